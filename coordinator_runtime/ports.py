@@ -126,12 +126,14 @@ class GroupVerifier(Protocol):
     """What the group coordinator asks the transaction coordinator before it keeps offsets of a transaction. Joined into
     that operation, so nothing can happen in between."""
 
-    def verify_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+    def verify_group(
+        self, membership: Membership, group_id: str, then: Callable[[OutcomeNumber], Decision]
+    ) -> Operation:
         """Refuses unless the group is in the open transaction (client version 1). Goes on with what `then` decides,
         which is told the number of the last outcome of the transactional id: a marker that may settle what is written
         now has a greater one."""
 
-    def add_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+    def add_group(self, membership: Membership, group_id: str, then: Callable[[OutcomeNumber], Decision]) -> Operation:
         """Adds the group to the transaction, opening it if none is open (client version 2), and goes on the same way.
         Refuses as AddOffsetsToTxn does, with the data plane's codes."""
 
@@ -170,6 +172,13 @@ class PartitionSequences(Protocol):
         this epoch has this sequence number."""
 
 
+class OutcomeNumber(NamedTuple):
+    """The csn of an outcome, and the coordinator shard that gave it: only within one shard are two compared."""
+
+    coordinator_shard: int
+    csn: int
+
+
 class EndIdentity(NamedTuple):
     """What the end of one transaction is known by, in every partition: its csn, among those of the shard that decided
     it, and its producer."""
@@ -186,9 +195,9 @@ class PartitionWrite(Protocol):
     @property
     def ordinal(self) -> int: ...
 
-    def append(self) -> Operation:
-        """Appends it; the partition is in the transaction by now, which ends later. The reply is the offset of the
-        transaction's first record there."""
+    def append(self, coordinator_shard: int) -> Operation:
+        """Appends it; the partition is in the transaction by now, which ends later. The shard is that of the
+        transactional id. The reply is the offset of the transaction's first record there."""
 
     def append_and_end(self, marker: Marker) -> LeanJoin:
         """Appends it and ends the transaction, with nothing in between. The reply is that of `append`."""
@@ -205,11 +214,11 @@ class GroupWrite(Protocol):
     @property
     def group_id(self) -> str: ...
 
-    def hold(self, last_csn: int) -> Operation:
+    def hold(self, last: OutcomeNumber) -> Operation:
         """Hold the offsets until the transaction ends, in which the group is by now: a marker with a greater number
         than this settles them. No reply."""
 
-    def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
+    def hold_and_settle(self, last: OutcomeNumber, marker: Marker) -> Operation:
         """Hold the offsets and settle at once all that the transaction holds in the group. No reply."""
 
 
@@ -221,6 +230,8 @@ class OpenInPartition(Struct, frozen=True):
     producer_epoch: int
     coordinator_epoch: int
     """Coordinator epoch of the producer's newest marker; -1 before its first."""
+    coordinator_shard: int
+    """Shard of the producer's transactional id, as far as the partition knows; -1 = it does not."""
     first_offset: int
     started_ms: int
     """Wall time of its first append there."""

@@ -11,8 +11,10 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import Step
 from coordinator_runtime.store import Family
 from coordinator_server import stored
@@ -37,14 +39,25 @@ class Findings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An outcome as it was decided."""
+    """An outcome as it was decided, in its coordinator shard."""
 
+    shard: int
     transactional_id: str
     csn: int
     producer_id: int
     txn_epoch: int
     outcome: Outcome
     partitions: frozenset[int]
+
+    @property
+    def identity(self) -> EndIdentity:
+        """What its markers are known by."""
+        return EndIdentity(self.shard, self.csn, self.producer_id)
+
+    @property
+    def decision(self) -> tuple[int, str]:
+        """Whose decision it is: the members of one share its csn."""
+        return self.shard, coordinator_key(self.transactional_id)
 
     def __str__(self) -> str:
         outcome = self.outcome.name.lower()
@@ -58,17 +71,18 @@ def decisions(rows: StoredRows) -> Iterator[Decided]:
     for step in stored.history(rows, Coordinator.TRANSACTIONS):
         after = _after(step)
         if after is not None and after.decided is not None and after.state in OUTCOMES:
-            yield _decided(step.key.decode(), after, after.decided)
-    for transaction in stored.transactions(rows):
+            yield _decided(step.shard.number, step.key.decode(), after, after.decided)
+    for shard, transaction in stored.transactions_by_shard(rows):
         after = step_of(TransactionChanged(transaction))
         if transaction.state in DECIDED and after.decided is not None:
-            yield _decided(transaction.transactional_id, after, after.decided)
+            yield _decided(shard, transaction.transactional_id, after, after.decided)
 
 
-def _decided(transactional_id: str, after: TransactionStep, whom: DecidedFor) -> Decided:
+def _decided(shard: int, transactional_id: str, after: TransactionStep, whom: DecidedFor) -> Decided:
     assert after.state is not None, "what was decided is told by a known state"
     partitions = frozenset(whom.partitions)
-    return Decided(transactional_id, after.csn, whom.producer_id, whom.txn_epoch, OUTCOMES[after.state], partitions)
+    outcome = OUTCOMES[after.state]
+    return Decided(shard, transactional_id, after.csn, whom.producer_id, whom.txn_epoch, outcome, partitions)
 
 
 def audit_history(rows: StoredRows, check: Findings) -> None:

@@ -52,6 +52,11 @@ class LoggedMarker:
     offset: int
     marker: Marker
 
+    @property
+    def identity(self) -> EndIdentity:
+        """What it ends, whatever the partition."""
+        return EndIdentity(self.marker.coordinator_shard, self.marker.csn, self.marker.producer_id)
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnd:
@@ -59,11 +64,6 @@ class LoggedEnd:
 
     first_offset: int
     last: LoggedMarker
-
-    @property
-    def identity(self) -> EndIdentity:
-        marker = self.last.marker
-        return EndIdentity(marker.coordinator_shard, marker.csn, marker.producer_id)
 
 
 @dataclass(slots=True)
@@ -129,15 +129,16 @@ class PartitionAudit:
     @property
     def has_what_was_forgotten(self) -> bool:
         """False where the head tells of offsets or markers that the log does not have."""
-        csns = {0, *(logged.marker.csn for logged in self.markers)}
-        return self.forgotten.end_offset <= self.end_offset and self.forgotten.csn in csns
+        numbers = {(logged.marker.coordinator_shard, logged.marker.csn) for logged in self.markers}
+        return self.forgotten.end_offset <= self.end_offset and numbers.issuperset(self.forgotten.csns)
 
     def may_have_forgotten(self, producer_id: int) -> bool:
         """Whether this producer, as far as it was read, may be unknown to the partition."""
         entry = self.producers[producer_id]
-        csn = 0 if entry.last_marker is None else entry.last_marker.csn
-        is_behind = self.last_offsets[producer_id] < self.forgotten.end_offset and csn <= self.forgotten.csn
-        return is_behind and entry.open_transaction is None
+        if entry.open_transaction is not None or self.last_offsets[producer_id] >= self.forgotten.end_offset:
+            return False
+        forgotten = dict(self.forgotten.csns)
+        return entry.last_marker is None or entry.last_marker.csn <= forgotten.get(entry.coordinator_shard, 0)
 
     def head(self, log_start_offset: int, stored: PartitionHead) -> PartitionHead:
         """Return the positions that follow from the log. Those that it does not tell are taken from the stored ones."""
@@ -292,8 +293,14 @@ def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
     entry = _known(audit, marker.producer_id, lambda known: marker.txn_epoch >= known.epoch)
     where = f"the marker at offset {offset} (producer {marker.producer_id}, epoch {marker.txn_epoch}, csn {marker.csn})"
     if entry is not None:
-        if entry.last_marker is not None and marker.csn <= entry.last_marker.csn:
-            audit.misplaced.append(f"{where} follows csn {entry.last_marker.csn} of the same producer")
+        last = entry.last_marker
+        if last is not None and marker.coordinator_shard != entry.coordinator_shard:
+            audit.misplaced.append(
+                f"{where} is of coordinator shard {marker.coordinator_shard}, and the one before of"
+                f" {entry.coordinator_shard}"
+            )
+        elif last is not None and marker.csn <= last.csn:
+            audit.misplaced.append(f"{where} follows csn {last.csn} of the same producer")
         if entry.open_transaction is not None:
             if marker.txn_epoch != entry.epoch:
                 audit.misplaced.append(f"{where} ends a transaction that is open with epoch {entry.epoch}")
@@ -324,6 +331,9 @@ def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]
                 yield f"producer {producer_id} wrote here and is not stored"
         else:
             expected, kept = _comparable(audit.producers[producer_id]), _comparable(stored[producer_id])
+            if expected.last_marker is None or kept.last_marker is None:
+                # In the log, only a marker tells it.
+                expected = replace(expected, coordinator_shard=kept.coordinator_shard)
             if kept != expected and not (producer_id in audit.returned and _is_rest(kept, expected)):
                 yield f"producer {producer_id} is stored as {kept}, the log says {expected}"
 
@@ -333,7 +343,7 @@ def remembered_differences(
 ) -> Iterator[str]:
     """Yield where what is remembered of forgotten producers is not what the log says, or is missing. The log does not
     tell who was forgotten and came back."""
-    begins = {ended.identity: ended.first_offset for ended in audit.ended}
+    begins = {ended.last.identity: ended.first_offset for ended in audit.ended}
     kept = {end.identity: end.first_offset for end in remembered}
     for identity, first_offset in kept.items():
         begin = begins.get(identity)
@@ -355,12 +365,7 @@ def _end_words(identity: EndIdentity) -> str:
 def _is_rest(kept: ProducerEntry, expected: ProducerEntry) -> bool:
     """True for what is left of an entry where the partition had forgotten its beginning."""
     if kept.last_marker is None:
-        expected = replace(
-            expected,
-            coordinator_epoch=NO_COORDINATOR_EPOCH,
-            coordinator_shard=NO_COORDINATOR_SHARD,
-            last_marker=None,
-        )
+        expected = replace(expected, coordinator_epoch=NO_COORDINATOR_EPOCH, last_marker=None)
     batches = expected.batches[len(expected.batches) - len(kept.batches) :]
     return kept == replace(expected, batches=batches)
 

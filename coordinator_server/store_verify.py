@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -21,6 +21,7 @@ from coordinator_api.storage.v1 import transaction_pb2
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
@@ -106,8 +107,8 @@ class _Verification:
         self._validated: set[int] = set()
         """Partitions that take only what readers can decode."""
         self._heads: dict[int, PartitionHead] = {}
-        self._markers: dict[int, dict[int, list[LoggedMarker]]] = defaultdict(lambda: defaultdict(list))
-        """csn -> partition ordinal -> markers."""
+        self._markers: dict[EndIdentity, dict[int, list[LoggedMarker]]] = defaultdict(lambda: defaultdict(list))
+        """What they end -> partition ordinal -> markers."""
         self._unread: set[int] = set()
         """Partitions whose markers are not all known: trimmed, or damaged."""
         self._open: list[tuple[int, int, ProducerEntry]] = []
@@ -216,7 +217,7 @@ class _Verification:
                 self._unread.add(ordinal)
                 continue
             for logged in audit.markers:
-                self._markers[logged.marker.csn][ordinal].append(logged)
+                self._markers[logged.identity][ordinal].append(logged)
         return [log, placement, positions, stretches, producers, index]
 
     def _note(self, check: Check, name: str, examined: int, violations: list[str]) -> None:
@@ -250,8 +251,8 @@ class _Verification:
             check.violated(f"{name}: {difference}")
         if not audit.has_what_was_forgotten:
             check.violated(
-                f"{name}: producers were forgotten at offset {head.forgotten.end_offset}, with markers up to csn"
-                f" {head.forgotten.csn}, which the log does not have"
+                f"{name}: producers were forgotten at offset {head.forgotten.end_offset}, with markers up to"
+                f" {_csns_words(head.forgotten.csns)}, which the log does not have"
             )
 
     def _check_producers(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
@@ -278,31 +279,42 @@ class _Verification:
     # Coordinators
 
     def _check_outcomes(self, check: Check) -> None:
-        decided: dict[int, Decided] = {}
-        for found in decisions(self._rows):
-            known = decided.setdefault(found.csn, found)
-            if known.transactional_id != found.transactional_id:
-                check.violated(f"the csn {found.csn} was given twice: {known}, {found}")
+        decided: dict[EndIdentity, Decided] = {}
+        given: dict[int, Decided] = {}
+        for each in decisions(self._rows):
+            decided.setdefault(each.identity, each)
+            # All shards of a store have one counter, so here a csn is one decision's whatever the shard.
+            known = given.setdefault(each.csn, each)
+            if known.decision != each.decision:
+                check.violated(f"the csn {each.csn} was given twice: {known}, {each}")
         check.examined = len(decided)
-        pending = {found.csn for found in stored.transactions(self._rows) if found.state in DECIDED}
+        pending = {
+            EndIdentity(shard, found.csn, found.producer_id)
+            for shard, found in stored.transactions_by_shard(self._rows)
+            if found.state in DECIDED
+        }
         unowned = self._unowned_markers()
-        for csn, outcome in decided.items():
+        for identity, outcome in decided.items():
             for ordinal in sorted(outcome.partitions & self._heads.keys()):
-                self._check_markers(check, outcome, ordinal, is_pending=csn in pending)
-            for ordinal in sorted(self._markers[csn].keys() - outcome.partitions - unowned[csn]):
+                self._check_markers(check, outcome, ordinal, is_pending=identity in pending)
+            elsewhere = self._markers[identity].keys() - outcome.partitions - unowned[identity]
+            for ordinal in sorted(elsewhere):
                 check.violated(f"{self._name(ordinal)} has a marker of {outcome}, which it was no part of")
         if self._is_history_whole():
-            for csn in sorted(self._markers.keys() - decided.keys()):
-                places = sorted(self._markers[csn].keys() - unowned[csn])
+            for identity in sorted(self._markers.keys() - decided.keys()):
+                places = sorted(self._markers[identity].keys() - unowned[identity])
                 if places:
                     where = ", ".join(map(self._name, places))
-                    check.violated(f"csn {csn} has markers in {where} and was never decided")
-        newest = max((*decided, *self._markers), default=0)
+                    check.violated(
+                        f"csn {identity.csn} of coordinator shard {identity.coordinator_shard}, producer"
+                        f" {identity.producer_id}, has markers in {where} and was never decided"
+                    )
+        newest = max((identity.csn for identity in (*decided, *self._markers)), default=0)
         if newest > self._last_csn():
             check.violated(f"csn {newest} was used, the counter stands at {self._last_csn()}: it would be given again")
 
     def _check_markers(self, check: Check, outcome: Decided, ordinal: int, *, is_pending: bool) -> None:
-        found = self._markers[outcome.csn][ordinal]
+        found = self._markers[outcome.identity][ordinal]
         name = self._name(ordinal)
         if len(found) > 1:
             offsets = ", ".join(str(logged.offset) for logged in found)
@@ -319,10 +331,10 @@ class _Verification:
                 )
 
     def _check_hanging(self, check: Check) -> None:
-        owners = {found.producer_id: found for found in stored.transactions(self._rows)}
+        owners = {found.producer_id: (shard, found) for shard, found in stored.transactions_by_shard(self._rows)}
         for ordinal, producer_id, entry in self._open:
             check.examined += 1
-            owner = owners.get(producer_id)
+            shard, owner = owners.get(producer_id, (None, None))
             where = f"{self._name(ordinal)}: the transaction of producer {producer_id}, epoch {entry.epoch},"
             if owner is None:
                 check.violated(f"{where} belongs to no transactional id")
@@ -333,19 +345,24 @@ class _Verification:
                 check.violated(f"{where} is open, but {owner.transactional_id!r} is {owner.state.api_name}")
             elif epoch != entry.epoch:
                 check.violated(f"{where} is open, but {owner.transactional_id!r} is at epoch {epoch}")
+            elif shard != entry.coordinator_shard:
+                check.violated(
+                    f"{where} is open for coordinator shard {entry.coordinator_shard}, but {owner.transactional_id!r}"
+                    f" belongs to {shard}"
+                )
             elif ordinal not in owner.partitions:
                 check.violated(f"{where} is open, but {owner.transactional_id!r} does not list the partition")
 
     # Helpers
 
-    def _unowned_markers(self) -> defaultdict[int, set[int]]:
-        """Return, by csn, the partitions with a marker that no transactional id here decided although the history goes
-        back that far: an administrator wrote it, or a coordinator elsewhere."""
-        found: defaultdict[int, set[int]] = defaultdict(set)
+    def _unowned_markers(self) -> defaultdict[EndIdentity, set[int]]:
+        """Return, by what they end, the partitions with a marker that no transactional id here decided although the
+        history goes back that far: an administrator wrote it, or a coordinator elsewhere."""
+        found: defaultdict[EndIdentity, set[int]] = defaultdict(set)
         for step in stored.history(self._rows, Coordinator.COUNTERS):
             if step.record_type == UNOWNED_MARKER_TYPE:
                 written = decode_unowned_marker(step.key)
-                found[written.csn].add(written.ordinal)
+                found[EndIdentity(*written.number, written.producer_id)].add(written.ordinal)
         return found
 
     def _is_history_whole(self) -> bool:
@@ -367,6 +384,10 @@ class _Verification:
 
 def _shard(shard: ShardKey) -> str:
     return f"{shard.coordinator.name.lower()} {shard.number}"
+
+
+def _csns_words(csns: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"csn {csn} of coordinator shard {shard}" for shard, csn in csns) or "none"
 
 
 def _key(key: bytes) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Final, Protocol
 
 from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
@@ -128,10 +129,15 @@ def transaction_of(record_type: int, key: bytes, value: bytes) -> Transaction | 
 
 def transactions(rows: StoredRows) -> Iterator[Transaction]:
     """Yield every transactional id in its current state."""
+    return (found for _shard, found in transactions_by_shard(rows))
+
+
+def transactions_by_shard(rows: StoredRows) -> Iterator[tuple[int, Transaction]]:
+    """Yield every transactional id in its current state, with the number of its shard."""
     for row in state_rows(rows, Coordinator.TRANSACTIONS):
         found = transaction_of(row.record_type, row.key, row.value)
         if found is not None:
-            yield found
+            yield row.shard.number, found
 
 
 def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[StoredBatch]:
@@ -152,11 +158,13 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
 
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:
     """Positions of every partition, by ordinal; of its leader epochs, only the present one."""
-    return {
-        ordinal: codec.decode_head(value)
-        for key, value in rows.scan(Family.PARTITIONS, b"", _END)
-        if key == codec.head_key(ordinal := codec.ordinal_of(key))
-    }
+    found: dict[int, PartitionHead] = {}
+    for key, value in rows.scan(Family.PARTITIONS, b"", _END):
+        ordinal = codec.ordinal_of(key)
+        if key == codec.head_key(ordinal):
+            csns = rows.scan(Family.PARTITIONS, *codec.forgotten_range(ordinal))
+            found[ordinal] = codec.decode_head(value, starmap(codec.decode_forgotten, csns))
+    return found
 
 
 def stretches(rows: StoredRows, ordinal: int) -> list[Stretch]:

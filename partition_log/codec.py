@@ -10,6 +10,7 @@ PRODUCERS   ordinal u32, kind u8 (1), coordinator shard u16, csn u64, producer i
 ABORTED     ordinal u32, offset u64, producer id u64                -> aborted transaction
 PARTITIONS  ordinal u32, kind u8 (0)                                -> head
 PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32              -> where it began (`epoch_rows`)
+PARTITIONS  ordinal u32, kind u8 (2), coordinator shard u16         -> newest forgotten csn
 ```
 A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. An aborted
 transaction lies under the offset of its marker, and under every multiple of 65,536 between its first record and that:
@@ -28,6 +29,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import starmap
 from operator import itemgetter
 from typing import Any, Final
 
@@ -84,16 +86,20 @@ _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
 # The pad byte is the kind of the row, 0. Other kinds have other numbers there (`load_checks.UNKNOWN_KINDS_FROM`).
 _HEAD_KEY: Final = struct.Struct(">Ix")
 _PRODUCER_KEY: Final = struct.Struct(">IxQ")
+_KIND_KEY: Final = struct.Struct(">IB")
+_FORGOTTEN_KEY: Final = struct.Struct(">IBH")
 _REMEMBERED_KEY: Final = struct.Struct(">IBHQQ")
 _ABORTED_KEY: Final = struct.Struct(">IQQ")
 
-_HEAD: Final = struct.Struct(">BqqqIqqIIqqQqqqqqII")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqqqqqqqII")
 _STRETCH: Final = struct.Struct(">Bqqqqqqq")
 _PRODUCER: Final = struct.Struct(">BhiHqqqhbQqB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _ABORTED_VALUE: Final = struct.Struct(">BhHqqQ")
+_FORGOTTEN: Final = struct.Struct(">BQ")
 _REMEMBERED: Final = struct.Struct(">Bq")
 
+_FORGOTTEN_KIND: Final = 2
 _REMEMBERED_KIND: Final = 1
 
 ABORTED_STRIDE: Final = 1 << 16
@@ -199,7 +205,6 @@ def encode_head(head: PartitionHead) -> bytes:
         index.batch_count,
         index.max_timestamp_ms,
         head.forgotten.end_offset,
-        head.forgotten.csn,
         totals.size_bytes,
         totals.record_count,
         totals.marker_count,
@@ -210,8 +215,9 @@ def encode_head(head: PartitionHead) -> bytes:
     )
 
 
-def decode_head(value: bytes) -> PartitionHead:
-    """The head, in which only the present leader epoch is known (`epoch_rows`). Raises UnknownRow."""
+def decode_head(value: bytes, forgotten_csns: Iterable[tuple[int, int]] = ()) -> PartitionHead:
+    """The head, with the forgotten csns, which have rows of their own; of the leader epochs, which have too, only the
+    present one is known (`epoch_rows`). Raises UnknownRow."""
     _check_version(value)
     numbers = _HEAD.unpack(value)
     _, start, end, stable, open_transactions, last_abort = numbers[:6]
@@ -222,11 +228,32 @@ def decode_head(value: bytes) -> PartitionHead:
         open_transactions,
         last_abort,
         IndexProgress(*numbers[6:10]),
-        ForgottenProducers(*numbers[10:12]),
-        LogTotals(*numbers[12:16]),
-        compacted_to=numbers[16],
-        leadership=Leadership(numbers[17], numbers[18], ()),
+        ForgottenProducers(numbers[10], tuple(forgotten_csns)),
+        LogTotals(*numbers[11:15]),
+        compacted_to=numbers[15],
+        leadership=Leadership(numbers[16], numbers[17], ()),
     )
+
+
+def forgotten_key(ordinal: int, coordinator_shard: int) -> bytes:
+    """Key of the newest forgotten csn of a coordinator shard."""
+    return _FORGOTTEN_KEY.pack(ordinal, _FORGOTTEN_KIND, coordinator_shard)
+
+
+def encode_forgotten(csn: int) -> bytes:
+    """Value of a forgotten csn."""
+    return _FORGOTTEN.pack(VALUE_VERSION, csn)
+
+
+def decode_forgotten(key: bytes, value: bytes) -> tuple[int, int]:
+    """Coordinator shard and csn of a row. Raises UnknownRow."""
+    _check_version(value)
+    return _FORGOTTEN_KEY.unpack(key)[2], _FORGOTTEN.unpack(value)[1]
+
+
+def forgotten_range(ordinal: int) -> tuple[bytes, bytes]:
+    """Where the forgotten csns of a partition begin and end, by coordinator shard."""
+    return _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND), _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND + 1)
 
 
 def encode_producer(entry: ProducerEntry) -> bytes:
@@ -321,12 +348,12 @@ def remembered_key(ordinal: int, identity: EndIdentity) -> bytes:
 
 def remembered_from(ordinal: int) -> bytes:
     """Where what is remembered of a partition's forgotten producers begins: behind all of those that it knows."""
-    return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND, 0, 0, 0)
+    return _KIND_KEY.pack(ordinal, _REMEMBERED_KIND)
 
 
 def remembered_end(ordinal: int) -> bytes:
     """Where that ends."""
-    return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND + 1, 0, 0, 0)
+    return _KIND_KEY.pack(ordinal, _REMEMBERED_KIND + 1)
 
 
 def encode_remembered(remembered: RememberedEnd) -> bytes:
@@ -400,8 +427,9 @@ class LogRows:
         for ordinal in self._ordinals_in(shard):
             stored = store.get(_PARTITIONS, head_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
+            forgotten = starmap(decode_forgotten, store.scan(_PARTITIONS, *forgotten_range(ordinal)))
             check_kinds(store, partition_key(ordinal))
-            head = with_epochs(store, ordinal, decode_head(stored))
+            head = with_epochs(store, ordinal, decode_head(stored, forgotten))
             check_partition(store, partition_key(ordinal), head)
             yield PartitionRestored(ordinal, head)
             yield from _load_producers(store, ordinal)
@@ -452,6 +480,10 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     _stage_head(ordinal, record.head, staged)
     for producer_id in record.producer_ids:
         _stage_producer(ordinal, producer_id, None, staged)
+    for coordinator_shard, csn in record.raised_csns:
+        key, value = forgotten_key(ordinal, coordinator_shard), encode_forgotten(csn)
+        staged.newest[_PARTITIONS, key] = value
+        staged.size_bytes += len(key) + len(value)
     for remembered in record.remembered:
         key, value = remembered_key(ordinal, remembered.identity), encode_remembered(remembered)
         staged.added.append((_PRODUCERS, key, value))

@@ -20,6 +20,8 @@ from partition_log.state import LeaderEpoch
 
 _KIND: Final = 1
 _KEY: Final = struct.Struct(">IBI")
+_END: Final = struct.Struct(">IB")
+"""Where the next kind begins, however short its keys are."""
 _VALUE: Final = struct.Struct(">BqqB")
 _VERSION: Final = 1
 _WHAT: Final = "the row of a leader epoch"
@@ -63,5 +65,5 @@ def load_epochs(store: ScannedRows, ordinal: int, present: int) -> tuple[LeaderE
 
 
 def _stored(store: ScannedRows, ordinal: int) -> Iterator[LeaderEpoch]:
-    start, end = _KEY.pack(ordinal, _KIND, 0), _KEY.pack(ordinal, _KIND + 1, 0)
+    start, end = _KEY.pack(ordinal, _KIND, 0), _END.pack(ordinal, _KIND + 1)
     return (decode_epoch(key, value) for key, value in store.scan(Family.PARTITIONS, start, end))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordinator_protocol.batch import HEADER_BYTES_COUNTED, LENGTH_ENDS_AT, pack_place
+from coordinator_protocol.batch import HEADER_BYTES_COUNTED, LENGTH_ENDS_AT, BatchHeader, pack_place
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
@@ -20,6 +20,7 @@ from partition_log.state import (
     LogTotals,
     PartitionConfig,
     PartitionHead,
+    ProducerEntry,
 )
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11.
@@ -41,7 +42,7 @@ def grow(
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
     producer_id, outcome, is_aborted, control, marker_bytes = end_of(marker, now_ms)
-    forgotten_csn, totals, leader_epoch = head.forgotten.csn, head.totals, head.leadership.epoch
+    totals, leader_epoch = head.totals, head.leadership.epoch
     before = entry = partition.producers.get(producer_id)
     start_offset = offset = head.log_end_offset
     size_bytes, record_count, newest_ms = 0, 0, head.index.max_timestamp_ms
@@ -52,9 +53,7 @@ def grow(
             continue
         if len(appends) > 1:
             # Only the next batch looks at it: the end leaves nothing of it.
-            entry = rules.entry_after_append(
-                entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn
-            )
+            entry = _entry_after(entry, batch, offset, head, marker, now_ms)
         rest_of_header, payload = append.offsetless
         encoded = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), leader_epoch) + rest_of_header + payload
         offset += batch.record_count + batch.hole_count
@@ -67,7 +66,7 @@ def grow(
     if opened is None and not batches:
         raise rules.outside_of_transaction()
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
-    verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
+    verdict = rules.judge_marker(before, marker, forgotten=head.forgotten)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
     batches.append((offset, pack_place(offset, marker_bytes - LENGTH_ENDS_AT, leader_epoch) + control))
     ordinal, end_offset, grown_bytes = appends[0].ordinal, offset + 1, size_bytes + marker_bytes
@@ -100,3 +99,16 @@ def grow(
     aborted = aborted_by(marker, first_offset, offset) if is_aborted else None
     record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, aborted, stretches)
     return first_offset, record, PartitionGrew(ordinal, record_count, size_bytes, outcome, marker_bytes)
+
+
+def _entry_after(
+    entry: ProducerEntry | None, batch: BatchHeader, offset: int, head: PartitionHead, marker: Marker, now_ms: int
+) -> ProducerEntry:
+    return rules.entry_after_append(
+        entry,
+        batch,
+        base_offset=offset,
+        now_ms=now_ms,
+        forgotten=head.forgotten,
+        coordinator_shard=marker.coordinator_shard,
+    )

@@ -149,12 +149,18 @@ class PartitionDraft:
         self._marker_bytes = 0
         self._aborted: AbortedTransaction | None = None
 
-    def append(self, append: Append) -> None:
-        """Put a client's batch at the end of the log. It is of the draft's producer, and comes before the marker."""
+    def append(self, append: Append, coordinator_shard: int) -> None:
+        """Put a client's batch at the end of the log. It is of the draft's producer, and comes before the marker. The
+        shard is that of its transactional id, -1 without one."""
         head, batch, base_offset = self._head, append.header, self.end_offset
         if batch.producer_id != NO_PRODUCER_ID:
             self.entry = rules.entry_after_append(
-                self.entry, batch, base_offset=base_offset, now_ms=self._now_ms, forgotten_csn=head.forgotten.csn
+                self.entry,
+                batch,
+                base_offset=base_offset,
+                now_ms=self._now_ms,
+                forgotten=head.forgotten,
+                coordinator_shard=coordinator_shard,
             )
         rest_of_header, payload = append.offsetless
         place = pack_place(base_offset, HEADER_BYTES_COUNTED + len(payload), head.leadership.epoch)

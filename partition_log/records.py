@@ -99,6 +99,8 @@ class ProducersForgotten(Struct, frozen=True, gc=False):
     ordinal: int
     producer_ids: tuple[int, ...]
     head: PartitionHead
+    raised_csns: Sequence[tuple[int, int]] = ()
+    """What is newer now in `head.forgotten.csns`."""
     remembered: Sequence[RememberedEnd] = ()
     """What stays of those whose last transaction had records here."""
 

@@ -34,6 +34,7 @@ from coordinator_runtime.ports import EndIdentity
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
+    NO_COORDINATOR_SHARD,
     NO_OFFSET,
     CachedBatch,
     ForgottenProducers,
@@ -220,10 +221,17 @@ def _out_of_order(batch: BatchHeader, expected: str) -> Refused:
 
 
 def entry_after_append(
-    entry: ProducerEntry | None, batch: BatchHeader, *, base_offset: int, now_ms: int, forgotten_csn: int
+    entry: ProducerEntry | None,
+    batch: BatchHeader,
+    *,
+    base_offset: int,
+    now_ms: int,
+    forgotten: ForgottenProducers,
+    coordinator_shard: int,
 ) -> ProducerEntry:
     """The producer's entry once the batch is appended at `base_offset`. An unknown producer may be one that was
-    forgotten, so it takes over what the partition still knows: `forgotten_csn`."""
+    forgotten, so it takes over what the partition still knows of its coordinator shard, which is that of its
+    transactional id; without one, no marker is owed to it."""
     cached = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset)
     open_transaction = entry.open_transaction if entry is not None else None
     if batch.is_transactional and open_transaction is None:
@@ -235,7 +243,8 @@ def entry_after_append(
             now_ms,
             (cached,),
             open_transaction,
-            forgotten_csn=forgotten_csn,
+            forgotten_csn=forgotten.csn_of(coordinator_shard),
+            coordinator_shard=coordinator_shard,
         )
     batches = (*entry.batches[_NEWLY_KEPT:], cached) if entry.epoch == batch.producer_epoch else (cached,)
     return ProducerEntry(
@@ -258,15 +267,18 @@ def outside_of_transaction() -> Refused:
     )
 
 
-def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten_csn: int) -> MarkerVerdict:
+def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten: ForgottenProducers) -> MarkerVerdict:
     """Whether a marker is appended. One for an unknown producer is: it may be all that fences a late batch. Unless the
-    producer may have been forgotten with this very marker, whose csn is then `forgotten_csn` at most: there is nothing
-    open that it could end, and twice in the log it would be two.
+    producer may have been forgotten with this very marker, whose csn is then that of its coordinator shard at most:
+    there is nothing open that it could end, and twice in the log it would be two.
 
     Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
     correct coordinator sends."""
     if entry is None:
-        return _STALE if marker.csn <= forgotten_csn else _APPEND_MARKER
+        return _STALE if marker.csn <= forgotten.csn_of(marker.coordinator_shard) else _APPEND_MARKER
+    if marker.coordinator_shard != entry.coordinator_shard != NO_COORDINATOR_SHARD:
+        # Nothing below could be compared: neither epochs of coordinators nor csns of two shards have an order.
+        raise _contradiction(marker, f"the producer belongs to coordinator shard {entry.coordinator_shard}")
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise Refused(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -298,8 +310,9 @@ def _judge_seen(last: LastMarker, marker: Marker) -> MarkerVerdict:
 def _contradiction(marker: Marker, what: str) -> Refused:
     return Refused(
         ErrorCode.INVALID_TXN_STATE,
-        f"marker {marker.csn} ({marker.outcome.name}, producer {marker.producer_id}, epoch {marker.txn_epoch}) "
-        f"contradicts the log: {what}. This is a defect of the coordinator",
+        f"marker {marker.csn} of coordinator shard {marker.coordinator_shard} ({marker.outcome.name}, producer "
+        f"{marker.producer_id}, epoch {marker.txn_epoch}) contradicts the log: {what}. This is a defect of the "
+        "coordinator",
     )
 
 
@@ -379,13 +392,13 @@ def end_of(marker: Marker, now_ms: int) -> MarkerEnd:
 
 def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry]) -> PartitionHead:
     """Positions of the partition once these producers, which have nothing open, are forgotten. What could come late and
-    would then not be recognised is remembered for all of them together."""
-    csn = head.forgotten.csn
+    would then not be recognised is remembered for all of a coordinator shard together."""
+    csns = dict(head.forgotten.csns)
     for entry in forgotten:
         assert entry.open_transaction is None, "an open transaction needs its producer until its marker"
         if entry.last_marker is not None:
-            csn = max(csn, entry.last_marker.csn)
-    return replace(head, forgotten=ForgottenProducers(head.log_end_offset, csn))
+            csns[entry.coordinator_shard] = max(csns.get(entry.coordinator_shard, 0), entry.last_marker.csn)
+    return replace(head, forgotten=ForgottenProducers(head.log_end_offset, tuple(sorted(csns.items()))))
 
 
 def remembered_ends(forgotten: Mapping[int, ProducerEntry]) -> tuple[RememberedEnd, ...]:

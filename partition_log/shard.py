@@ -50,6 +50,7 @@ from partition_log.records import (
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
+    NO_COORDINATOR_SHARD,
     NO_OFFSET,
     CachedBatch,
     OpenTransaction,
@@ -145,24 +146,25 @@ class LogShard:
                 # It is asked all the same, because its refusal comes first.
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
         if verdict is _APPEND:
-            draft.append(append)
+            # Whoever is unknown here is admitted by the shard of its transactional id, and of others it is known.
+            draft.append(append, joins[0].shard.number if joins and batch.is_transactional else NO_COORDINATOR_SHARD)
             record, grew = draft.record()
             reply = Appended(head.log_end_offset, log_start_offset)
             return Decision(reply, (Record(self.key, record),), joins, events=(grew,))
         assert isinstance(verdict, CachedBatch)
         return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
 
-    def decide_append_all(self, appends: Sequence[Append], turn: Turn) -> Decision:
-        """Append batches of one transaction, in which the partition is, one behind the other; at least one. The reply
-        is the offset of the transaction's first record here. Raises Refused as `decide_append`, and
-        DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
+    def decide_append_all(self, appends: Sequence[Append], coordinator_shard: int, turn: Turn) -> Decision:
+        """Append batches of one transaction, in which the partition is, one behind the other; at least one. The shard
+        is that of the transactional id. The reply is the offset of the transaction's first record here. Raises Refused
+        as `decide_append`, and DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
         draft, head = self._draft(appends[0], turn)
         for append in appends:
             verdict = rules.judge_append(
                 draft.entry, append.header, is_admitted=True, log_start_offset=head.log_start_offset
             )
             if verdict is _APPEND:
-                draft.append(append)
+                draft.append(append, coordinator_shard)
         entry = draft.entry
         if entry is None or entry.open_transaction is None:
             raise rules.outside_of_transaction()
@@ -199,7 +201,7 @@ class LogShard:
         if partition is None or head is None:
             return Decision()
         draft = PartitionDraft(ordinal, partition, head, marker.producer_id, self._config, turn.now_ms)
-        if rules.judge_marker(draft.entry, marker, forgotten_csn=head.forgotten.csn) is not _APPEND_MARKER:
+        if rules.judge_marker(draft.entry, marker, forgotten=head.forgotten) is not _APPEND_MARKER:
             return Decision()
         draft.end(marker)
         record, grew = draft.record()
@@ -277,12 +279,10 @@ class LogShard:
     def _forgetting(self, ordinal: int, entries: Mapping[int, ProducerEntry]) -> ProducersForgotten:
         head = self._heads.get(ordinal)
         assert head is not None, f"partition {ordinal} has no head"
-        return ProducersForgotten(
-            ordinal,
-            tuple(entries),
-            rules.head_after_forgetting(head, entries.values()),
-            rules.remembered_ends(entries),
-        )
+        after = rules.head_after_forgetting(head, entries.values())
+        known = set(head.forgotten.csns)
+        raised = [each for each in after.forgotten.csns if each not in known]
+        return ProducersForgotten(ordinal, tuple(entries), after, raised, rules.remembered_ends(entries))
 
     def decide_create(self, ordinals: Iterable[int], turn: Turn) -> Decision:
         """Make empty partitions."""
@@ -362,7 +362,13 @@ def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> 
     """The open transactions of some producers in a partition, by first offset."""
     found = [
         OpenInPartition(
-            ordinal, producer_id, entry.epoch, entry.coordinator_epoch, opened.first_offset, opened.started_ms
+            ordinal,
+            producer_id,
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.coordinator_shard,
+            opened.first_offset,
+            opened.started_ms,
         )
         for producer_id, entry in producers
         if (opened := entry.open_transaction) is not None

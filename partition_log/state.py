@@ -74,11 +74,11 @@ class ProducerEntry(Struct, frozen=True, gc=False):
     is_sealed: bool = False
     """The open transaction takes no more records: it is prepared, or a newer instance keeps it until it is decided."""
     forgotten_csn: int = 0
-    """Newest csn that the partition had forgotten when this producer came; 0 once it has a marker of its own. All that
-    it writes is ended by a newer one."""
+    """Newest csn of its coordinator shard that the partition had forgotten when this producer came; 0 once it has a
+    marker of its own. All that it writes is ended by a newer one."""
     coordinator_shard: int = NO_COORDINATOR_SHARD
-    """Shard of the producer's transactional id, as its newest marker says: csns and coordinator epochs mean something
-    within it only."""
+    """Shard of the producer's transactional id: csns and coordinator epochs mean something within it only. Not known of
+    one that has no marker and wrote nothing in a transaction."""
 
     @property
     def last_sequence(self) -> int:
@@ -115,8 +115,16 @@ class ForgottenProducers(Struct, frozen=True, gc=False):
 
     end_offset: int = 0
     """Log end when some were last forgotten: what they wrote lies before it. 0 = none ever was."""
-    csn: int = 0
-    """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
+    csns: tuple[tuple[int, int], ...] = ()
+    """By coordinator shard, ascending: the newest of their markers. A marker of the shard up to there that is for an
+    unknown producer was sent before."""
+
+    def csn_of(self, coordinator_shard: int) -> int:
+        """The newest forgotten marker of the coordinator shard; 0 = none is forgotten."""
+        for shard, csn in self.csns:
+            if shard == coordinator_shard:
+                return csn
+        return 0
 
 
 class LeaderEpoch(Struct, frozen=True, gc=False):

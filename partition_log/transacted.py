@@ -55,9 +55,9 @@ class BatchWrite(Struct, frozen=True):
     appends: Sequence[Append]
     """What is appended, in the order sent."""
 
-    def append(self) -> Operation:
+    def append(self, coordinator_shard: int) -> Operation:
         """Appends them; the reply is the offset of the transaction's first record in the partition."""
-        return Operation(self.placed.shard, self._decide_append)
+        return Operation(self.placed.shard, partial(self._decide_append, coordinator_shard))
 
     def append_and_end(self, marker: Marker) -> BatchesAndMarker:
         """Appends them with the marker right behind them; the reply is that of `append`."""
@@ -69,9 +69,9 @@ class BatchWrite(Struct, frozen=True):
         forgotten the producer since, or never knew it."""
         return Operation(self.placed.shard, lambda log, _turn: log.decide_first_offset(self.ordinal, identity))
 
-    def _decide_append(self, log: LogShard, turn: Turn) -> Decision:
+    def _decide_append(self, coordinator_shard: int, log: LogShard, turn: Turn) -> Decision:
         try:
-            return log.decide_append_all(self.appends, turn)
+            return log.decide_append_all(self.appends, coordinator_shard, turn)
         except Refused as refusal:
             raise PartRefused.naming(self.placed.ref, refusal) from refusal
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from coordinator_api.storage.v1 import transaction_pb2 as storage
 from coordinator_protocol.producers import is_plain
 from coordinator_runtime.decision import Record, Turn
+from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state_row
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.records import (
@@ -31,7 +32,7 @@ UNOWNED_MARKER_TYPE: Final = 3
 """Type of rows that are only ever in the history, with no value: the key says it all."""
 PLAIN_PRODUCER_ID_BLOCK_TYPE: Final = 4
 
-_UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
+_UNOWNED_MARKER_KEY: Final = struct.Struct(">HQIQ")
 _CSN_ROW: Final = state_row(COUNTERS, CSN_TYPE, b"")
 _CSN_KEY_BYTES: Final = len(_CSN_ROW[1])
 _STATES: Final = frozenset(TransactionState)
@@ -126,8 +127,9 @@ class CountersCodec:
                 block = storage.ProducerIdBlockValue(next_unassigned_producer_id=block_end)
                 record_type = PLAIN_PRODUCER_ID_BLOCK_TYPE if is_plain(block_end - 1) else PRODUCER_ID_BLOCK_TYPE
                 return EncodedRecord(record_type, b"", block.SerializeToString(), has_history=False)
-            case UnownedMarkerWritten(csn=csn, ordinal=ordinal, producer_id=producer_id):
-                return EncodedRecord(UNOWNED_MARKER_TYPE, _UNOWNED_MARKER_KEY.pack(csn, ordinal, producer_id), None)
+            case UnownedMarkerWritten(number=number, ordinal=ordinal, producer_id=producer_id):
+                key = _UNOWNED_MARKER_KEY.pack(*number, ordinal, producer_id)
+                return EncodedRecord(UNOWNED_MARKER_TYPE, key, None)
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> ProducerIdBlockTaken | CsnGiven | None:
         if record_type in (PRODUCER_ID_BLOCK_TYPE, PLAIN_PRODUCER_ID_BLOCK_TYPE):
@@ -139,8 +141,8 @@ class CountersCodec:
 
 def decode_unowned_marker(key: bytes) -> UnownedMarkerWritten:
     """What a row of history of UNOWNED_MARKER_TYPE tells."""
-    csn, ordinal, producer_id = _UNOWNED_MARKER_KEY.unpack(key)
-    return UnownedMarkerWritten(csn, ordinal, producer_id)
+    coordinator_shard, csn, ordinal, producer_id = _UNOWNED_MARKER_KEY.unpack(key)
+    return UnownedMarkerWritten(OutcomeNumber(coordinator_shard, csn), ordinal, producer_id)
 
 
 def cause_of_number(number: int) -> str:

@@ -20,7 +20,7 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, MarkerPort, OpenInPartition, OpenTransactions
+from coordinator_runtime.ports import CallContext, MarkerPort, OpenInPartition, OpenTransactions, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.records import HangingTransactionAborted, UnownedMarkerWritten
@@ -73,7 +73,8 @@ class ProducerOwners:
             counters.check_given(marker.producer_id, marker.csn)
             found = self._find(marker.producer_id)
             if found is None:
-                written = UnownedMarkerWritten(marker.csn, ordinal, marker.producer_id)
+                number = OutcomeNumber(marker.coordinator_shard, marker.csn)
+                written = UnownedMarkerWritten(number, ordinal, marker.producer_id)
                 return Decision(records=(Record(COUNTERS, written, cause="foreign"),))
             key, owner = found
             return Decision(joins=(Operation(key, lambda shard, _later: _check(shard, owner, ordinal, marker)),))
@@ -150,7 +151,7 @@ def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
     return None
 
 
-def marker_for(hanging: Hanging, coordinator_shard: int, csn: int) -> Marker:
+def marker_for(hanging: Hanging, number: OutcomeNumber) -> Marker:
     """The marker that ends it. Late batches of its epoch are fenced, unless the producer id has an owner that still
     uses this epoch."""
     opened, owner = hanging.opened, hanging.owner
@@ -159,10 +160,10 @@ def marker_for(hanging: Hanging, coordinator_shard: int, csn: int) -> Marker:
         producer_id=opened.producer_id,
         txn_epoch=opened.producer_epoch,
         next_epoch=min(opened.producer_epoch + is_epoch_over, EPOCH_MAX),
-        coordinator_shard=coordinator_shard,
+        coordinator_shard=number.coordinator_shard,
         coordinator_epoch=max(opened.coordinator_epoch, 0),
         outcome=Outcome.ABORT,
-        csn=csn,
+        csn=number.csn,
     )
 
 
@@ -234,19 +235,21 @@ class HangingTransactions:
     def _end(self, hanging: Hanging) -> Operation:
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
             csn, given = counters.next_csn()
-            opened = hanging.opened
-            marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, self._shard_of(hanging), csn))
+            opened, number = hanging.opened, OutcomeNumber(self._shard_of(hanging), csn)
+            marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, number))
             event = HangingTransactionAborted(opened.ordinal, opened.producer_id, opened.producer_epoch)
-            written = UnownedMarkerWritten(csn, opened.ordinal, opened.producer_id)
+            written = UnownedMarkerWritten(number, opened.ordinal, opened.producer_id)
             records = (given, Record(COUNTERS, written, cause="admin"))
             return Decision(records=records, joins=(marker,), events=(event,))
 
         return Operation(COUNTERS, decide)
 
     def _shard_of(self, hanging: Hanging) -> int:
-        """The coordinator shard in whose order the abort has its csn: that of the owner. One without an owner, and of
-        which no marker told a shard, counts as a producer of the empty transactional id."""
-        owner = hanging.owner
+        """The coordinator shard in whose order the abort has its csn: the one by which the partition will judge it.
+        Where it knows none, that of the owner; without an owner, that of the empty transactional id."""
+        owner, known = hanging.owner, hanging.opened.coordinator_shard
+        if known >= 0:
+            return known
         return self._shard_key("" if owner is None else owner.transactional_id).number
 
     def _nothing_hangs(self, wanted: Sequence[OpenInPartition]) -> Refused:

@@ -32,7 +32,7 @@ from coordinator_runtime.decision import (
     Turn,
     Unpark,
 )
-from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
+from coordinator_runtime.ports import GroupWrite, MarkerPort, OutcomeNumber, PartitionWrite
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import TransactionChanged, TransactionRanThrough, TransactionStepped
@@ -145,14 +145,15 @@ class Outcomes:
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
             effects = (CancelTimer((TIMEOUT, current.transactional_id)),)
-        fused = self._fused(decided, contribution, last_csn=current.csn)
+        last = OutcomeNumber(self._key.number, current.csn)
+        fused = self._fused(decided, contribution, last)
         if fused is None:
             opening = () if opened is current else (TransactionStepped(current, opened),)
             return Decision(
                 records=(*records, Record(self._key, TransactionChanged(decided), cause=decided.cause)),
                 joins=(
-                    *(write.append() for write in contribution.partitions),
-                    *(write.hold(current.csn) for write in contribution.groups),
+                    *(write.append(self._key.number) for write in contribution.partitions),
+                    *(write.hold(last) for write in contribution.groups),
                 ),
                 effects=(*effects, self.send_markers(decided)),
                 events=(*opening, TransactionStepped(opened, decided)),
@@ -187,7 +188,7 @@ class Outcomes:
         return decided, completed, (*given, csn_given)
 
     def _fused(
-        self, decided: Transaction, contribution: Contribution, *, last_csn: int
+        self, decided: Transaction, contribution: Contribution, last: OutcomeNumber
     ) -> tuple[Sequence[LeanJoin], Sequence[Operation]] | None:
         """What finishes a transaction in the operation that decides it, with the writes, which come first and end what
         they write to: those of partitions, and the rest. None where it must be finished later, step by step."""
@@ -196,7 +197,7 @@ class Outcomes:
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         writes = contribution.partitions
         lean_joins = [write.append_and_end(marker) for write in writes]
-        rest = [write.hold_and_settle(last_csn, marker) for write in contribution.groups] if contribution.groups else []
+        rest = [write.hold_and_settle(last, marker) for write in contribution.groups] if contribution.groups else []
         if len(writes) < len(decided.partitions):
             others = decided.partitions.difference(write.ordinal for write in writes)
             rest.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from coordinator_runtime.ports import OutcomeNumber
 from txn_coordinator.state import Transaction
 
 
@@ -55,7 +56,7 @@ class UnownedMarkerWritten(Struct, frozen=True, gc=False):
     hung, or for a coordinator elsewhere (COUNTERS shard). History only: it tells why a marker is there that nobody here
     decided."""
 
-    csn: int
+    number: OutcomeNumber
     ordinal: int
     producer_id: int
 

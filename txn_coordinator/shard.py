@@ -29,7 +29,7 @@ from coordinator_runtime.decision import (
     Turn,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
-from coordinator_runtime.ports import EndIdentity, MarkerPort
+from coordinator_runtime.ports import EndIdentity, MarkerPort, OutcomeNumber
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
@@ -307,26 +307,26 @@ class TransactionShard:
         return Decision(reply=adding.verify(self._known(transactional_id, identity), identity, partitions))
 
     def decide_verify_group(
-        self, transactional_id: str, identity: Identity, group: str, then: Callable[[int], Decision]
+        self, transactional_id: str, identity: Identity, group: str, then: Callable[[OutcomeNumber], Decision]
     ) -> Decision:
-        """What `then` decides, told the csn of the id's last outcome, if the group is in the open transaction."""
+        """What `then` decides, told the number of the id's last outcome, if the group is in the open transaction."""
         current = self._known(transactional_id, identity)
         adding.check_group(current, identity, group)
-        return then(current.csn)
+        return then(OutcomeNumber(self.key.number, current.csn))
 
     def decide_add_group(
         self,
         transactional_id: str,
         identity: Identity,
         group: str,
-        then: Callable[[int], Decision],
+        then: Callable[[OutcomeNumber], Decision],
         turn: Turn,
     ) -> Decision:
-        """Add the group, and go on with what `then` decides, told the csn of the id's last outcome."""
+        """Add the group, and go on with what `then` decides, told the number of the id's last outcome."""
         additions = adding.Additions(groups=frozenset({group}))
         added = self.decide_add(transactional_id, identity, additions, turn, client_txn_version=2)
-        last_csn = self._known(transactional_id, identity).csn
-        go_on = Operation(self.key, lambda _shard, _turn: then(last_csn))
+        last = OutcomeNumber(self.key.number, self._known(transactional_id, identity).csn)
+        go_on = Operation(self.key, lambda _shard, _turn: then(last))
         # The reply is that of what follows.
         return replace(added, reply=None, joins=(*added.joins, go_on))
 

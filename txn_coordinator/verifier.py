@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
-from coordinator_runtime.ports import Membership
+from coordinator_runtime.ports import Membership, OutcomeNumber
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.rules.adding import Additions
@@ -72,7 +72,9 @@ class CoordinatorVerifier:
 
         return Operation(COUNTERS, decide)
 
-    def verify_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+    def verify_group(
+        self, membership: Membership, group_id: str, then: Callable[[OutcomeNumber], Decision]
+    ) -> Operation:
         """Check that the group was added before, for clients of version 1."""
 
         def decide(shard: TransactionShard, _turn: Turn) -> Decision:
@@ -83,7 +85,7 @@ class CoordinatorVerifier:
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
-    def add_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+    def add_group(self, membership: Membership, group_id: str, then: Callable[[OutcomeNumber], Decision]) -> Operation:
         """Let the group join the transaction with its first offsets, for clients of version 2."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:

@@ -6,6 +6,7 @@ import struct
 from typing import Final
 
 from coordinator_api.storage.v1 import group_pb2 as storage
+from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
 from group_coordinator.codec import GROUP_ADMINISTERED, OFFSET, PENDING_OFFSET
 from group_coordinator.committed.state import (
@@ -72,7 +73,10 @@ def _encode_held(record: PendingOffsetHeld) -> EncodedRecord:
     key = _PRODUCER.pack(*record.producer) + _partition_key(record.group_id, record.partition)
     pending = record.pending
     value = storage.PendingOffsetValue(
-        offset=_value(pending.offset), transactional_id=pending.transactional_id, after_csn=pending.after_csn
+        offset=_value(pending.offset),
+        transactional_id=pending.transactional_id,
+        after_csn=pending.after.csn,
+        coordinator_shard=pending.after.coordinator_shard,
     )
     return EncodedRecord(PENDING_OFFSET, key, value.SerializeToString(), has_history=False)
 
@@ -94,7 +98,9 @@ def _decode_held(key: bytes, value: bytes) -> PendingOffsetHeld:
     producer = Producer(*_PRODUCER.unpack_from(key))
     group_id, partition = _decode_partition_key(key[_PRODUCER.size :])
     stored = storage.PendingOffsetValue.FromString(value)
-    pending = PendingOffset(_offset(stored.offset), stored.transactional_id, stored.after_csn)
+    pending = PendingOffset(
+        _offset(stored.offset), stored.transactional_id, OutcomeNumber(stored.coordinator_shard, stored.after_csn)
+    )
     return PendingOffsetHeld(group_id, producer, partition, pending)
 
 

@@ -17,7 +17,7 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_partitions, check_topic_name
 from coordinator_runtime.decision import Decision, Effect, Operation, Record, ShardRouter, Turn
-from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName, PartitionRef
+from coordinator_runtime.ports import Committer, Membership, NamedOffset, OutcomeNumber, PartitionName, PartitionRef
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.requests import (
     FetchedOffset,
@@ -65,7 +65,7 @@ def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Plac
 
 
 def decide_txn_commit(
-    shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last_csn: int, turn: Turn
+    shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last: OutcomeNumber, turn: Turn
 ) -> Decision:
     """TxnOffsetCommit, once the group is in the transaction. The reply is Results. Refuses the whole request as
     `Group.check_commit`."""
@@ -81,7 +81,7 @@ def decide_txn_commit(
                 group_id,
                 producer,
                 key,
-                PendingOffset(_offset(named, turn.now_ms, None, position), membership.transactional_id, last_csn),
+                PendingOffset(_offset(named, turn.now_ms, None, position), membership.transactional_id, last),
             ),
         )
         for key, named in accepted
@@ -94,14 +94,19 @@ def decide_txn_commit(
 
 
 def decide_txn_commit_and_end(
-    shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last_csn: int, marker: Marker, turn: Turn
+    shard: GroupShard,
+    commit: TxnOffsetCommit,
+    placed: Sequence[Placed],
+    last: OutcomeNumber,
+    marker: Marker,
+    turn: Turn,
 ) -> Decision:
     """TxnOffsetCommit and the marker of the transaction in one step: where the transaction holds no offsets from
     before, these are committed or dropped at once. Reply and refusals as `decide_txn_commit`."""
     group_id, membership = commit.group_id, commit.membership
     if shard.part(Offsets).of(group_id).pending_of(Producer(membership.producer_id, membership.producer_epoch)):
         end = Operation(shard.key, partial(decide_marker, group_id=group_id, marker=marker))
-        return replace(decide_txn_commit(shard, commit, placed, last_csn, turn), joins=(end,))
+        return replace(decide_txn_commit(shard, commit, placed, last, turn), joins=(end,))
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results, accepted = _judged(shard, commit.offsets, placed)
     position = shard.part(Offsets).next_position
@@ -122,13 +127,16 @@ def decide_txn_commit_and_end(
 
 def decide_marker(shard: GroupShard, _turn: Turn, *, group_id: str, marker: Marker) -> Decision:
     """Settle the pending offsets of the transaction that the marker ends. Idempotent, and success where there are none.
-    No reply: it is joined to the end of the transaction."""
+    No reply: it is joined to the end of the transaction. Raises Refused INVALID_TXN_STATE for a marker of another
+    coordinator shard than that of the transactional id, which no correct coordinator sends."""
     offsets = shard.part(Offsets).of(group_id)
     producer = Producer(marker.producer_id, marker.txn_epoch)
     records: list[Record] = []
     settled_count = 0
     for partition, pending in offsets.pending_of(producer):
-        if pending.after_csn >= marker.csn:
+        if pending.after.coordinator_shard != marker.coordinator_shard:
+            raise _of_another_shard(pending, marker)
+        if pending.after.csn >= marker.csn:
             continue
         settled_count += 1
         if marker.outcome is Outcome.COMMIT and is_installed(offsets.committed.get(partition), pending.offset):
@@ -137,6 +145,15 @@ def decide_marker(shard: GroupShard, _turn: Turn, *, group_id: str, marker: Mark
     if not records:
         return Decision()
     return Decision(records=tuple(records), events=(OffsetsSettled(group_id, settled_count, marker.outcome),))
+
+
+def _of_another_shard(pending: PendingOffset, marker: Marker) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"marker {marker.csn} of coordinator shard {marker.coordinator_shard} (producer {marker.producer_id}, epoch "
+        f"{marker.txn_epoch}) cannot end the transaction of {pending.transactional_id!a:.100}, which belongs to shard "
+        f"{pending.after.coordinator_shard}. This is a defect of the coordinator",
+    )
 
 
 def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> Decision:

@@ -28,6 +28,7 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupVerifier,
+    OutcomeNumber,
     PartitionName,
     Permission,
     ResourceType,
@@ -143,11 +144,11 @@ class OffsetService:
             # Nothing is left to be committed, so the transaction is not touched.
             return self._when_catalog_durable(refusals)
 
-        def hold(last_csn: int) -> Decision:
+        def hold(last: OutcomeNumber) -> Decision:
             # Once more, because the call may have waited: a topic that is gone by now must get no offsets.
             now_placed = self._placing.place(names, Permission.READ, context)
             decide = _waiting_for_catalog(
-                now_placed, lambda shard, turn: decide_txn_commit(shard, commit, now_placed, last_csn, turn)
+                now_placed, lambda shard, turn: decide_txn_commit(shard, commit, now_placed, last, turn)
             )
             return Decision(joins=(Operation(self._router.shard_key(group_id), decide),))
 

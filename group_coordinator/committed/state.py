@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from coordinator_runtime.ports import OutcomeNumber
 from group_coordinator.state import PartitionKey
 
 
@@ -38,9 +39,10 @@ class PendingOffset(Struct, frozen=True):
 
     offset: Offset
     transactional_id: str
-    after_csn: int
-    """The last outcome of the transactional id when this was written. Only a marker with a greater csn settles it: a
-    client of version 1 keeps its epoch, so the late copy of an earlier marker looks like that of this transaction."""
+    after: OutcomeNumber
+    """The last outcome of the transactional id when this was written. Only a marker of that coordinator shard with a
+    greater csn settles it: a client of version 1 keeps its epoch, so the late copy of an earlier marker looks like
+    that of this transaction."""
 
 
 class OffsetCommitted(Struct, frozen=True):

@@ -19,6 +19,7 @@ from coordinator_runtime.ports import (
     CallContext,
     GroupOffsets,
     Membership,
+    OutcomeNumber,
     Permission,
     ResourceType,
     TopicCatalog,
@@ -42,19 +43,19 @@ class OffsetsWrite:
         self._place = place
         self.group_id = commit.group_id
 
-    def hold(self, last_csn: int) -> Operation:
+    def hold(self, last: OutcomeNumber) -> Operation:
         """Hold the offsets until a marker with a greater number settles them."""
 
         def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
-            return decide_txn_commit(shard, self._commit, placed, last_csn, turn)
+            return decide_txn_commit(shard, self._commit, placed, last, turn)
 
         return Operation(self._shard, partial(self._decide, decide))
 
-    def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
+    def hold_and_settle(self, last: OutcomeNumber, marker: Marker) -> Operation:
         """Hold the offsets and settle at once all that the transaction holds in the group."""
 
         def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
-            return decide_txn_commit_and_end(shard, self._commit, placed, last_csn, marker, turn)
+            return decide_txn_commit_and_end(shard, self._commit, placed, last, marker, turn)
 
         return Operation(self._shard, partial(self._decide, decide))
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.version import VERSION
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
@@ -45,6 +45,9 @@ produce p2 t-1 e
 settle
 """
 """t-0: a b COMMIT(csn 1, offset 2) d ABORT(csn 2, offset 4). t-1: c COMMIT(offset 1) and e, open, at offset 2."""
+
+ORDERS = ShardRouter(Coordinator.TRANSACTIONS, WorldOptions().shard_count).shard_key("orders").number
+"""The coordinator shard of the transactional id."""
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -117,7 +120,7 @@ def marker_batch(offset: int, csn: int, outcome: Outcome, *, txn_epoch: int = 0,
         producer_id=producer_id,
         txn_epoch=txn_epoch,
         next_epoch=txn_epoch + 1,
-        coordinator_shard=0,
+        coordinator_shard=ORDERS,
         coordinator_epoch=1,
         outcome=outcome,
         csn=csn,
@@ -269,25 +272,27 @@ def lose_a_producer(damaged: Damaged) -> None:
 def forget(damaged: Damaged, forgotten: ForgottenProducers) -> None:
     head = stored.heads(damaged.store)[0]
     damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, forgotten=forgotten)))
+    for shard, csn in forgotten.csns:
+        damaged.put(HEAD, codec.forgotten_key(0, shard), codec.encode_forgotten(csn))
 
 
 def lose_a_producer_that_wrote_after_others_were_forgotten(damaged: Damaged) -> None:
-    forget(damaged, ForgottenProducers(end_offset=4, csn=2))
+    forget(damaged, ForgottenProducers(end_offset=4, csns=((ORDERS, 2),)))
     lose_a_producer(damaged)
 
 
 def forget_a_producer_and_not_its_marker(damaged: Damaged) -> None:
-    forget(damaged, ForgottenProducers(end_offset=5, csn=1))
+    forget(damaged, ForgottenProducers(end_offset=5, csns=((ORDERS, 1),)))
     lose_a_producer(damaged)
 
 
 def forget_a_marker_that_never_was(damaged: Damaged) -> None:
-    forget(damaged, ForgottenProducers(end_offset=5, csn=77))
+    forget(damaged, ForgottenProducers(end_offset=5, csns=((ORDERS, 77),)))
 
 
 def lose_what_is_left_of_a_producer(damaged: Damaged) -> None:
     entry = stored.producers(damaged.store, 0)[0]
-    forget(damaged, ForgottenProducers(end_offset=5, csn=2))
+    forget(damaged, ForgottenProducers(end_offset=5, csns=((ORDERS, 2),)))
     damaged.put(Family.PRODUCERS, codec.producer_key(0, 0), codec.encode_producer(replace(entry, last_marker=None)))
 
 
@@ -317,13 +322,13 @@ def put_an_outcome_where_nobody_looks(damaged: Damaged) -> None:
 
 
 def remember_an_end_that_never_was(damaged: Damaged) -> None:
-    identity = EndIdentity(coordinator_shard=0, csn=77, producer_id=0)
+    identity = EndIdentity(coordinator_shard=ORDERS, csn=77, producer_id=0)
     end = RememberedEnd(identity, first_offset=0)
     damaged.put(Family.PRODUCERS, codec.remembered_key(0, identity), codec.encode_remembered(end))
 
 
 def forget_an_end_with_its_producer(damaged: Damaged) -> None:
-    forget(damaged, ForgottenProducers(end_offset=5, csn=2))
+    forget(damaged, ForgottenProducers(end_offset=5, csns=((ORDERS, 2),)))
     lose_a_producer(damaged)
 
 
@@ -414,7 +419,7 @@ DAMAGES = [
     (write_a_marker_twice, "placement", "the marker at offset 5 (producer 0, epoch 1, csn 2) follows csn 2"),
     (turn_a_commit_into_an_abort, "outcomes", "t-0: the marker at offset 2 says abort of producer 0, epoch 0, and not"),
     (turn_a_commit_into_an_abort, "index", "is in the log and has no row at offset 2"),
-    (write_a_marker_that_nobody_decided, "outcomes", "csn 77 has markers in t-0 and was never decided"),
+    (write_a_marker_that_nobody_decided, "outcomes", "producer 0, has markers in t-0 and was never decided"),
     (write_a_marker_where_it_does_not_belong, "outcomes", "t-1 has a marker of abort 2 of 'orders'"),
     (write_a_late_batch, "placement", "t-0: the batch at offset 5 (producer 0, epoch 0) lies behind epoch 2"),
     (write_a_late_batch, "positions", "t-0: end 5, last stable 5, 0 open"),

@@ -41,7 +41,7 @@ ONGOING, EMPTY = TransactionState.ONGOING, TransactionState.EMPTY
 STANDING = PartitionStanding(
     PartitionRef("t", b"i" * 16, 1, 1),
     PartitionHead(log_end_offset=50, last_stable_offset=40, open_transactions=1),
-    OpenInPartition(1, PRODUCER_ID, 5, 3, 40, NOW_MS - 300),
+    OpenInPartition(1, PRODUCER_ID, 5, 3, 6, 40, NOW_MS - 300),
 )
 AWAY = Refused(ErrorCode.NOT_COORDINATOR, "transactions shard 3 is not served here")
 

@@ -31,12 +31,11 @@ LAYOUTS = {
     ("ABORTED", "aborted transaction"): (codec._ABORTED_KEY, codec._ABORTED_VALUE),
     ("PARTITIONS", "head"): (codec._HEAD_KEY, codec._HEAD),
     ("PARTITIONS", "leader epoch"): (epoch_rows._KEY, epoch_rows._VALUE),
+    ("PARTITIONS", "forgotten csn"): (codec._FORGOTTEN_KEY, codec._FORGOTTEN),
     ("PRODUCERS", "producer"): (codec._PRODUCER_KEY, codec._PRODUCER),
     ("PRODUCERS", "remembered end"): (codec._REMEMBERED_KEY, codec._REMEMBERED),
 }
 """Packers of key and value, by family and row. What follows a row's fixed part is in `REPEATED`."""
-RESERVED = {("PARTITIONS", "forgotten csn")}
-"""A kind that has its number, and no row yet."""
 REPEATED = {("PRODUCERS", "producer"): codec._CACHED_BATCHES[1]}
 
 
@@ -88,7 +87,7 @@ def test_all_rows_of_partitions_are_told() -> None:
     told = {(family.strip("`"), name) for family, name, *_ in PARTITION_ROWS}
     assert told == LAYOUTS.keys()
     of_a_kind = {(kind.family.name, kind.name) for kind in known_rows.KINDS if kind.family in known_rows.KINDS_BY_BYTE}
-    assert of_a_kind - RESERVED == {each for each in told if each[0] in {"PARTITIONS", "PRODUCERS"}} - RESERVED
+    assert of_a_kind == {each for each in told if each[0] in {"PARTITIONS", "PRODUCERS"}}
     for family, first in UNKNOWN_KINDS_FROM.items():
         assert first == 1 + max(known_rows.KINDS_BY_BYTE[family])
 

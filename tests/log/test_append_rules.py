@@ -9,7 +9,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import SEQUENCE_MAX
 from partition_log.rules import AppendVerdict, check_last_sequence, entry_after_append, judge_append
-from partition_log.state import CachedBatch, OpenTransaction, ProducerEntry
+from partition_log.state import CachedBatch, ForgottenProducers, OpenTransaction, ProducerEntry
 
 PRODUCER_ID = 7
 NOW_MS = 5_000
@@ -33,7 +33,9 @@ def appended(*batches: BatchHeader) -> ProducerEntry:
     """The entry after these batches, at the offsets 0, 100, 200, ..."""
     entry = None
     for place, header in enumerate(batches):
-        entry = entry_after_append(entry, header, base_offset=100 * place, now_ms=NOW_MS, forgotten_csn=0)
+        entry = entry_after_append(
+            entry, header, base_offset=100 * place, now_ms=NOW_MS, forgotten=ForgottenProducers(), coordinator_shard=-1
+        )
     assert entry is not None
     return entry
 
@@ -163,7 +165,9 @@ def test_sequences_wrap_to_0() -> None:
     entry = ProducerEntry(epoch=0, batches=(CachedBatch(SEQUENCE_MAX - 3, SEQUENCE_MAX - 1, 900),))
     wrapping = batch(SEQUENCE_MAX, 3)
     assert judge(entry, wrapping) is AppendVerdict.APPEND
-    after = entry_after_append(entry, wrapping, base_offset=903, now_ms=NOW_MS, forgotten_csn=0)
+    after = entry_after_append(
+        entry, wrapping, base_offset=903, now_ms=NOW_MS, forgotten=ForgottenProducers(), coordinator_shard=-1
+    )
     assert after.last_sequence == 1
     assert isinstance(judge(after, wrapping), CachedBatch)
     assert judge(after, batch(2)) is AppendVerdict.APPEND
@@ -192,7 +196,9 @@ def test_the_window_holds_five_batches() -> None:
 
 def test_a_new_epoch_empties_the_window_and_keeps_what_fences() -> None:
     before = replace(appended(batch(0), batch(1)), coordinator_epoch=4)
-    after = entry_after_append(before, batch(0, epoch=1), base_offset=9, now_ms=NOW_MS, forgotten_csn=0)
+    after = entry_after_append(
+        before, batch(0, epoch=1), base_offset=9, now_ms=NOW_MS, forgotten=ForgottenProducers(), coordinator_shard=-1
+    )
     assert after == replace(before, epoch=1, batches=(CachedBatch(0, 0, 9),))
 
 

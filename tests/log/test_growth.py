@@ -113,7 +113,7 @@ def test_one_step_is_as_good_as_many(
             if is_open:
                 room.perform(lambda log, append=appends[0]: log.decide_append(TURN, append=append))  # type: ignore[misc]
         ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
-        first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, TURN))  # type: ignore[misc]
+        first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, TURN))  # type: ignore[misc]
         steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
         assert first == at_once.perform(
             lambda log, appends=appends, ending=ending: log.decide_append_and_end(appends, ending, TURN)  # type: ignore[misc]
@@ -134,7 +134,7 @@ def test_it_is_one_record() -> None:
 
 def test_a_batch_that_does_not_follow_refuses_all_of_them() -> None:
     for decide in (
-        lambda log, appends: log.decide_append_all(appends, TURN),
+        lambda log, appends: log.decide_append_all(appends, 0, TURN),
         lambda log, appends: log.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN),
     ):
         room = Room(PartitionConfig())

@@ -86,7 +86,7 @@ heads = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(-1, 2**63 - 1),
     st.builds(IndexProgress, offsets, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), times_ms),
-    st.builds(ForgottenProducers, offsets, csns),
+    st.builds(ForgottenProducers, offsets),
     totals,
     offsets,
     st.builds(Leadership, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.just(())),
@@ -123,6 +123,14 @@ def test_an_aborted_transaction_comes_back_as_it_was(
 ) -> None:
     key = codec.aborted_key(ordinal, offset, transaction.producer_id)
     assert codec.decode_aborted(key, codec.encode_aborted(transaction)) == (offset, transaction)
+
+
+@given(ordinals, shards, csns)
+def test_a_forgotten_csn_comes_back_as_it_was(ordinal: int, coordinator_shard: int, csn: int) -> None:
+    key = codec.forgotten_key(ordinal, coordinator_shard)
+    start, end = codec.forgotten_range(ordinal)
+    assert codec.head_key(ordinal) < start <= key < end
+    assert codec.decode_forgotten(key, codec.encode_forgotten(csn)) == (coordinator_shard, csn)
 
 
 @given(ordinals, remembered)
@@ -185,7 +193,7 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
         ),
         ProducerSealed(7, 1, ProducerEntry(0)),
         ProducersForgotten(7, (1, 2), PartitionHead()),
-        ProducersForgotten(7, (1, 2), PartitionHead(), [RememberedEnd(EndIdentity(3, 4, 1), 5)]),
+        ProducersForgotten(7, (1, 2), PartitionHead(), [(3, 4)], [RememberedEnd(EndIdentity(3, 4, 1), 5)]),
     ],
 )
 def test_who_stages_counts_the_bytes(value: LogRecord) -> None:
@@ -248,19 +256,21 @@ def test_golden_bytes() -> None:
         2,
         5,
         IndexProgress(4, 600, 3, 1_000),
-        ForgottenProducers(6, 49),
+        ForgottenProducers(6),
         LogTotals(900, 7, 2, 1),
         3,
         Leadership(41, 40, ()),
     )
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
-        "000002580000000300000000000003e800000000000000060000000000000031"
+        "000002580000000300000000000003e80000000000000006"
         "000000000000038400000000000000070000000000000002000000000000000100000000000000030000002900000028"
     )  # fmt: skip
     transaction = AbortedTransaction(7, 3, 1, 6, 9, 50)
     assert codec.aborted_key(5, 6, 7).hex() == "0000000500000000000000060000000000000007"
     assert codec.encode_aborted(transaction).hex() == "0100030009000000000000000100000000000000060000000000000032"
+    assert codec.forgotten_key(5, 6).hex() == "00000005020006"
+    assert codec.encode_forgotten(50).hex() == "010000000000000032"
     end = RememberedEnd(EndIdentity(9, 50, 7), 1)
     assert codec.remembered_key(5, end.identity).hex() == "0000000501000900000000000000320000000000000007"
     assert codec.encode_remembered(end).hex() == "010000000000000001"

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from partition_log.rules import MarkerVerdict, entry_after_marker, head_after_forgetting, judge_marker
+from partition_log.rules import (
+    MarkerVerdict,
+    entry_after_append,
+    entry_after_marker,
+    head_after_forgetting,
+    judge_marker,
+)
 from partition_log.state import (
     CachedBatch,
     ForgottenProducers,
@@ -40,7 +47,9 @@ def marker(
 
 
 def judged(entry: ProducerEntry | None, sent: Marker, *, forgotten_csn: int = 0) -> MarkerVerdict:
-    return judge_marker(entry, sent, forgotten_csn=forgotten_csn)
+    """Another coordinator shard has forgotten much newer ones, which says nothing."""
+    forgotten = ForgottenProducers(9, ((0, forgotten_csn), (5, 1_000)))
+    return judge_marker(entry, sent, forgotten=forgotten)
 
 
 def refusal(entry: ProducerEntry | None, sent: Marker) -> ErrorCode:
@@ -145,7 +154,7 @@ def test_a_marker_that_was_forgotten_with_its_producer_is_not_written_again(csn:
     assert judged(None, marker(csn=csn), forgotten_csn=60) is verdict
 
 
-RETURNED = replace(OPEN, coordinator_epoch=-1, forgotten_csn=60)
+RETURNED = replace(OPEN, coordinator_epoch=-1, forgotten_csn=60, coordinator_shard=0)
 
 
 @pytest.mark.parametrize(("csn", "verdict"), [(60, MarkerVerdict.STALE), (61, MarkerVerdict.APPEND)])
@@ -165,9 +174,47 @@ def test_the_first_marker_takes_the_place_of_what_was_forgotten() -> None:
 
 def test_the_newest_marker_that_is_forgotten_stays_known() -> None:
     head = PartitionHead(log_end_offset=9)
-    for entries, csn in (((CLOSED,), 0), ((CLOSED, SEEN), 50), ((CLOSED,), 50)):
+    seen = replace(SEEN, coordinator_shard=4)
+    newer, elsewhere = replace(seen, last_marker=LastMarker(3, Outcome.COMMIT, 70)), replace(seen, coordinator_shard=2)
+    steps = (
+        ((CLOSED,), ()),
+        ((CLOSED, seen), ((4, 50),)),
+        ((CLOSED,), ((4, 50),)),
+        ((elsewhere,), ((2, 50), (4, 50))),
+        ((newer, seen), ((2, 50), (4, 70))),
+        ((seen,), ((2, 50), (4, 70))),
+    )
+    for entries, csns in steps:
         head = head_after_forgetting(head, entries)
-        assert head == PartitionHead(log_end_offset=9, forgotten=ForgottenProducers(9, csn))
+        assert head == PartitionHead(log_end_offset=9, forgotten=ForgottenProducers(9, csns))
+    assert [head.forgotten.csn_of(shard) for shard in (-1, 2, 3, 4)] == [0, 50, 0, 70]
+
+
+@pytest.mark.parametrize("entry", [SEEN, OPEN, OPEN_AGAIN, RETURNED])
+@pytest.mark.parametrize("csn", [1, 50, 1_000])
+def test_a_marker_of_another_coordinator_shard_is_refused_and_not_compared(entry: ProducerEntry, csn: int) -> None:
+    known = replace(entry, coordinator_shard=3)
+    assert refusal(known, marker(csn=csn, coordinator_epoch=1)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_an_unknown_producer_takes_over_what_is_forgotten_of_its_own_coordinator_shard() -> None:
+    header = BatchHeader(
+        base_offset=0,
+        record_count=1,
+        base_timestamp_ms=0,
+        max_timestamp_ms=0,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        encoding=Encoding.RECORDS_V1,
+        is_transactional=True,
+    )
+    forgotten = ForgottenProducers(9, ((2, 40), (4, 50)))
+    for shard, csn in ((2, 40), (3, 0), (4, 50), (-1, 0)):
+        entry = entry_after_append(
+            None, header, base_offset=9, now_ms=NOW_MS, forgotten=forgotten, coordinator_shard=shard
+        )
+        assert (entry.coordinator_shard, entry.forgotten_csn) == (shard, csn)
 
 
 def test_no_open_transaction_is_forgotten() -> None:

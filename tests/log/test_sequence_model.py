@@ -9,7 +9,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import SEQUENCE_MAX
 from partition_log.rules import AppendVerdict, entry_after_append, judge_append
-from partition_log.state import CachedBatch, ProducerEntry
+from partition_log.state import CachedBatch, ForgottenProducers, ProducerEntry
 
 CIRCLE = SEQUENCE_MAX + 1
 
@@ -58,7 +58,9 @@ class Counted:
             return
         assert verdict is AppendVerdict.APPEND
         assert start == self.record_count, "only what follows is appended"
-        self.entry = entry_after_append(self.entry, header, base_offset=start, now_ms=0, forgotten_csn=0)
+        self.entry = entry_after_append(
+            self.entry, header, base_offset=start, now_ms=0, forgotten=ForgottenProducers(), coordinator_shard=-1
+        )
         self.batches.append((start, count))
         self.record_count += count
 

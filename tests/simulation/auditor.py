@@ -126,16 +126,22 @@ class Auditor:
 
     def _check_markers(self) -> None:
         """P1: one outcome for each decision, and at most one marker of it in each partition."""
-        decided: dict[int, tuple[int, int, str]] = {}
+        decided: dict[tuple[int, int], tuple[int, int, str]] = {}
+        shards: dict[int, int] = {}
         for partition, read in self._history.final_raw.items():
             newest: dict[int, int] = defaultdict(int)
             for entry in read.entries:
                 if not entry.outcome:
                     continue
                 decision = (entry.producer_id, entry.producer_epoch, entry.outcome)
+                shard = entry.coordinator_shard
                 _require(
-                    decided.setdefault(entry.csn, decision) == decision,
-                    f"P1: csn {entry.csn} is {decided[entry.csn]} and {decision}",
+                    decided.setdefault((shard, entry.csn), decision) == decision,
+                    f"P1: csn {entry.csn} of shard {shard} is {decided[shard, entry.csn]} and {decision}",
+                )
+                _require(
+                    shards.setdefault(entry.producer_id, shard) == shard,
+                    f"P1: producer {entry.producer_id} is of shard {shards[entry.producer_id]} and of {shard}",
                 )
                 _require(
                     entry.csn > newest[entry.producer_id],

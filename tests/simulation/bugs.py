@@ -296,7 +296,7 @@ def forget_whoever_is_idle(last_uses: Any, shard: LogShard, *args: Any) -> Any:
 
 def forget_the_csn(forget: Any, head: PartitionHead, entries: Any) -> PartitionHead:
     done: PartitionHead = forget(head, entries)
-    return replace(done, forgotten=replace(done.forgotten, csn=0))
+    return replace(done, forgotten=replace(done.forgotten, csns=()))
 
 
 def leave_out_the_last_row(stretches_after: Any, *args: Any, **kwargs: Any) -> Any:

@@ -123,6 +123,7 @@ class Entry:
     outcome: str = ""
     """For a marker: commit or abort; empty for a record."""
     csn: int = 0
+    coordinator_shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -559,7 +559,13 @@ def _plain(entry: LogEntry) -> Entry:
         return Entry(entry.offset, entry.value, entry.producer_id, entry.producer_epoch)
     marker = entry.marker
     return Entry(
-        entry.offset, "", entry.producer_id, marker.txn_epoch, outcome=marker.outcome.name.lower(), csn=marker.csn
+        entry.offset,
+        "",
+        entry.producer_id,
+        marker.txn_epoch,
+        outcome=marker.outcome.name.lower(),
+        csn=marker.csn,
+        coordinator_shard=marker.coordinator_shard,
     )
 
 

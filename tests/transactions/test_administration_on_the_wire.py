@@ -18,12 +18,16 @@ from coordinator_api.v1 import (
     transaction_pb2_grpc,
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_runtime.decision import Coordinator, ShardRouter
 from tests.harness.in_process import in_process_server
 
 _Selector = admin_pb2.TransactionSelector
 _Topic = common_pb2.TopicPartitions
 _Member = transaction_pb2.AddPartitionsToTxnTransaction
 HEADER = common_pb2.RequestHeader(client_id="console")
+
+
+SHARD_COUNT = 4
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Api:
 
 @pytest_asyncio.fixture
 async def api() -> AsyncIterator[Api]:
-    async with in_process_server() as served:
+    async with in_process_server(shard_count=SHARD_COUNT) as served:
         found = Api(
             transaction_pb2_grpc.TransactionServiceStub(served.channel),
             log_pb2_grpc.LogServiceStub(served.channel),
@@ -211,7 +215,8 @@ async def test_markers_from_outside_answer_per_producer_and_partition(api: Api) 
     empty = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER))
     assert (empty.error_code, list(empty.results)) == (0, [])
     identity = await api.opened("a")
-    marker = log_pb2.ControlMarker(committed=True, next_epoch=1, coordinator_epoch=1, csn=1)
+    shard = ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key("a").number
+    marker = log_pb2.ControlMarker(committed=True, next_epoch=1, coordinator_epoch=1, csn=1, coordinator_shard=shard)
     asked = log_pb2.TxnMarker(
         producer_id=identity.producer_id, marker=marker, topics=[_Topic(topic="t", partitions=[0, 5])]
     )

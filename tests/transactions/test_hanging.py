@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
-from coordinator_runtime.ports import AllowAll, CallContext, OpenInPartition, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, OpenInPartition, OutcomeNumber, Permission, ResourceType
 from tests.harness.world import partition_name
 from tests.transactions.administered import ADMIN, CLIENT, COMMIT, Administered
 from tests.transactions.world_of_one import PRODUCER_ID, transaction
@@ -16,7 +16,7 @@ from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import AUDIT_PAUSE_MS, Hanging, HangingReason, ProducerOwners, judge, marker_for
 from txn_coordinator.state import DECIDED, IDLE, Identity, TransactionState
 
-OPENED = OpenInPartition(1, PRODUCER_ID, 5, 3, 40, 1_000)
+OPENED = OpenInPartition(1, PRODUCER_ID, 5, 3, 6, 40, 1_000)
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
@@ -47,7 +47,7 @@ def test_the_marker_takes_its_epoch_from_the_log_and_fences_no_owner(
 ) -> None:
     owner = None if owner_epoch is None else transaction(TransactionState.EMPTY, epoch=owner_epoch)
     opened = replace(OPENED, producer_epoch=opened_epoch, coordinator_epoch=-1)
-    marker = marker_for(Hanging(opened, HangingReason.NOT_OPEN, owner), coordinator_shard=6, csn=8)
+    marker = marker_for(Hanging(opened, HangingReason.NOT_OPEN, owner), OutcomeNumber(6, 8))
     assert (marker.producer_id, marker.txn_epoch, marker.csn) == (PRODUCER_ID, opened_epoch, 8)
     assert marker.next_epoch == (next_epoch or EPOCH_MAX)
     assert (marker.coordinator_shard, marker.coordinator_epoch) == (6, 0)

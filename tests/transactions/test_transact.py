@@ -23,7 +23,7 @@ from coordinator_runtime.decision import (
     ShardKey,
     Turn,
 )
-from coordinator_runtime.ports import EndIdentity
+from coordinator_runtime.ports import EndIdentity, OutcomeNumber
 from tests.harness.table import cells
 from tests.transactions.test_decision_tables import stored
 from tests.transactions.world_of_one import (
@@ -69,7 +69,8 @@ class Write:
 
     ordinal: int
 
-    def append(self) -> Operation:
+    def append(self, coordinator_shard: int) -> Operation:
+        assert coordinator_shard == KEY.number
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("append", self.ordinal)))
 
     def append_and_end(self, marker: Marker) -> AppendedAndEnded:
@@ -85,11 +86,11 @@ class Offsets:
 
     group_id: str
 
-    def hold(self, last_csn: int) -> Operation:
-        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("keep", self.group_id, last_csn)))
+    def hold(self, last: OutcomeNumber) -> Operation:
+        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("keep", self.group_id, last.csn)))
 
-    def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
-        reply = ("keep and end", self.group_id, last_csn, marker.csn)
+    def hold_and_settle(self, last: OutcomeNumber, marker: Marker) -> Operation:
+        reply = ("keep and end", self.group_id, last.csn, marker.csn)
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=reply))
 
 

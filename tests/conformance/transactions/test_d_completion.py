@@ -558,7 +558,9 @@ def test_offsets_that_were_settled_for_nothing_wait_as_before() -> None:
     client = room.ready()
     client.offset("copiers", 7)
     before = room.inside.groups.view("copiers")
-    order = replace(marker(client.identity.producer_epoch, producer_id=client.identity.producer_id), outcome=COMMIT)
+    producer_id, epoch = client.identity
+    shard = room.inside.transactions.shard_key("orders").number
+    order = replace(marker(epoch, producer_id=producer_id, coordinator_shard=shard), outcome=COMMIT)
     settled = room.inside.markers.group_marker("copiers", order)
     both = Decision(joins=(settled, Operation(COUNTERS, refuse)))
     assert room.told(room.inside.runtime.write(Operation(COUNTERS, lambda _shard, _turn: both))) == 6

@@ -483,11 +483,14 @@ class PendingOffsetValue(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     AFTER_CSN_FIELD_NUMBER: _builtins.int
+    COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     after_csn: _builtins.int
     """Number of the last outcome of the transactional id when the offset was written: only a marker with a greater one
-    may settle it, so that a late marker of an earlier transaction cannot.
+    may settle it, so that a late marker of an earlier transaction cannot. Compared within coordinator_shard only.
     """
+    coordinator_shard: _builtins.int
+    """Shard of the transactional id."""
     @_builtins.property
     def offset(self) -> Global___OffsetValue: ...
     def __init__(
@@ -496,10 +499,11 @@ class PendingOffsetValue(_message.Message):
         offset: Global___OffsetValue | None = ...,
         transactional_id: _builtins.str = ...,
         after_csn: _builtins.int = ...,
+        coordinator_shard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_csn", b"after_csn", "offset", b"offset", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_csn", b"after_csn", "coordinator_shard", b"coordinator_shard", "offset", b"offset", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

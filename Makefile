@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ops ops-files test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo ops ops-files test fast slow mutants lowest check fmt generate docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -62,6 +62,9 @@ generate: ## Generate the Python code of the .proto files
 
 docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance)
 	@.venv/bin/python scripts/docs.py
+
+stored-format: venv ## Make the store anew that is kept of the present format (tests/formats), after a change of the stored form
+	@.venv/bin/python -m tests.formats.making
 
 lock: ## Write requirements/*.txt again after a change of a dependency, keeping chosen versions
 	@$(PYTHON) scripts/venv.py lock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coordinator_runtime.rocks import RocksStore, open_store
 
-_SHARD_COUNT = 2
+SHARD_COUNT = 2
 
 
 class RocksShelf:
@@ -14,11 +14,11 @@ class RocksShelf:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.store: RocksStore = open_store(path, shard_count=_SHARD_COUNT)
+        self.store: RocksStore = open_store(path, shard_count=SHARD_COUNT)
 
     def crash(self) -> RocksStore:
         self.store.close()
-        self.store = open_store(self._path, shard_count=_SHARD_COUNT)
+        self.store = open_store(self._path, shard_count=SHARD_COUNT)
         return self.store
 
     def close(self) -> None:

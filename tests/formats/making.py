@@ -1,0 +1,212 @@
+"""Makes the store that is kept of the present format, by a server that goes through a story, and looks at it.
+
+    make stored-format      # or: python -m tests.formats.making
+
+writes `format_3.tar.xz` (the directory of the stopped server), `format_3.rows.txt` (its rows, to be read in a diff) and
+what follows the rulers in `answers.txt` (what a server says that starts on it). Until the first release a change of the
+stored form replaces all three, and its commit says why. Afterwards they stay as they are, and every release opens them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import group_pb2
+from coordinator_core.config import CoreConfig
+from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
+from coordinator_runtime.store import Family
+from coordinator_runtime.store_directory import StoreDirectory
+from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
+from tests.harness.script import Script
+from tests.harness.transcript import play, read_transcript, written
+from tests.harness.world import World, WorldOptions
+from txn_coordinator.config import TwoPhase
+
+HERE: Final = Path(__file__).parent
+ARCHIVE: Final = HERE / f"format_{own_rows.FORMAT_VERSION}.tar.xz"
+ROWS: Final = HERE / f"format_{own_rows.FORMAT_VERSION}.rows.txt"
+ANSWERS: Final = HERE / "answers.txt"
+
+_LARGE: Final = "large" * 10_000
+"""A value so long that its batch lies in a segment."""
+_LOSS_MS: Final = 1_735_689_605_000
+"""When the line began that the store is in: five seconds after the beginning of 2025, for small numbers."""
+_VALUE_BYTES_SHOWN_MAX: Final = 400
+_UNKEPT: Final = ("LOG*", "LOCK", "OPTIONS-*", "rocksdict-config.json")
+"""Files of RocksDB in which nothing is kept; the first and the third name the directory that they were made in."""
+
+
+class _ShortStretches(WorldOptions):
+    """A server whose logs have finished stretches soon."""
+
+    def core_config(self) -> CoreConfig:
+        config = super().core_config()
+        return replace(config, partitions=replace(config.partitions, index_interval_batches=3))
+
+
+class _LosingShelf(RocksShelf):
+    """A store whose durable mark can get lost, which the operator accepts."""
+
+    loses = False
+
+    def crash(self) -> RocksStore:
+        if not self.loses:
+            return super().crash()
+        directory = self.store.directory
+        self.store.close()
+        StoreDirectory(directory).durable_mark_path.unlink()
+        self.store = open_store(directory, shard_count=SHARD_COUNT, accept_data_loss=True, wall_ms=lambda: _LOSS_MS)
+        return self.store
+
+
+def make(directory: Path) -> None:
+    """Make a store in the directory that has rows of every kind."""
+    transcript = read_transcript((HERE / "story.txt").read_text())
+    options = transcript.options(TwoPhase.SPLIT)
+    shelf = _LosingShelf(directory)
+    world = World(
+        _ShortStretches(two_phase=options.two_phase, producer_expiration_ms=options.producer_expiration_ms), shelf
+    )
+    script = Script(world)
+    first, *others = transcript.blocks
+    for command in first.commands:
+        script.run(command)
+    _add_groups(world)
+    # Each start begins a new segment, and the second one a new line.
+    for name, shelf.loses in (("first", False), ("second", True)):
+        script.run(f"init {name}")
+        script.run(f"produce {name} large-0 {_LARGE} plain")
+        script.run(f"produce {name} large-0 {name} plain")
+        script.run("settle")
+        script.run("crash")
+    for block in others:
+        for command in block.commands:
+            script.run(command)
+    shelf.close()
+    for pattern in _UNKEPT:
+        for file in [*directory.rglob(pattern)]:
+            file.unlink()
+
+
+def _add_groups(world: World) -> None:
+    """Members of both protocols, settings of a group, and what an administrator deleted."""
+
+    def ask(request: Message) -> Any:
+        reply = world.inside.group_wire.call(request)
+        while not reply.is_settled:
+            world.tick(1_000)
+            world.settle()
+        assert not getattr(reply.result(), "error_code", 0), reply.result()
+        return reply.result()
+
+    protocols = [group_pb2.JoinGroupProtocol(name="range", metadata=b"m")]
+    joined = ask(
+        group_pb2.JoinGroupRequest(
+            group_id="classic",
+            session_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=protocols,
+            skip_member_id_required=True,
+        )
+    )
+    share = group_pb2.SyncGroupAssignment(member_id=joined.member_id, assignment=b"a")
+    ask(
+        group_pb2.SyncGroupRequest(
+            group_id="classic",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[share],
+        )
+    )
+    beat = group_pb2.ConsumerGroupHeartbeatRequest(
+        group_id="consumer",
+        member_id="m1",
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=group_pb2.TopicNames(names=["t"]),
+        subscribed_topic_regex="l.*",
+        topic_partitions=group_pb2.PartitionSet(),
+    )
+    epoch = ask(beat).member_epoch
+    for _ in range(3):
+        world.tick(2_000)
+        world.settle()
+        again = group_pb2.ConsumerGroupHeartbeatRequest(group_id="consumer", member_id="m1", member_epoch=epoch)
+        epoch = ask(again).member_epoch
+    setting = group_pb2.GroupConfig(name="consumer_session_timeout_ms", value=50_000)
+    ask(group_pb2.AlterGroupConfigsRequest(group_id="consumer", set=[setting]))
+    offset = group_pb2.PartitionOffset(partition=0, committed_offset=1)
+    topics = [group_pb2.TopicOffsets(topic="t", partitions=[offset])]
+    ask(group_pb2.OffsetCommitRequest(group_id="deleted", generation_id_or_member_epoch=-1, topics=topics))
+    ask(group_pb2.DeleteGroupsRequest(group_ids=["deleted"]))
+
+
+def answers(directory: Path) -> str:
+    """What a server says that starts on the store, which is changed by that."""
+    transcript = read_transcript(ANSWERS.read_text())
+    shelf = RocksShelf(directory)
+    try:
+        return written(transcript, play(transcript, TwoPhase.SPLIT, shelf))
+    finally:
+        shelf.close()
+
+
+def rows(directory: Path) -> Iterator[str]:
+    """The rows of a store, one a line: family, key and value."""
+    store = open_read_only(directory)
+    try:
+        for family in Family:
+            yield from _rows_of(store, family)
+    finally:
+        store.close()
+
+
+def _rows_of(store: ReadOnlyStore, family: Family) -> Iterator[str]:
+    for key, value in store.scan(family, b"", b"\xff" * 24):
+        shown = value.hex()
+        if len(value) > _VALUE_BYTES_SHOWN_MAX:
+            shown = f"{len(value)} bytes with SHA-256 {hashlib.sha256(value).hexdigest()}"
+        yield f"{family.name} {key.hex()} {shown}"
+
+
+def unpack(directory: Path) -> None:
+    """Put the kept store into the directory."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def _pack(directory: Path) -> None:
+    def nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = member.mtime = 0
+        member.uname = member.gname = ""
+        return member
+
+    with tarfile.open(ARCHIVE, "w:xz") as archive:
+        for file in sorted(directory.rglob("*")):
+            archive.add(file, file.relative_to(directory), recursive=False, filter=nobodys)
+
+
+def main() -> int:
+    """Make the store anew, and note what is in it."""
+    with TemporaryDirectory() as scratch:
+        made, looked_at = Path(scratch, "made"), Path(scratch, "looked-at")
+        make(made)
+        _pack(made)
+        shutil.copytree(made, looked_at)
+        ROWS.write_text("".join(f"{row}\n" for row in rows(looked_at)))
+        ANSWERS.write_text(answers(looked_at))
+    sys.stdout.write(f"{ARCHIVE.name}, {ROWS.name} and {ANSWERS.name}: written; read the difference\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

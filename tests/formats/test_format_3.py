@@ -1,0 +1,87 @@
+"""The store that is kept of format 3 is opened, read and written by this program, as by every later one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator_runtime.rocks import open_read_only, open_store
+from coordinator_runtime.rocks.own_rows import FORMAT_VERSION_KEY, STORE_ID_KEY, WRITER_KEY, stored_number
+from coordinator_runtime.store import CommitGroup, Family, StoreRefused
+from coordinator_server import known_rows
+from coordinator_server.store_verify import durable_check, verify_store
+from tests.formats import making
+from tests.harness.rocks_shelf import SHARD_COUNT
+
+DRAWN = (STORE_ID_KEY.hex(), WRITER_KEY.hex(), b"classic".hex())
+"""What marks a row that holds a drawn id, or the version of the program: only its length is the same each time."""
+
+NOT_YET = ("features",)
+"""There is no feature yet."""
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The directory of the server that went through the story and stopped."""
+    making.unpack(tmp_path / "kept")
+    return tmp_path / "kept"
+
+
+def test_its_rows_are_those_that_are_noted(kept: Path) -> None:
+    assert list(making.rows(kept)) == making.ROWS.read_text().splitlines()
+
+
+def test_a_server_that_starts_on_it_says_what_is_noted_and_goes_on(kept: Path) -> None:
+    assert making.answers(kept) == making.ANSWERS.read_text()
+
+
+def test_every_promise_of_its_rows_holds(kept: Path) -> None:
+    store = open_read_only(kept)
+    try:
+        violations = {check.name: check.violations for check in (durable_check(store), *verify_store(store))}
+    finally:
+        store.close()
+    assert not any(violations.values()), violations
+
+
+def test_it_has_rows_of_every_kind(kept: Path) -> None:
+    store = open_read_only(kept)
+    try:
+        keys = [(family, key) for family in Family for key, _value in store.scan(family, b"", b"\xff" * 24)]
+    finally:
+        store.close()
+    found = {known_rows.kind_of(*each) for each in keys}
+    assert None not in found
+    assert known_rows.KINDS - found == {known_rows.RowKind(Family.META, name) for name in NOT_YET}
+
+
+def test_the_same_story_leaves_the_same_rows_today(tmp_path: Path) -> None:
+    """The stored form has changed where this fails. Before the first release: `make stored-format`, read the
+    difference, and say in the commit why. Afterwards a program that stores rows in another form must still read these,
+    and this test compares what it makes of them."""
+    making.make(tmp_path / "made")
+    assert list(map(_form, making.rows(tmp_path / "made"))) == list(map(_form, making.ROWS.read_text().splitlines()))
+
+
+def _form(row: str) -> str:
+    family, key, value = row.split(" ", 2)
+    return f"{family} {key} {len(value)}" if any(mark in key + value for mark in DRAWN) else row
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, "has format 1, which no release ever wrote and this program cannot read: begin with an empty directory"),
+        (2, "has format 2, which no release ever wrote and this program cannot read: begin with an empty directory"),
+        (4, "has format 4, this program knows formats up to 3: use the version that wrote it, or a later one"),
+    ],
+)
+def test_no_other_format_is_opened(kept: Path, number: int, words: str) -> None:
+    store = open_store(kept, shard_count=SHARD_COUNT)
+    row = (Family.META, FORMAT_VERSION_KEY, stored_number(number))
+    store.write([CommitGroup(store.version() + 1, [row])])
+    store.close()
+    for open_it in (lambda: open_store(kept, shard_count=SHARD_COUNT), lambda: open_read_only(kept)):
+        with pytest.raises(StoreRefused, match=words):
+            open_it()

@@ -114,8 +114,8 @@ class Config(BaseSettings):
     """PEM file with the CA certificates that sign those of callers (mTLS). Set together with tls_client_auth."""
 
     tls_client_auth: ClientAuth = ClientAuth.NONE
-    """Whether callers show a certificate: none; requested, one that is shown must be right (not with the transport
-    grpc); required, nobody connects without one."""
+    """Whether callers show a certificate: none; requested, one that is shown must be right (with the compiled
+    transport only); required, nobody connects without one."""
 
     insecure: bool = False
     """Whether to listen without TLS where others than this machine can connect. Not set: such a start is refused. Set:

@@ -27,6 +27,7 @@ from coordinator_server.native_exchange import Exchange
 from coordinator_server.native_services import health_methods, reflection_methods
 from coordinator_server.native_streams import CREDIT_MESSAGES, ServicerStream, SessionStream, Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
+from coordinator_server.tls import ClientAuth, Credentials, KeptCredentials, TlsRefused
 from coordinator_server.transport import Handler
 from coordinator_server.transports import (
     CONNECTION_AGE_GRACE_MS,
@@ -75,12 +76,30 @@ class NativeTransport:
             connections_max=options.connections_max,
             streams_max=options.streams_max,
         )
+        if options.credentials is not None:
+            self._serve_with_tls(options.credentials)
         self._connections_max = options.connections_max
         self._sockets: list[socket.socket] = []
         self._exchange: Exchange | None = None
         self._is_stopping = False
         self._has_stopped = asyncio.Event()
         self.on_failure: Callable[[Exception], None] = lambda failure: _log.error("failed", failure=str(failure))
+
+    def _serve_with_tls(self, kept: KeptCredentials) -> None:
+        """Raises TlsRefused where the compiled TLS cannot use what others can, such as a rare kind of key."""
+        kept.on_changed = self._use
+        try:
+            self._use(kept.current)
+        except ValueError as error:
+            raise TlsRefused(f"{kept.files.certificate_file} and what belongs to it: {error}") from error
+
+    def _use(self, new: Credentials) -> None:
+        """Serve connections made from now on with these. On any thread. Raises ValueError."""
+        is_required = new.client_auth is ClientAuth.REQUIRED
+        try:
+            self._server.set_credentials(new.certificate, new.key, new.client_ca, is_required)
+        except ValueError as error:
+            raise ValueError(f"the compiled transport cannot use them ({error}); transport = grpc may") from error
 
     def bind(self, host: str, port: int) -> int:
         if is_unix(host):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -152,6 +152,8 @@ class KeptCredentials:
         self._is_new = False
         self._has_expired = False
         self.current = read_credentials(files, clock.wall_ms())
+        self.on_changed: Callable[[Credentials], None] = lambda _new: None
+        """Called with what is about to be used, on the thread that looks; what it refuses with ValueError is not."""
         self.refusal: str | None = None
         """Why the files that lie there now are not used; None if they are."""
 
@@ -175,7 +177,8 @@ class KeptCredentials:
         """Take up what the files hold now, if they have changed and are right. Reads files."""
         now_ms = self._clock.wall_ms()
         signature = _signature(self._files)
-        if signature != self._seen:
+        # Refused files are tried again: a certificate that is not valid yet becomes so without a change.
+        if signature != self._seen or self.refusal is not None:
             self._seen = signature
             self._read_again(now_ms)
         if self.current.ends_ms <= now_ms and not self._has_expired:
@@ -190,12 +193,17 @@ class KeptCredentials:
         try:
             found = read_credentials(self._files, now_ms)
         except TlsRefused as refusal:
-            self.refusal = str(refusal)
-            _log.warning("credentials_refused", reason=str(refusal), advice="the old ones serve until the files change")
+            self._refuse(str(refusal))
+            return
+        if found == self.current:
+            self.refusal = None
+            return
+        try:
+            self.on_changed(found)
+        except ValueError as error:
+            self._refuse(str(error))
             return
         self.refusal = None
-        if found == self.current:
-            return
         with self._lock:
             self.current, self._is_new = found, True
         self._has_expired = False
@@ -204,6 +212,11 @@ class KeptCredentials:
             file=str(self._files.certificate_file),
             expires=datetime.fromtimestamp(found.ends_ms / 1000, UTC).isoformat(),
         )
+
+    def _refuse(self, reason: str) -> None:
+        if reason != self.refusal:
+            self.refusal = reason
+            _log.warning("credentials_refused", reason=reason, advice="the old ones serve until these are right")
 
 
 def _signature(files: TlsFiles) -> _Signature:

@@ -11,7 +11,6 @@ from coordinator_runtime.clock import Clock
 from coordinator_server.tls import ClientAuth
 from coordinator_server.transports import (
     NO_REQUESTED_CERTIFICATES,
-    NO_TLS,
     Transport,
     TransportName,
     TransportOptions,
@@ -31,12 +30,6 @@ class TransportMissing(Exception):
 
 def open_transport(name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions) -> Transport:
     """The transport of that name, or the best that is there. Raises TransportMissing."""
-    if options.credentials is not None:
-        if name is TransportName.NATIVE:
-            raise TransportMissing(f"transport = native, and a listener with TLS: {NO_TLS}")
-        if options.credentials.client_auth is ClientAuth.REQUESTED:
-            raise TransportMissing(f"tls_client_auth = requested: {NO_REQUESTED_CERTIFICATES}")
-        name = TransportName.GRPC
     if name is not TransportName.GRPC:
         try:
             from coordinator_server.native_transport import NativeTransport
@@ -49,6 +42,8 @@ def open_transport(name: TransportName, services: Sequence[str], clock: Clock, o
                 _log.warning("native_transport_unusable", reason=str(error), advice="build it again: `make native`")
         else:
             return NativeTransport(services, clock, options)
+    if options.credentials is not None and options.credentials.client_auth is ClientAuth.REQUESTED:
+        raise TransportMissing(f"tls_client_auth = requested: {NO_REQUESTED_CERTIFICATES}")
     from coordinator_server.grpc_transport import GrpcTransport
 
     return GrpcTransport(services, clock, options)

@@ -23,10 +23,9 @@ NO_UNIX_SOCKETS: Final = (
 )
 
 
-NO_TLS: Final = "the compiled transport does not speak TLS yet; use transport = auto or grpc"
 NO_REQUESTED_CERTIFICATES: Final = (
-    "the transport grpc cannot ask callers for a certificate without demanding it; use tls_client_auth = required, or"
-    " none on a second listener"
+    "the transport grpc cannot ask callers for a certificate without demanding it; use the compiled transport (`make"
+    " native`), tls_client_auth = required, or none on a second listener"
 )
 
 

@@ -13,7 +13,8 @@ An arrival is a tuple that begins with its kind and the token of its call or str
     (TAKEN, token)                              the answer given with wants_taken was written, or its caller is gone.
                                                 The call has ended before
     (HARM, kind, details)                       something was refused or cut so that others are served: the host, or
-                                                the system's words. Said at most every ten seconds of each kind
+                                                the system's words, or the host and what was wrong with its
+                                                handshake. Said at most every ten seconds of each kind
     (GONE, token)                               the caller does not wait any more, on a server; nothing follows
     (ENDED, token, status, message)             a stream ended, on a client; status is gRPC's number. Nothing follows
     (STOPPED, failure)                          the I/O thread has ended; failure is None, or says why. Nothing follows
@@ -79,6 +80,11 @@ class Server:
     def start(self, sockets: Sequence[int]) -> None:
         """Serve the listening TCP sockets of these descriptors. They must be detached, because they belong to the
         server from now on, and must not block."""
+
+    def set_credentials(self, certificate: bytes, key: bytes, client_ca: bytes | None, is_required: bool) -> None:
+        """Serve connections made from now on with TLS 1.2 or 1.3, with these PEM files; open ones go on as they are.
+        With a CA, callers are asked for a certificate that it signed, and must show one if it `is_required`. The first
+        time before `start`, later on any thread; ValueError for what cannot be used, which changes nothing."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
         """Up to `count` arrivals, in the order in which they came."""

@@ -296,7 +296,8 @@ FAMILIES: Final = (
         "txn_rpc_harm_total",
         _KIND,
         "What was refused or cut so that others are served: connections beyond the most (connections), those that the "
-        "system could not give (not_taken), and connections that reset streams (resets) or send frames without a call "
+        "system could not give (not_taken), callers that failed in the handshake of TLS "
+        "(handshakes), and connections that reset streams (resets) or send frames without a call "
         "(control_frames) or begin calls without requests (unfinished_calls) again and again. The transport grpc does "
         "not say any of it.",
     ),

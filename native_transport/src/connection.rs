@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::Stream;
-use futures_util::stream::{BoxStream, StreamExt, select_all, unfold};
+use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt, select_all, unfold};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -17,9 +17,12 @@ use tonic::transport::server::Connected;
 
 use crate::frames::{Flood, Watch};
 use crate::inbox::{Arrival, Inbox};
+use crate::tls::{Credentials, Socket, shake_hands};
 
 /// Pause after a connection could not be taken, above all because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Handshakes of one listener that may be under way; further callers wait in the system's queue.
+const HANDSHAKES_MAX: usize = 256;
 /// Time until the first byte of a connection must be there.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 
@@ -46,6 +49,8 @@ pub enum Harm {
     Connections,
     /// The process has no file left for a connection, or the system something else that it takes.
     NotTaken,
+    /// A peer that made no TLS connection: it has no certificate that counts, or speaks no TLS.
+    Handshakes,
     /// A connection that reset streams, again and again.
     Resets,
     /// A connection that sent what carries no call, again and again.
@@ -55,13 +60,15 @@ pub enum Harm {
 }
 
 impl Harm {
-    const ALL: [Self; 5] = [Self::Connections, Self::NotTaken, Self::Resets, Self::Control, Self::Unfinished];
+    const ALL: [Self; 6] =
+        [Self::Connections, Self::NotTaken, Self::Handshakes, Self::Resets, Self::Control, Self::Unfinished];
 
     /// As Python names it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
             Self::NotTaken => "not_taken",
+            Self::Handshakes => "handshakes",
             Self::Resets => "resets",
             Self::Control => "control_frames",
             Self::Unfinished => "unfinished_calls",
@@ -81,6 +88,7 @@ impl From<Flood> for Harm {
 
 /// The connections of one server: how many there are, may be, and were refused or cut.
 pub struct Connections {
+    pub credentials: Credentials,
     open_max: usize,
     streams_max: u32,
     inbox: Arc<Inbox>,
@@ -97,7 +105,7 @@ struct Numbers {
 
 impl Connections {
     pub fn new(open_max: usize, streams_max: u32, inbox: Arc<Inbox>) -> Self {
-        Self { open_max, streams_max, inbox, numbers: Mutex::default() }
+        Self { credentials: Credentials::default(), open_max, streams_max, inbox, numbers: Mutex::default() }
     }
 
     /// How many are open, and of each harm how often it was met.
@@ -159,27 +167,41 @@ fn of_one(
     connections: Arc<Connections>,
     age_max: Duration,
 ) -> BoxStream<'static, Result<Connection, Infallible>> {
-    unfold((listener, connections), move |(listener, connections)| async move {
-        loop {
-            match accept(&listener, &connections, age_max).await {
-                Ok(Some(connection)) => return Some((Ok(connection), (listener, connections))),
-                // Refused by closing it: whoever waited in the system's queue instead would not know why.
-                Ok(None) => {}
-                Err(error) => {
-                    connections.met(Harm::NotTaken, &error.to_string());
-                    sleep(ACCEPT_PAUSE).await;
+    // Handshakes go on beside each other: one that takes its time holds up nobody.
+    unfold(
+        (listener, connections, FuturesUnordered::new()),
+        move |(listener, connections, mut handshakes)| async move {
+            loop {
+                tokio::select! {
+                    Some(made) = handshakes.next() => {
+                        if let Some(connection) = made {
+                            return Some((Ok(connection), (listener, connections, handshakes)));
+                        }
+                    }
+                    taken = take(&listener, &connections), if handshakes.len() < HANDSHAKES_MAX => match taken {
+                        Ok(Some(taken)) => handshakes.push(taken.connected(age_max)),
+                        // Refused by closing it: whoever waited in the system's queue instead would not know why.
+                        Ok(None) => {}
+                        Err(error) => {
+                            connections.met(Harm::NotTaken, &error.to_string());
+                            sleep(ACCEPT_PAUSE).await;
+                        }
+                    }
                 }
             }
-        }
-    })
+        },
+    )
     .boxed()
 }
 
-async fn accept(
-    listener: &TcpListener,
-    connections: &Arc<Connections>,
-    age_max: Duration,
-) -> io::Result<Option<Connection>> {
+/// A connection that was taken, before the handshake of TLS.
+struct Taken {
+    stream: TcpStream,
+    peer: Peer,
+    entered: Entered,
+}
+
+async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Result<Option<Taken>> {
     let (stream, address) = listener.accept().await?;
     let host: Arc<str> = address.ip().to_canonical().to_string().into();
     let Some(connection) = connections.enter() else {
@@ -189,27 +211,42 @@ async fn accept(
     let entered = Entered(Arc::clone(connections));
     // If that fails the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    let now = Instant::now();
-    let end = Box::pin(sleep_until(now + FIRST_BYTE_MAX));
-    let (peer, oldest) = (Peer { host, connection }, now + age_max);
-    let watch = Watch::new(connections.streams_max, now);
-    Ok(Some(Connection {
-        stream,
-        peer,
-        is_silent: true,
-        is_flooded: false,
-        oldest,
-        end,
-        watch,
-        turn_frames: 0,
-        entered,
-    }))
+    Ok(Some(Taken { stream, peer: Peer { host, connection }, entered }))
+}
+
+impl Taken {
+    /// With TLS where the server has credentials; None for a peer that failed in the handshake.
+    async fn connected(self, age_max: Duration) -> Option<Connection> {
+        let Self { stream, peer, entered } = self;
+        let stream = match entered.0.credentials.current() {
+            None => Socket::Plain(stream),
+            Some(config) => match shake_hands(stream, config).await {
+                Ok(stream) => stream,
+                Err(problem) => {
+                    entered.0.met(Harm::Handshakes, &format!("{}: {problem}", peer.host));
+                    return None;
+                }
+            },
+        };
+        let now = Instant::now();
+        Some(Connection {
+            stream,
+            peer,
+            is_silent: true,
+            is_flooded: false,
+            oldest: now + age_max,
+            end: Box::pin(sleep_until(now + FIRST_BYTE_MAX)),
+            watch: Watch::new(entered.0.streams_max, now),
+            turn_frames: 0,
+            entered,
+        })
+    }
 }
 
 /// One connection. It breaks when nothing came for a while, when its peer floods it, or when it is as old as it may get:
 /// tonic asks callers to go elsewhere before that, and this is for those who do not.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     peer: Peer,
     is_silent: bool,
     /// It is not read any more, and about to be cut.

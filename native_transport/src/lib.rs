@@ -19,12 +19,13 @@ mod server;
 mod service;
 mod taken;
 mod thread;
+mod tls;
 mod wake;
 
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 4;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]

@@ -4,7 +4,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tokio::sync::{mpsc, oneshot};
@@ -14,6 +14,7 @@ use crate::connection::Connections;
 use crate::inbox::{Inbox, InboxLimits};
 use crate::service::{Rules, Service};
 use crate::thread::{ConnectionOptions, Work, run};
+use crate::tls::configuration;
 
 const THREAD_NAME: &str = "grpc-io";
 
@@ -114,6 +115,20 @@ impl Server {
         let batch: PyResult<Vec<Given>> = given.iter().map(|each| Given::from_tuple(each.cast()?)).collect();
         // After the end of the I/O thread there is nobody left to be answered.
         let _ = self.given.send(batch?);
+        Ok(())
+    }
+
+    /// Serve connections made from now on with TLS, with these PEM files. Usable from any thread, any time.
+    fn set_credentials(
+        &self,
+        certificate: &[u8],
+        key: &[u8],
+        client_ca: Option<&[u8]>,
+        is_required: bool,
+    ) -> PyResult<()> {
+        let config = configuration(certificate, key, client_ca, is_required)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.connections.credentials.replace(config);
         Ok(())
     }
 

@@ -38,6 +38,7 @@ from tests.cli.terminal import Terminal
 from tests.harness.certificates import DAY, Authority, Pair
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ServerProcess
+from tests.harness.transports import skip_what_is_missing
 from tests.server.fake_servicer import SERVICE
 from tests.server.test_grpc_transport import listed_services
 
@@ -151,13 +152,28 @@ def test_files_that_vanish_leave_the_old_ones_serving(authority: Authority) -> N
     assert kept.take_new() is None
 
 
+class Later(SystemClock):
+    """A clock that can be set to the day after tomorrow."""
+
+    is_later = False
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + (2 * 86_400_000 if self.is_later else 0)
+
+
+def test_a_certificate_of_tomorrow_is_taken_up_when_its_time_has_come(authority: Authority) -> None:
+    pair, clock = authority.issue("server"), Later()
+    kept = KeptCredentials(files_of(pair), clock)
+    pair.replace_by(authority.issue("next", since=DAY, lasts=2 * DAY))
+    kept.look()
+    assert "is not valid before" in (kept.refusal or "")
+    clock.is_later = True
+    kept.look()
+    assert kept.refusal is None
+    assert kept.take_new() is kept.current
+
+
 def test_an_expiry_in_service_is_told_once(authority: Authority) -> None:
-    class Later(SystemClock):
-        is_later = False
-
-        def wall_ms(self) -> int:
-            return super().wall_ms() + (2 * 86_400_000 if self.is_later else 0)
-
     clock = Later()
     kept = KeptCredentials(files_of(authority.issue("server")), clock)
     clock.is_later = True
@@ -268,10 +284,11 @@ async def test_addresses_are_given_back_if_one_of_them_is_refused(tmp_path: Path
     assert not (tmp_path / "s").exists()
 
 
-async def test_a_stranger_without_tls_learns_nothing(authority: Authority) -> None:
-    async with serving(with_tls(authority.issue("server"))) as listeners:
+async def test_a_stranger_without_tls_learns_nothing(authority: Authority, transport: TransportName) -> None:
+    async with serving(with_tls(authority.issue("server")), name=transport) as listeners:
         said = await asyncio.to_thread(first_words, listeners.first.address.port)
-    assert said == b""
+    # The compiled transport answers with an alert of TLS, which says no more than that this is TLS.
+    assert said[:1] in {b"", b"\x15"}
 
 
 def first_words(port: int) -> bytes:
@@ -283,8 +300,8 @@ def first_words(port: int) -> bytes:
             return b""
 
 
-async def test_tls_1_2_is_the_least(authority: Authority) -> None:
-    async with serving(with_tls(authority.issue("server"))) as listeners:
+async def test_tls_1_2_is_the_least(authority: Authority, transport: TransportName) -> None:
+    async with serving(with_tls(authority.issue("server")), name=transport) as listeners:
         port = listeners.first.address.port
         assert await asyncio.to_thread(version_spoken, port, authority, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
         assert await asyncio.to_thread(version_spoken, port, authority, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
@@ -305,12 +322,14 @@ def version_spoken(port: int, authority: Authority, only: ssl.TLSVersion) -> str
         return spoken.version()
 
 
-async def test_who_shows_no_certificate_is_kept_out_where_one_is_required(tmp_path: Path, authority: Authority) -> None:
+async def test_who_shows_no_certificate_is_kept_out_where_one_is_required(
+    tmp_path: Path, authority: Authority, transport: TransportName
+) -> None:
     required = with_tls(
         authority.issue("server"), tls_client_ca_file=authority.ca_file, tls_client_auth=ClientAuth.REQUIRED
     )
     stranger = Authority(tmp_path, "strangers").issue("stranger")
-    async with serving(required) as listeners:
+    async with serving(required, name=transport) as listeners:
         port = listeners.first.address.port
         async with channel_to(port, authority, authority.issue("client")) as channel:
             assert await is_alive(channel)
@@ -330,15 +349,69 @@ async def test_grpc_cannot_ask_for_certificates_that_may_be_left_out(authority: 
             pass
 
 
-async def test_the_compiled_transport_is_not_asked_for_tls(authority: Authority) -> None:
-    with pytest.raises(TransportMissing, match="transport = native, and a listener with TLS"):
-        async with serving(with_tls(authority.issue("server")), name=TransportName.NATIVE):
-            pass
+async def test_the_compiled_transport_asks_for_certificates_that_may_be_left_out(
+    tmp_path: Path, authority: Authority
+) -> None:
+    skip_what_is_missing(TransportName.NATIVE)
+    requested = with_tls(
+        authority.issue("server"), tls_client_ca_file=authority.ca_file, tls_client_auth=ClientAuth.REQUESTED
+    )
+    stranger = Authority(tmp_path, "strangers").issue("stranger")
+    async with serving(requested, name=TransportName.NATIVE) as listeners:
+        port = listeners.first.address.port
+        for shown in (None, authority.issue("client")):
+            async with channel_to(port, authority, shown) as channel:
+                assert await is_alive(channel)
+        async with channel_to(port, authority, stranger) as channel:
+            with pytest.raises(aio.AioRpcError):
+                await is_alive(channel)
 
 
-async def test_connections_after_a_rotation_get_what_is_new(tmp_path: Path, authority: Authority) -> None:
+async def test_the_compiled_transport_tells_the_operator_of_handshakes_that_fail(authority: Authority) -> None:
+    skip_what_is_missing(TransportName.NATIVE)
+    async with serving(with_tls(authority.issue("server")), name=TransportName.NATIVE) as listeners:
+        port = listeners.first.address.port
+        with capture_logs() as lines:
+            await asyncio.to_thread(first_words, port)
+            async with channel_to(port, authority) as channel:
+                assert await is_alive(channel)
+        assert listeners.numbers().harms["handshakes"] == 1
+    (line,) = (line for line in lines if line["event"] == "harm")
+    assert line["kind"] == "handshakes"
+    assert line["details"].startswith(f"{HOST}: ")
+
+
+async def test_callers_that_say_nothing_hold_up_nobody(authority: Authority, transport: TransportName) -> None:
+    async with serving(with_tls(authority.issue("server")), name=transport) as listeners:
+        port = listeners.first.address.port
+        silent = [socket.create_connection((HOST, port)) for _ in range(50)]
+        try:
+            async with channel_to(port, authority) as channel:
+                assert await is_alive(channel)
+        finally:
+            for each in silent:
+                each.close()
+
+
+async def test_a_rotation_that_the_transport_cannot_use_leaves_the_old_ones(authority: Authority) -> None:
+    pair = authority.issue("server")
+    kept = KeptCredentials(files_of(pair), CLOCK)
+    first = kept.current
+
+    def refuse(_new: object) -> None:
+        raise ValueError("no such kind of key")
+
+    kept.on_changed = refuse
+    pair.replace_by(authority.issue("next"))
+    kept.look()
+    assert (kept.current, kept.refusal, kept.take_new()) == (first, "no such kind of key", None)
+
+
+async def test_connections_after_a_rotation_get_what_is_new(
+    tmp_path: Path, authority: Authority, transport: TransportName
+) -> None:
     pair, later = authority.issue("server"), Authority(tmp_path, "later")
-    async with serving(with_tls(pair)) as listeners:
+    async with serving(with_tls(pair), name=transport) as listeners:
         port = listeners.first.address.port
         async with channel_to(port, authority) as before:
             assert await is_alive(before)
@@ -393,10 +466,10 @@ def test_a_refused_start_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     assert {row["name"]: row["value"] for row in shown}["insecure"] is True
 
 
-async def test_reflection_is_off_beyond_this_machine(authority: Authority) -> None:
+async def test_reflection_is_off_beyond_this_machine(authority: Authority, transport: TransportName) -> None:
     everywhere = with_tls(authority.issue("server"), listen="0.0.0.0:0")
     options = TransportOptions(1 << 20, has_reflection=True)
-    async with serving(Listener(listen=f"{HOST}:0"), everywhere, options=options) as listeners:
+    async with serving(Listener(listen=f"{HOST}:0"), everywhere, options=options, name=transport) as listeners:
         here, there = listeners.opened
         async with (
             aio.insecure_channel(str(here.address)) as by_plain,

@@ -16,8 +16,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator_client import Admin, Producer, Tls, read
 from coordinator_server.output import ExitStatus
+from coordinator_server.transports import TransportName
 from tests.harness.certificates import Authority, Pair
 from tests.harness.server_process import ServerProcess
+from tests.harness.transports import BOTH, VARIABLE, skip_what_is_missing
 
 CALLERS = 4
 ROTATIONS = 5
@@ -74,7 +76,9 @@ def serial_of(pair: Pair) -> int:
     return x509.load_pem_x509_certificate(pair.certificate.read_bytes()).serial_number
 
 
-def test_no_call_fails_while_certificates_rotate(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", BOTH)
+def test_no_call_fails_while_certificates_rotate(tmp_path: Path, transport: TransportName) -> None:
+    skip_what_is_missing(transport)
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     bundle = tmp_path / "bundle.pem"
     bundle.write_bytes(old.ca_file.read_bytes() + new.ca_file.read_bytes())
@@ -83,7 +87,7 @@ def test_no_call_fails_while_certificates_rotate(tmp_path: Path) -> None:
         *("--set", f"tls_certificate_file={pair.certificate}", "--set", f"tls_key_file={pair.key}"),
         *("--set", f"tls_client_ca_file={bundle}", "--set", "tls_client_auth=required"),
     )
-    with ServerProcess(tmp_path / "data", *settings) as server:
+    with ServerProcess(tmp_path / "data", *settings, environment={VARIABLE: transport}) as server:
         tls = Tls(ca_file=bundle, certificate_file=own.certificate, key_file=own.key)
         with Admin(server.address, tls=tls) as admin:
             admin.create_topic("t")

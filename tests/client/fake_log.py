@@ -14,6 +14,7 @@ from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from tests.client.fake_server import TOPIC_ID, refuse
 from tests.client.world import Held, World
+from tests.harness.compaction import arrow_payload, records_payload
 
 WRITER = 42
 
@@ -65,16 +66,22 @@ class FakeLog:
         write_batch(batch, rows, encoding=encoding, compression=compression, stamp=stamp)
         self._add(partition, batch, is_hidden=is_aborted)
 
-    def append_compacted(self, partition: int, values: Mapping[int, bytes], *, last_delta: int) -> None:
+    def append_compacted(
+        self,
+        partition: int,
+        values: Mapping[int, bytes],
+        *,
+        last_delta: int,
+        encoding: Encoding = Encoding.RECORDS_V2,
+    ) -> None:
         """Lay down what compaction left of a batch: values by their place in it."""
-        records = log.Records()
-        for delta, value in values.items():
-            records.records.add(value=value, timestamp_ms=1_000, offset_delta=delta)
+        records = [(delta, log.Record(value=value, timestamp_ms=1_000)) for delta, value in values.items()]
+        payload = records_payload(records) if encoding is Encoding.RECORDS_V2 else arrow_payload(records)
         batch = log.RecordBatch(
             record_count=len(values),
             hole_count=last_delta + 1 - len(values),
-            encoding=log.ENCODING_RECORDS_V2,
-            payload=records.SerializeToString(),
+            encoding=log.Encoding.ValueType(encoding),
+            payload=payload,
         )
         batch.crc32c = batch_crc(header_of(batch), batch.payload)
         self._add(partition, batch, is_hidden=False)

@@ -286,16 +286,21 @@ def test_records_of_what_was_compacted_come_with_the_offsets_that_they_have(worl
     assert counts == [1, 0]
 
 
+@pytest.mark.parametrize("encoding", [Encoding.RECORDS_V2, Encoding.ARROW_V2])
 @pytest.mark.parametrize(
     ("values", "message"),
     [({2: b"c", 1: b"b"}, "one is at 1"), ({0: b"a", 3: b"d"}, "one is at 3"), ({-1: b"z"}, "one is at -1")],
 )
 def test_records_that_lie_nowhere_in_their_batch_are_named(
-    world: World, topic: FakeLog, values: dict[int, bytes], message: str
+    world: World, topic: FakeLog, values: dict[int, bytes], message: str, encoding: Encoding
 ) -> None:
-    topic.append_compacted(0, values, last_delta=2)
-    with pytest.raises(CorruptBatch, match=message):
-        list(read("t", world.connection()))
+    pytest.importorskip("pyarrow")
+    topic.append_compacted(0, values, last_delta=2, encoding=encoding)
+    part = PartitionRange(topic="t", topic_id=TOPIC_ID, partition=0, start_offset=0, end_offset=3)
+    (batch,) = BatchReader(world.connection(), [part])
+    for decode in (batch.rows, batch.as_arrow):
+        with pytest.raises(CorruptBatch, match=message):
+            decode()
 
 
 @pytest.mark.parametrize(("record_count", "hole_count"), [(3, -1), (-1, 4)])

@@ -19,16 +19,19 @@ from coordinator_client.encodings import FetchedBatch, checked_batch
 from coordinator_client.errors import CorruptBatch
 from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.store import Family
 from coordinator_server.commands.stopped_log import stopped_log
 from coordinator_server.store_verify import verify_store
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
+from partition_log import codec
 from partition_log.batches import batches
 from partition_log.counting import count_records
 from partition_log.reading import Budget
 from partition_log.state import Isolation, PartitionConfig
 from tests.harness.compaction import Left, compact
-from tests.harness.memory_store import MemoryStore
-from tests.log.log_room import ABORT, COMMIT, COMMITTED, NOBODY, TOPIC, UNCOMMITTED, Batch, LogRoom, transactional
+from tests.harness.memory_store import Damage, MemoryStore
+from tests.log.log_room import ABORT, COMMIT, COMMITTED, NOBODY, TOPIC, UNCOMMITTED, Batch, LogRoom, code, transactional
 
 pytest.importorskip("pyarrow")
 
@@ -261,6 +264,27 @@ def test_a_read_from_a_hole_begins_at_the_next_record() -> None:
     log = holed(SIX_BATCHES, LEAVE_EVERY_THIRD)
     for start, first in ((0, 2), (3, 5), (4, 5), (6, 8), (9, 11), (12, 20), (17, 20)):
         assert by_rows(fetched(log, start, TO_THE_END, isolation=COMMITTED))[0] == (first, key_of(first))
+
+
+def test_from_every_offset_every_reader_sees_what_is_left() -> None:
+    log = holed(SIX_BATCHES, LEAVE_EVERY_THIRD)
+    for start in range(37):
+        check_readers(log, start, TO_THE_END)
+        check_readers(log, start, start + 3)
+
+
+def test_damage_behind_a_batch_with_holes_begins_behind_all_its_offsets() -> None:
+    log = holed(SIX_BATCHES, [(Left.RECORDS, {3, 4, 5})])
+    assert isinstance(log.store, MemoryStore)
+    for last_offset in range(5, 36, 6):
+        damage = Damage.BLOCK if last_offset == 17 else Damage.HEALTHY_IN_BLOCK
+        log.store.damage(Family.LOG, codec.log_key(log.room.ordinal(), last_offset), damage)
+    before = log.room.read(fetch_offset=0)
+    assert ([header.base_offset for header, _encoded in before.batches], before.next_offset) == ([0, 6], 12)
+    at_damage = log.room.read(fetch_offset=12)
+    assert (code(at_damage), at_damage.next_offset) == (ErrorCode.CORRUPT_MESSAGE, 18)
+    behind = log.room.read(fetch_offset=18)
+    assert [header.base_offset for header, _encoded in behind.batches] == [18, 24, 30]
 
 
 def test_writers_go_on_behind_holes() -> None:

@@ -168,6 +168,7 @@ def test_whatever_passes_can_be_stored_and_whatever_cannot_is_refused(header: Ba
     ],
 )
 def test_clients_send_no_holes(changes: dict[str, int], said: str) -> None:
-    with pytest.raises(Refused, match=said) as refusal:
-        check(replace(PLAIN, **changes))
-    assert refusal.value.code is ErrorCode.INVALID_RECORD
+    for header in (PLAIN, OF_A_PRODUCER):
+        with pytest.raises(Refused, match=said) as refusal:
+            check(replace(header, **changes))
+        assert refusal.value.code is ErrorCode.INVALID_RECORD

@@ -68,7 +68,7 @@ class TransactionDescription:
     """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
     groups: tuple[str, ...]
     csn: int
-    """Commit sequence number of the last outcome that was decided; 0 = none was yet."""
+    """Commit sequence number of the last outcome that was decided, in the order of this id's; 0 = none was yet."""
     last_update_ms: int
     age_ms: int | None
     """How long the transaction has been open or its end under way, by the server's clock; None = none is."""

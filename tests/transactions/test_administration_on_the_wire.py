@@ -30,6 +30,11 @@ HEADER = common_pb2.RequestHeader(client_id="console")
 SHARD_COUNT = 4
 
 
+def shard_of(transactional_id: str) -> int:
+    """Its coordinator shard."""
+    return ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key(transactional_id).number
+
+
 @dataclass
 class Api:
     """The stubs. They are not generic, so their answers are Any."""
@@ -163,6 +168,7 @@ async def test_producers_are_described_with_what_they_have_open(api: Api) -> Non
     reply = await api.log.DescribeProducers(log_pb2.DescribeProducersRequest(topics=topics[:1]))
     (producer,) = reply.partitions[0].producers
     assert (producer.producer_epoch, producer.last_marker_csn) == (identity.producer_epoch + 1, 1)
+    assert producer.coordinator_shard == shard_of("a")
     assert producer.coordinator_epoch > 0
     assert not producer.HasField("current_txn_start_offset")
 
@@ -215,8 +221,9 @@ async def test_markers_from_outside_answer_per_producer_and_partition(api: Api) 
     empty = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER))
     assert (empty.error_code, list(empty.results)) == (0, [])
     identity = await api.opened("a")
-    shard = ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key("a").number
-    marker = log_pb2.ControlMarker(committed=True, next_epoch=1, coordinator_epoch=1, csn=1, coordinator_shard=shard)
+    marker = log_pb2.ControlMarker(
+        committed=True, next_epoch=1, coordinator_epoch=1, csn=1, coordinator_shard=shard_of("a")
+    )
     asked = log_pb2.TxnMarker(
         producer_id=identity.producer_id, marker=marker, topics=[_Topic(topic="t", partitions=[0, 5])]
     )

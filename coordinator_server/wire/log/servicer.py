@@ -54,7 +54,7 @@ from partition_log.requests import (
     TopicResult,
 )
 from partition_log.service import LogService
-from partition_log.state import Isolation, LeaderEpoch, ProducerEntry
+from partition_log.state import NO_COORDINATOR_SHARD, Isolation, LeaderEpoch, ProducerEntry
 from partition_log.topics import TopicService
 
 FETCH_BYTES_DEFAULT: Final = 1 << 20
@@ -410,4 +410,5 @@ def _producer(producer_id: int, entry: ProducerEntry) -> log_pb2.ProducerState:
         current_txn_start_offset=None if opened is None else opened.first_offset,
         current_txn_start_ms=None if opened is None else opened.started_ms,
         last_marker_csn=0 if marker is None else marker.csn,
+        coordinator_shard=None if entry.coordinator_shard == NO_COORDINATOR_SHARD else entry.coordinator_shard,
     )

@@ -1576,7 +1576,8 @@ class TxnMarker(_message.Message):
     def marker(self) -> Global___ControlMarker:
         """What was decided, unchanged however often it is sent. The csn must be one that was given to an outcome: a partition
         takes a marker with the csn of its last one as done (success), and one with a smaller csn as stale (success, nothing
-        written). A smaller coordinator_epoch than its last is TRANSACTION_COORDINATOR_FENCED.
+        written). A smaller coordinator_epoch than its last is TRANSACTION_COORDINATOR_FENCED. All of a producer's markers
+        are of one coordinator_shard, the one of its transactional id; another one is INVALID_TXN_STATE.
         """
 
     @_builtins.property
@@ -1668,7 +1669,8 @@ class TxnMarkerPartitionResult(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """UNKNOWN_TOPIC_OR_PARTITION, TRANSACTION_COORDINATOR_FENCED, INVALID_TXN_STATE (contradicts what the log or the
-    coordinator of this server knows), INVALID_REQUEST (a producer id or csn that was never given away).
+    coordinator of this server knows), INVALID_REQUEST (a producer id or csn that was never given away, a coordinator
+    shard that does not exist).
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -1803,6 +1805,7 @@ class ProducerState(_message.Message):
     CURRENT_TXN_START_OFFSET_FIELD_NUMBER: _builtins.int
     CURRENT_TXN_START_MS_FIELD_NUMBER: _builtins.int
     LAST_MARKER_CSN_FIELD_NUMBER: _builtins.int
+    COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     """Smaller epochs are fenced here."""
@@ -1818,6 +1821,10 @@ class ProducerState(_message.Message):
     """When its first record was appended here. Absent: none is open here."""
     last_marker_csn: _builtins.int
     """Number of the last outcome whose marker is here; 0 = none."""
+    coordinator_shard: _builtins.int
+    """Coordinator shard of its transactional id, which gave that number. Absent: it has neither a marker here nor records of
+    a transaction.
+    """
     def __init__(
         self,
         *,
@@ -1829,15 +1836,20 @@ class ProducerState(_message.Message):
         current_txn_start_offset: _builtins.int | None = ...,
         current_txn_start_ms: _builtins.int | None = ...,
         last_marker_csn: _builtins.int = ...,
+        coordinator_shard: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_txn_start_ms", b"_current_txn_start_ms", "_current_txn_start_offset", b"_current_txn_start_offset", "current_txn_start_ms", b"current_txn_start_ms", "current_txn_start_offset", b"current_txn_start_offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator_shard", b"_coordinator_shard", "_current_txn_start_ms", b"_current_txn_start_ms", "_current_txn_start_offset", b"_current_txn_start_offset", "coordinator_shard", b"coordinator_shard", "current_txn_start_ms", b"current_txn_start_ms", "current_txn_start_offset", b"current_txn_start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_txn_start_ms", b"_current_txn_start_ms", "_current_txn_start_offset", b"_current_txn_start_offset", "coordinator_epoch", b"coordinator_epoch", "current_txn_start_ms", b"current_txn_start_ms", "current_txn_start_offset", b"current_txn_start_offset", "last_marker_csn", b"last_marker_csn", "last_sequence", b"last_sequence", "last_timestamp_ms", b"last_timestamp_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator_shard", b"_coordinator_shard", "_current_txn_start_ms", b"_current_txn_start_ms", "_current_txn_start_offset", b"_current_txn_start_offset", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "current_txn_start_ms", b"current_txn_start_ms", "current_txn_start_offset", b"current_txn_start_offset", "last_marker_csn", b"last_marker_csn", "last_sequence", b"last_sequence", "last_timestamp_ms", b"last_timestamp_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__coordinator_shard: _TypeAlias = _typing.Literal["coordinator_shard"]  # noqa: Y015
+    _WhichOneofArgType__coordinator_shard: _TypeAlias = _typing.Literal["_coordinator_shard", b"_coordinator_shard"]  # noqa: Y015
     _WhichOneofReturnType__current_txn_start_ms: _TypeAlias = _typing.Literal["current_txn_start_ms"]  # noqa: Y015
     _WhichOneofArgType__current_txn_start_ms: _TypeAlias = _typing.Literal["_current_txn_start_ms", b"_current_txn_start_ms"]  # noqa: Y015
     _WhichOneofReturnType__current_txn_start_offset: _TypeAlias = _typing.Literal["current_txn_start_offset"]  # noqa: Y015
     _WhichOneofArgType__current_txn_start_offset: _TypeAlias = _typing.Literal["_current_txn_start_offset", b"_current_txn_start_offset"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coordinator_shard) -> _WhichOneofReturnType__coordinator_shard | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__current_txn_start_ms) -> _WhichOneofReturnType__current_txn_start_ms | None: ...
     @_typing.overload

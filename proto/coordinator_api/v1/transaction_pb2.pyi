@@ -677,7 +677,7 @@ class EndTxnResponse(_message.Message):
     """Identity for the NEXT transaction (version 2). Version 1: absent, the identity stays."""
     producer_epoch: _builtins.int
     csn: _builtins.int
-    """Commit sequence number: orders all outcomes of this server. Meaningful only without an error."""
+    """Commit sequence number: orders the outcomes of one transactional id. Meaningful only without an error."""
     def __init__(
         self,
         *,
@@ -822,7 +822,7 @@ class TransactResponse(_message.Message):
     """Identity for the NEXT transaction. Meaningful only without an error, as all that follows."""
     producer_epoch: _builtins.int
     csn: _builtins.int
-    """Commit sequence number: orders all outcomes of this server."""
+    """Commit sequence number: orders the outcomes of one transactional id."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactResult]:
         """One per batch, in the order sent. Of a refused request: every result has an error. Where the batches of one partition

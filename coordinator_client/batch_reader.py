@@ -145,6 +145,8 @@ class _Cursor:
 
     range: PartitionRange
     next_offset: int
+    epoch: int | None = None
+    """Leader epoch of what lies before it; None: not known."""
 
     @property
     def is_over(self) -> bool:
@@ -251,7 +253,10 @@ class BatchReader:
         if any(result.fields.error_code for result in reply.results):
             return []
         found = [
-            (_Cursor(cursor.range, max(cursor.next_offset, result.fields.next_offset)), self._visible_end(result))
+            (
+                _Cursor(cursor.range, max(cursor.next_offset, result.fields.next_offset), _epoch_after(cursor, result)),
+                self._visible_end(result),
+            )
             for cursor, result in zip(cursors, reply.results, strict=True)
         ]
         has_more = any(not cursor.is_over and cursor.next_offset < end for cursor, end in found)
@@ -278,6 +283,7 @@ class BatchReader:
                 partition=cursor.range.partition,
                 fetch_offset=cursor.next_offset,
                 end_offset=cursor.range.end_offset,
+                last_read_epoch=cursor.epoch,
             )
         return request
 
@@ -293,7 +299,14 @@ class BatchReader:
             corrupted = corrupt_at(topic, partition, cursor.next_offset, fields.next_offset, error)
             self._raise_or_skip(corrupted, cursor.next_offset, end)
             self._advance(cursor, corrupted.next_offset)
+            # Which epoch the last of it was in, nobody can read.
+            cursor.epoch = None
             return None
+        if fields.HasField("diverging"):
+            error.action = (
+                f"What was read of {topic}-{partition} from offset {fields.diverging.end_offset} on is not in the log"
+                " any more: undo what was made of it, and read again from there."
+            )
         if what not in NOTHING_CHANGED:
             raise error
         return error
@@ -314,6 +327,7 @@ class BatchReader:
                 self._advance(cursor, batch.end_offset)
                 yield batch
         self._advance(cursor, result.fields.next_offset)
+        cursor.epoch = _epoch_after(cursor, result)
 
     def _advance(self, cursor: _Cursor, next_offset: int) -> None:
         cursor.next_offset = max(cursor.next_offset, next_offset)
@@ -330,6 +344,11 @@ class BatchReader:
                     aborted.marker_offset,
                 )
             )
+
+
+def _epoch_after(cursor: _Cursor, result: PartitionReply) -> int | None:
+    """Return the leader epoch of what lies before the end of this answer."""
+    return result.fields.last_read_epoch if result.fields.HasField("last_read_epoch") else cursor.epoch
 
 
 def _in_turn(cursors: Sequence[_Cursor]) -> list[_Cursor]:

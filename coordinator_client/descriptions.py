@@ -379,12 +379,18 @@ def described_classic(found: group.GroupDescription) -> GroupDescription:
     )
 
 
+def committed_in(found: group.FetchedOffset) -> OffsetAndMetadata:
+    """Return the committed position in an answer that has one."""
+    epoch = found.committed_leader_epoch if found.HasField("committed_leader_epoch") else None
+    return OffsetAndMetadata(found.committed_offset, found.metadata, epoch)
+
+
 def group_offset(found: group.FetchedOffset) -> GroupOffset:
     """Return an offset of a group, or the transactions that it waits for."""
     is_committed = found.committed_offset >= 0 and not found.error_code
     return GroupOffset(
         partition=TopicPartition(found.topic, found.partition),
-        committed=OffsetAndMetadata(found.committed_offset, found.metadata) if is_committed else None,
+        committed=committed_in(found) if is_committed else None,
         commit_timestamp_ms=found.commit_timestamp_ms if is_committed else None,
         pending=tuple(
             PendingOffset(

@@ -181,8 +181,10 @@ def fill_topics(
         topic, partition = name
         if last is None or last.topic != topic:
             last = topics.add(topic=topic, topic_id=topic_ids.get(name, b""))
-        offset, metadata = offsets[name]
-        last.partitions.add(partition=partition, committed_offset=offset, metadata=metadata)
+        offset, metadata, leader_epoch = offsets[name]
+        last.partitions.add(
+            partition=partition, committed_offset=offset, metadata=metadata, committed_leader_epoch=leader_epoch
+        )
 
 
 def not_a_member(group_id: str) -> CommitFailed:

@@ -84,7 +84,8 @@ class ConsumerConfig:
 
     auto_offset_reset: str = LATEST
     """Where to begin without a committed offset, or with one that does not exist any more: `earliest`, `latest`
-    (default), or `none`: `poll` raises."""
+    (default), or `none`: `poll` raises. Where records were lost that this consumer, or the one that committed, has read
+    (`--accept-data-loss`, a restored backup), the first two go back to the first offset that was lost."""
 
     enable_auto_commit: bool = True
     """Commit what earlier calls of `poll` returned: every `auto_commit_interval_ms`, before partitions are given up,

@@ -102,6 +102,7 @@ class Fetcher:
                 topic_id=partition.topic_id,
                 partition=partition.name.partition,
                 fetch_offset=partition.fetch_offset,
+                last_read_epoch=partition.fetch_epoch,
             )
         return request
 
@@ -141,9 +142,12 @@ class Fetcher:
             first = max(fields.base_offset, partition.fetch_offset)
             if first < end_offset:
                 # The batch may wait long, and the rest of the answer must not be kept in memory with it.
-                partition.buffer.append(BufferedBatch(batch.kept(), first, end_offset, end_offset))
-                partition.fetch_offset = end_offset
-        partition.go_on_at(result.fields.next_offset)
+                epoch = fields.leader_epoch if fields.HasField("leader_epoch") else None
+                partition.buffer.append(BufferedBatch(batch.kept(), first, end_offset, end_offset, epoch, epoch))
+                partition.fetch_offset, partition.fetch_epoch = end_offset, epoch
+        end = result.fields
+        epoch = end.last_read_epoch if end.HasField("last_read_epoch") else partition.fetch_epoch
+        partition.go_on_at(end.next_offset, epoch)
 
     def _refused(self, partition: OwnedPartition, result: PartitionReply, what: ErrorClass, now_ms: int) -> None:
         reset = self._context.config.auto_offset_reset
@@ -151,6 +155,12 @@ class Fetcher:
         place = f"{topic}-{number} at offset {partition.fetch_offset}"
         fields = result.fields
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
+        if fields.HasField("diverging") and reset != NEVER:
+            # Kafka's consumer goes back to where the logs parted, too, whatever the policy (KIP-320): from there on
+            # everything is new to it.
+            epoch = fields.diverging.epoch
+            partition.go_back(fields.diverging.end_offset, epoch if epoch >= 0 else None)
+            return
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and reset != NEVER:
             partition.look_up(reset)
             return
@@ -165,7 +175,12 @@ class Fetcher:
             # The group takes the partition away as soon as it knows.
             partition.retry_at_ms = now_ms + BACKOFF_MS_MAX
             return
-        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if fields.HasField("diverging"):
+            error.action = (
+                f"Undo what was made of the records from offset {fields.diverging.end_offset} on, then seek() there;"
+                " or set auto_offset_reset to earliest or latest, to go back there without being asked."
+            )
+        elif error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             error.action = "seek() to an offset that exists, or set auto_offset_reset to earliest or latest."
         partition.problem = error
 
@@ -183,7 +198,8 @@ class Fetcher:
         )
         if self._context.config.on_corrupt_batch == SKIP:
             self._context.skipped.add(error)
-            partition.go_on_at(next_offset)
+            # Which epoch the last of it was in, nobody can read.
+            partition.go_on_at(next_offset, None)
             return
         error.action = SEEK_BEHIND
         partition.problem = error

@@ -32,6 +32,10 @@ class BufferedBatch:
     """Offset behind the batch."""
     after: int
     """Position of the partition once all of the batch was handed out: behind hidden records too."""
+    epoch: int | None
+    """Leader epoch of the batch; None: the server did not say."""
+    epoch_after: int | None
+    """Leader epoch of what lies before `after`."""
     placed: tuple[Sequence[int], list[Row]] | None = None
     """The records, and before them the offset of each. Decoded when the first of them is wanted, in the thread that
     wants them."""
@@ -66,7 +70,11 @@ class OwnedPartition:
     """The committed offset, as far as this consumer knows."""
     moves: int = 0
     """Grows whenever the position is set from outside, so that what belongs to the old one is recognised."""
+    epoch: int | None = None
+    """Leader epoch of what lies before the position; None: not known."""
     fetch_offset: int = 0
+    fetch_epoch: int | None = None
+    """Leader epoch of what lies before `fetch_offset`; None: not known."""
     is_asking: bool = False
     """Whether a request for the partition is in flight."""
     buffer: deque[BufferedBatch] = field(default_factory=deque)
@@ -86,18 +94,29 @@ class OwnedPartition:
         """How many bytes wait for poll."""
         return sum(batch.size_bytes for batch in self.buffer)
 
-    def move_to(self, offset: int) -> None:
-        """Go on from this offset, and forget what was fetched or asked for."""
+    def move_to(self, offset: int, epoch: int | None = None) -> None:
+        """Go on from this offset, and forget what was fetched or asked for. `epoch`: of what lies before it."""
         self.position = self.fetch_offset = offset
+        self.epoch = self.fetch_epoch = epoch
         self._forget()
 
-    def go_on_at(self, offset: int) -> None:
-        """Note that everything up to here was fetched: there is nothing more to hand out before it."""
-        self.fetch_offset = max(self.fetch_offset, offset)
+    def go_on_at(self, offset: int, epoch: int | None) -> None:
+        """Note that everything up to here was fetched: there is nothing more to hand out before it. `epoch`: of what
+        lies before it."""
+        self.fetch_offset, self.fetch_epoch = max(self.fetch_offset, offset), epoch
         if self.buffer:
-            self.buffer[-1].after = self.fetch_offset
+            self.buffer[-1].after, self.buffer[-1].epoch_after = self.fetch_offset, epoch
         else:
-            self.position = self.fetch_offset
+            self.position, self.epoch = self.fetch_offset, epoch
+
+    def go_back(self, end_offset: int, epoch: int | None) -> None:
+        """Note that what was fetched from `end_offset` on was lost since; `epoch`: of what lies before it. What was not
+        handed out is fetched anew."""
+        assert self.position is not None, "only what has a position is fetched"
+        if self.position > end_offset:
+            self.move_to(end_offset, epoch)
+        else:
+            self.move_to(self.position, self.epoch)
 
     def look_up(self, reset: str | None) -> None:
         """Have the position looked up again."""
@@ -127,6 +146,8 @@ class Slice:
     """The moves of the partition when the records were handed out."""
     first_offset: int
     end_offset: int
+    epoch_before: int | None
+    """Leader epoch of what lies before these records."""
 
     @property
     def is_current(self) -> bool:
@@ -137,6 +158,11 @@ class Slice:
     def after(self) -> int:
         """Position of the partition behind these records."""
         return self.batch.after if self.end_offset == self.batch.end_offset else self.end_offset
+
+    @property
+    def epoch_after(self) -> int | None:
+        """Leader epoch of what lies before `after`."""
+        return self.batch.epoch_after if self.end_offset == self.batch.end_offset else self.batch.epoch
 
     def records(self) -> list[ReadRecord]:
         """Return the records. Raises: CorruptBatch."""
@@ -230,7 +256,7 @@ class Assignment:
         for name, partition in self._partitions.items():
             position = partition.position
             if position is not None and (partition.committed is None or partition.committed.offset != position):
-                found[name] = OffsetAndMetadata(position)
+                found[name] = OffsetAndMetadata(position, leader_epoch=partition.epoch)
         return found
 
     @property
@@ -260,12 +286,13 @@ class Assignment:
             partition, batch = each.partition, each.batch
             if not each.is_current or partition.position is None:
                 continue
-            if not partition.buffer:
-                # Meanwhile the position may have moved on over hidden records.
-                batch.after = max(batch.after, partition.position)
+            if not partition.buffer and partition.position > batch.after:
+                # Meanwhile the position has moved on over hidden records.
+                batch.after, batch.epoch_after = partition.position, partition.epoch
             if not partition.buffer or partition.buffer[0] is not batch:
                 partition.buffer.appendleft(batch)
             batch.next_offset = partition.position = each.first_offset
+            partition.epoch = each.epoch_before
 
 
 def _take(partition: OwnedPartition, records_max: int) -> list[Slice]:
@@ -274,11 +301,11 @@ def _take(partition: OwnedPartition, records_max: int) -> list[Slice]:
         batch = partition.buffer[0]
         first = batch.next_offset
         end = min(batch.end_offset, first + records_max)
-        taken = Slice(partition, batch, partition.moves, first, end)
+        taken = Slice(partition, batch, partition.moves, first, end, partition.epoch)
         slices.append(taken)
         records_max -= end - first
         batch.next_offset = end
-        partition.position = taken.after
+        partition.position, partition.epoch = taken.after, taken.epoch_after
         if end == batch.end_offset:
             partition.buffer.popleft()
     return slices

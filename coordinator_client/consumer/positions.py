@@ -17,7 +17,8 @@ from coordinator_client.consumer.config import EARLIEST
 from coordinator_client.consumer.context import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import PASSING, TransactionError, Verdict, class_of, failure, rejected
 from coordinator_client.rules import TOPIC_GONE
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
@@ -85,8 +86,8 @@ class Positions:
             if not self._is_answered(Method.OFFSET_FETCH, partition, moves, found, now_ms):
                 continue
             if found.committed_offset >= 0:
-                partition.move_to(found.committed_offset)
-                partition.committed = OffsetAndMetadata(found.committed_offset, found.metadata)
+                partition.committed = committed_in(found)
+                partition.move_to(found.committed_offset, partition.committed.leader_epoch)
                 partition.topic_id = partition.topic_id or found.topic_id
             else:
                 self._begin_at_reset(partition, now_ms)
@@ -118,7 +119,7 @@ class Positions:
             return
         for (partition, moves), found in zip(placed, end.results, strict=True):
             if self._is_answered(Method.LIST_OFFSETS, partition, moves, found, now_ms):
-                partition.move_to(found.offset)
+                partition.move_to(found.offset, found.leader_epoch if found.HasField("leader_epoch") else None)
                 partition.topic_id = partition.topic_id or found.topic_id
 
     def _is_answered(self, method: Method, partition: OwnedPartition, moves: int, found: Verdict, now_ms: int) -> bool:

@@ -22,6 +22,7 @@ from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.positions import offset_fetch_request
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
+from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import Verdict, check_here, failure, rejected
 from coordinator_client.reader import ReadRecord
 from coordinator_client.settings import SKIP, Skipped, duration_ms, isolation_level, timestamp_ms
@@ -46,7 +47,7 @@ def ask_committed(
 
     def convert(reply: group.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return {
-            name: OffsetAndMetadata(found.committed_offset, found.metadata) if found.committed_offset >= 0 else None
+            name: committed_in(found) if found.committed_offset >= 0 else None
             for name, found in zip(asked, reply.groups[0].offsets, strict=True)
         }
 
@@ -180,7 +181,7 @@ class ConsumerShell:
         with self._engine.turn():
             for each in reversed(batch.slices):
                 if each.partition.is_held:
-                    each.partition.move_to(each.first_offset)
+                    each.partition.move_to(each.first_offset, each.epoch_before)
 
     def pause(self, partitions: Partitions) -> None:
         """Let poll return no records of these partitions until `resume`. They stay assigned. Raises: Rejected."""

@@ -42,6 +42,9 @@ class OffsetAndMetadata(NamedTuple):
 
     offset: int
     metadata: str = ""
+    leader_epoch: int | None = None
+    """Leader epoch of what lies before the offset; None: not known. Who begins there with it is told where what was
+    read before was lost since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

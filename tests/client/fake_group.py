@@ -25,6 +25,7 @@ class FakeGroup:
         self.owned: set[int] = set()
         """What the member said last that it owns."""
         self.offsets: dict[TopicPartition, int] = {}
+        self.leader_epochs: dict[TopicPartition, int] = {}
         self.unstable: set[TopicPartition] = set()
         """Partitions with an offset that waits for its transaction."""
         self._told: set[int] | None = None
@@ -96,7 +97,10 @@ class FakeGroup:
                 if code:
                     refuse(result, Method.OFFSET_COMMIT, code)
                 else:
-                    self.offsets[TopicPartition(topic.topic, item.partition)] = item.committed_offset
+                    name = TopicPartition(topic.topic, item.partition)
+                    self.offsets[name] = item.committed_offset
+                    if item.HasField("committed_leader_epoch"):
+                        self.leader_epochs[name] = item.committed_leader_epoch
         return reply if not code else refuse(reply, Method.OFFSET_COMMIT, code)
 
     def fetch(self, request: group.OffsetFetchRequest) -> group.OffsetFetchResponse:
@@ -108,6 +112,8 @@ class FakeGroup:
                     name = TopicPartition(topic.topic, partition)
                     offset = found.offsets.add(topic=topic.topic, topic_id=TOPIC_ID, partition=partition)
                     offset.committed_offset = self.offsets.get(name, -1)
+                    if name in self.leader_epochs:
+                        offset.committed_leader_epoch = self.leader_epochs[name]
                     if request.require_stable and name in self.unstable:
                         refuse(offset, Method.OFFSET_FETCH, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         return reply

@@ -28,6 +28,22 @@ class FakePartition:
     damaged: set[int] = field(default_factory=set)
     """Base offsets of batches that the server itself cannot read."""
     last_stable_offset: int | None = None
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """Leader epochs with their first offsets; none: this server knows of none."""
+
+    def epoch_before(self, offset: int) -> int:
+        return max(epoch for epoch, start in self.epochs if start < offset)
+
+    def lose(self, offset: int, epoch: int) -> None:
+        """Go on from an earlier offset, in another leader epoch."""
+        self.batches = [batch for batch in self.batches if batch.base_offset < offset]
+        self.epochs.append((epoch, offset))
+
+    def diverging(self, epoch: int, offset: int) -> log.EpochEnd | None:
+        """Where the line of a reader left this one."""
+        ends = [start for later, start in self.epochs if later > epoch]
+        end = min([*ends, self.end])
+        return log.EpochEnd(epoch=epoch, end_offset=end) if offset > end else None
 
     @property
     def end(self) -> int:
@@ -168,6 +184,15 @@ class FakeLog:
             partition = self.partitions[asked.partition]
             result.high_watermark = partition.end
             result.last_stable_offset = self._visible_end(asked.partition, True)
+            diverging = (
+                partition.diverging(asked.last_read_epoch, asked.fetch_offset)
+                if asked.HasField("last_read_epoch")
+                else None
+            )
+            if diverging is not None:
+                refuse(result, Method.FETCH, ErrorCode.OFFSET_OUT_OF_RANGE, "it went another way")
+                result.diverging.CopyFrom(diverging)
+                continue
             if asked.fetch_offset > partition.end:
                 refuse(result, Method.FETCH, ErrorCode.OFFSET_OUT_OF_RANGE, "beyond the end")
                 continue
@@ -190,6 +215,8 @@ class FakeLog:
                     result.batches.append(batch)
                     left -= 1
                 result.next_offset = after
+            if partition.epochs and result.next_offset > asked.fetch_offset:
+                result.last_read_epoch = partition.epoch_before(result.next_offset)
         return reply
 
     def _visible_end(self, partition: int, is_committed: bool) -> int:
@@ -204,6 +231,8 @@ class FakeLog:
     def _add(self, number: int, batch: log.RecordBatch, *, is_hidden: bool) -> None:
         partition = self.partitions[number]
         batch.base_offset = partition.end
+        if partition.epochs:
+            batch.leader_epoch = partition.epochs[-1][0]
         partition.batches.append(batch)
         if is_hidden:
             partition.hidden.add(batch.base_offset)

@@ -35,7 +35,7 @@ def test_it_reads_commits_and_leaves(room: Room) -> None:
             assert await consumer.end_offsets([T0]) == {T0: 2}
             assert await consumer.beginning_offsets([T0]) == {T0: 0}
             await consumer.commit({T0: 1})
-            assert await consumer.committed([T0, T1]) == {T0: (1, ""), T1: None}
+            assert await consumer.committed([T0, T1]) == {T0: (1, "", None), T1: None}
         assert room.group.member_id == ""
 
     room.world.run(use())
@@ -155,7 +155,7 @@ def test_callbacks_may_be_coroutines(room: Room) -> None:
 
             consumer.commit_async({T0: 5}, callback)
             await consumer.commit()
-            assert told == [({T0: (5, "")}, None)]
+            assert told == [({T0: (5, "", None)}, None)]
 
     room.world.run(use())
 

@@ -292,7 +292,7 @@ def test_offsets_can_be_asked_for(room: Room) -> None:
     consumer = room.consumer()
     assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
     assert consumer.end_offsets([T0, T1]) == {T0: 2, T1: 0}
-    assert consumer.committed([T1, T0]) == {T0: (1, ""), T1: None}
+    assert consumer.committed([T1, T0]) == {T0: (1, "", None), T1: None}
 
 
 def test_an_interrupted_poll_loses_nothing(room: Room) -> None:

@@ -167,4 +167,4 @@ def test_close_commits_what_was_polled_and_what_waits(room: Room) -> None:
     consumer.commit_async({T0: 1}, lambda offsets, error: told.append((offsets, error)))
     consumer.close()
     assert committed(room) == [{0: 1}, {0: 2}]
-    assert told == [({T0: (1, "")}, None)]
+    assert told == [({T0: (1, "", None)}, None)]

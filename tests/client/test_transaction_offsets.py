@@ -193,7 +193,7 @@ def test_a_classic_member_names_its_generation() -> None:
     room.topic.append(0, b"a")
     consumer = room.member(enable_auto_commit=False)
     offsets = consumer.transaction_offsets(consumer.poll())
-    assert (offsets.metadata.generation, offsets.metadata.member_id, offsets.offsets) == (1, "m-1", {T0: (1, "")})
+    assert (offsets.metadata.generation, offsets.metadata.member_id, offsets.offsets) == (1, "m-1", {T0: (1, "", None)})
     assert consumer.group_metadata() == offsets.metadata
 
 
@@ -208,4 +208,4 @@ def test_a_rebalance_under_way_does_not_abort_what_is_still_held() -> None:
     room.topic.append(0, b"a")
     offsets = consumer.transaction_offsets(consumer.poll(timeout_ms=1_000))
     assert room.world.requests(Method.JOIN_GROUP)[-1].member_id == "m-1"
-    assert (offsets.metadata.generation, offsets.offsets) == (1, {T0: (1, "")})
+    assert (offsets.metadata.generation, offsets.offsets) == (1, {T0: (1, "", None)})

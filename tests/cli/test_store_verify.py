@@ -499,6 +499,15 @@ def test_every_damage_is_named(damage: Callable[[Damaged], None], check: str, sa
     assert any(said in violation for violation in found.get(check, [])), found
 
 
+def test_rows_of_a_newer_program_that_can_be_done_without_are_no_violation() -> None:
+    damaged = Damaged()
+    damaged.put(Family.META, b"a note", b"newer")
+    damaged.put(Family.COORDINATOR_STATE, bytes([Coordinator.TRANSACTIONS, 0, 0, 0x80]) + b"id", b"newer")
+    for family in (Family.PARTITIONS, Family.PRODUCERS):
+        damaged.put(family, codec.partition_key(0) + b"\xff\x01", b"newer")
+    assert violations(damaged.store) == {}
+
+
 def test_many_violations_are_counted_and_some_are_kept() -> None:
     check = Check("a", "b", "c")
     for number in range(1_500):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
 from coordinator_client import encodings
@@ -20,7 +21,7 @@ from coordinator_client.errors import CorruptBatch
 from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server.commands.stopped_log import stopped_log
 from coordinator_server.store_verify import verify_store
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
@@ -294,6 +295,22 @@ def test_writers_go_on_behind_holes() -> None:
     log.records.update({36: "committed", 37: "committed"})
     check_readers(log, 0, TO_THE_END)
     check_store(log)
+
+
+@pytest.mark.parametrize(
+    ("compacted_to", "said"),
+    [
+        (6, "the batch at offset 6 has holes, and the log was compacted up to 6 only"),
+        (14, "the batch at offset 18 does not follow 12"),
+    ],
+)
+def test_holes_where_nothing_was_compacted_are_a_loss(compacted_to: int, said: str) -> None:
+    log = holed(SIX_BATCHES, LEAVE_EVERY_THIRD)
+    wrong = codec.encode_head(replace(log.room.head(), compacted_to=compacted_to))
+    row = (Family.PARTITIONS, codec.head_key(log.room.ordinal()), wrong)
+    log.store.write([CommitGroup(log.store.version() + 1, [row])])
+    found = {check.name: check.violations for check in verify_store(log.store)}
+    assert any(said in violation for violation in found["batches"]), found["batches"]
 
 
 def test_hidden_records_of_a_batch_with_holes_are_counted() -> None:

@@ -24,6 +24,7 @@ from coordinator_client.descriptions import (
     PartitionDescription,
     PartitionExplanation,
     TransactionDescription,
+    leader_epoch,
     partition_explanation,
     transaction_description,
 )
@@ -205,6 +206,7 @@ class Admin(GroupCalls):
                         high_watermark=found.high_watermark,
                         last_stable_offset=found.last_stable_offset,
                         open_transactions=found.open_transactions,
+                        leader_epochs=tuple(map(leader_epoch, found.leader_epochs)),
                     )
                     for found in topic.partitions
                 ),

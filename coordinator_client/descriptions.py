@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import TopicPartitions
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
@@ -16,6 +17,18 @@ from coordinator_client.state import Identity
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, subscribed_topics
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.next_event import NextEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderEpoch:
+    """A line of one partition's log: what lies at an offset never changes within one."""
+
+    epoch: int
+    start_offset: int
+    """The first offset of the epoch."""
+    began_ms: int
+    cause: str
+    """Why it began: created, data_loss or restore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +42,8 @@ class PartitionDescription:
     last_stable_offset: int
     """The end for read-committed readers: below it every transaction is decided."""
     open_transactions: int
+    leader_epochs: tuple[LeaderEpoch, ...] = ()
+    """All that the partition was in, ascending; the last one is the present one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +54,8 @@ class TransactionStep:
     state: str
     """Dead: the id was forgotten."""
     cause: str
-    """Why: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep or expire."""
+    """Why: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line or
+    expire."""
     client_id: str
     """With `host` who asked for it; both empty = the server by itself."""
     host: str
@@ -376,6 +392,17 @@ def described_classic(found: group.GroupDescription) -> GroupDescription:
             )
             for member in found.members
         ),
+    )
+
+
+def leader_epoch(found: log.LeaderEpoch) -> LeaderEpoch:
+    """Return a leader epoch of a partition."""
+    name = log.LeaderEpochCause.Name(found.cause) if found.cause in log.LeaderEpochCause.values() else str(found.cause)
+    return LeaderEpoch(
+        epoch=found.epoch,
+        start_offset=found.start_offset,
+        began_ms=found.began_ms,
+        cause=name.removeprefix("LEADER_EPOCH_CAUSE_").lower(),
     )
 
 

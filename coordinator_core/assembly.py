@@ -175,7 +175,7 @@ def assemble(
     authorizer: Authorizer = ALLOW_ALL,
 ) -> Core:
     """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
-    catalog = CatalogShard(runtime.journal, shard_count=config.shard_count)
+    catalog = CatalogShard(runtime.journal, shard_count=config.shard_count, incarnation=store.incarnation.number)
     counters = CountersShard(runtime.journal, store.incarnation)
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)

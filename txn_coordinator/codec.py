@@ -36,7 +36,9 @@ _UNOWNED_MARKER_KEY: Final = struct.Struct(">HQIQ")
 _CSN_ROW: Final = state_row(COUNTERS, CSN_TYPE, b"")
 _CSN_KEY_BYTES: Final = len(_CSN_ROW[1])
 _STATES: Final = frozenset(TransactionState)
-_CAUSES: Final = (*("", "init", "add", "client", "timeout", "fence", "topic_deleted", "admin", "keep", "prepare"),)
+_CAUSES: Final = (
+    *("", "init", "add", "client", "timeout", "fence", "topic_deleted", "admin", "keep", "prepare", "lost_line"),
+)
 """Why a step was taken, by stored number: never change one, only add at the end."""
 _NONE: Final[frozenset[Any]] = frozenset()
 

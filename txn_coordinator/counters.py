@@ -77,6 +77,11 @@ class CountersShard:
     def _next_of(self, kind: _Kind) -> int:
         return self._values.get(kind.next_producer_id) or kind.first
 
+    @property
+    def least_producer_id(self) -> int:
+        """The first producer id of a transactional id that no lost line can have given; 0: there is no lost line."""
+        return self._least(_OF_TRANSACTIONS)
+
     def _least(self, kind: _Kind) -> int:
         """The first producer id of this kind that no lost line can have given."""
         return kind.first + self._incarnation.least_producer_id

@@ -52,7 +52,7 @@ from txn_coordinator.records import (
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, administering, ending, initialising, transacting
 from txn_coordinator.rules.ending import Ending
-from txn_coordinator.state import DECIDED, IDLE, TAKEN_OVER, Identity, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, IDLE, LOST_LINE, TAKEN_OVER, Identity, Transaction, TransactionState
 
 
 class AbortStarted(Struct, frozen=True):
@@ -133,6 +133,10 @@ class TransactionShard:
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
+        self._acting: Callable[[str], Transaction | None] = (
+            self._in_this_line if counters.least_producer_id else self._transactions.get
+        )
+        """The transaction of an id for whoever acts for that, live; None: there is none."""
         self.unreadable: dict[str, TransactionUnreadable] = {}
         """Ids that a newer program stored. Each is as good as a shard that failed: nothing is done for it, and nothing
         of it is forgotten."""
@@ -210,9 +214,9 @@ class TransactionShard:
         `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
         AbortStarted."""
         self.check_readable(request.transactional_id)
-        current = self._transactions.get(request.transactional_id)
+        current = self._acting(request.transactional_id)
         given: list[Record] = []
-        known = current
+        known = self._transactions.get(request.transactional_id)
         if current is None:
             current = Transaction(
                 transactional_id=request.transactional_id,
@@ -279,7 +283,7 @@ class TransactionShard:
         client_txn_version: int,
     ) -> Decision:
         """Add partitions or groups to the transaction, opening it if none is open."""
-        current = self._transactions.get(transactional_id)
+        current = self._acting(transactional_id)
         if current is None:
             raise self._unknown(transactional_id, identity)
         added = adding.add(
@@ -351,7 +355,7 @@ class TransactionShard:
         self, command: EndTxn, turn: Turn, *, client_txn_version: int = 2, checks: tuple[Operation, ...] = ()
     ) -> Decision:
         """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
-        current = self._transactions.get(command.transactional_id)
+        current = self._acting(command.transactional_id)
         if current is None:
             raise self._unknown(command.transactional_id, command.identity)
         if ending.judge_end(current, command, client_txn_version=client_txn_version) is ending.EndVerdict.REPEATED:
@@ -395,7 +399,7 @@ class TransactionShard:
         current = self._transactions.get(meant.transactional_id)
         if current is None or not ending.is_due(current, meant):
             return Decision()
-        if current.never_times_out and cause != ADMIN_CAUSE:
+        if current.never_times_out and cause not in (ADMIN_CAUSE, LOST_LINE):
             return Decision()
         return replace(self.outcomes.decide(current, _abort(cause), turn), reply=None)
 
@@ -487,7 +491,10 @@ class TransactionShard:
         finished; ids that expired meanwhile are forgotten soon."""
         effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
-            if transaction.state is TransactionState.ONGOING and not transaction.never_times_out:
+            if self._is_forsaken(transaction):
+                decide = partial(TransactionShard.decide_abort, meant=transaction, cause=LOST_LINE)
+                effects.append(ArmTimer((TIMEOUT, transaction.transactional_id), 1, Operation(self.key, decide)))
+            elif transaction.state is TransactionState.ONGOING and not transaction.never_times_out:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
                 effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
             elif transaction.state in DECIDED:
@@ -500,8 +507,33 @@ class TransactionShard:
         if before is not None:
             self._ids.remove(before.producer_id)
 
+    def _in_this_line(self, transactional_id: str) -> Transaction | None:
+        """The transaction of an id as in `_acting`, where the store has lost something. In the lost line the id may
+        have gone on, under epochs that would be given again: so nobody goes on with a producer id of that line. What it
+        had prepared, or decided, ends first.
+
+        Raises Refused CONCURRENT_TRANSACTIONS while its open transaction is being aborted."""
+        found = self._transactions.get(transactional_id)
+        if found is None or found.producer_id >= self._counters.least_producer_id:
+            return found
+        if self._is_forsaken(found):
+            raise Refused(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"the transaction that {transactional_id!r} had open when the server lost data is being aborted; try "
+                "again, then call InitProducerId",
+            )
+        return None if found.state in IDLE else found
+
+    def _is_forsaken(self, transaction: Transaction) -> bool:
+        """Whether a transaction is open, and part of what was written in it may be lost."""
+        return (
+            transaction.state is TransactionState.ONGOING
+            and not transaction.is_closed
+            and transaction.producer_id < self._counters.least_producer_id
+        )
+
     def _known(self, transactional_id: str, identity: Identity) -> Transaction:
-        current = self._transactions.get(transactional_id)
+        current = self._acting(transactional_id)
         if current is None:
             raise self._unknown(transactional_id, identity)
         return current

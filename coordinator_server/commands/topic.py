@@ -103,7 +103,7 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe topics partition by partition."""
+    """Describe topics partition by partition. JSON has all leader epochs of each, and where they began."""
     with remote.connected(server) as connection:
         rows = [row for topic in _found(connection, names, timeout_ms) for row in _partitions(topic)]
     columns = (
@@ -113,6 +113,7 @@ def describe(
         Column("LAST STABLE", "last_stable_offset", is_number=True),
         Column("HIGH WATERMARK", "high_watermark", is_number=True),
         Column("OPEN TXNS", "open_transactions", is_number=True),
+        Column("LEADER EPOCH", "leader_epoch", is_number=True),
         Column("VALIDATE PAYLOAD", "validate_payload"),
     )
     print_list(rows, columns, output, empty="")
@@ -179,6 +180,16 @@ def _partitions(topic: sdk.TopicDescription) -> list[Row]:
             "last_stable_offset": found.last_stable_offset,
             "high_watermark": found.high_watermark,
             "open_transactions": found.open_transactions,
+            "leader_epoch": found.leader_epochs[-1].epoch if found.leader_epochs else None,
+            "leader_epochs": [
+                {
+                    "epoch": begun.epoch,
+                    "start_offset": begun.start_offset,
+                    "began_ms": begun.began_ms,
+                    "cause": begun.cause,
+                }
+                for begun in found.leader_epochs
+            ],
         }
         for found in topic.partitions
     ]

@@ -34,8 +34,8 @@ class CatalogCodec:
                 return EncodedRecord(TOPIC_TYPE, topic.name.encode(), stored.SerializeToString(deterministic=True))
             case TopicDeleted(name):
                 return EncodedRecord(TOPIC_TYPE, name.encode(), None)
-            case OrdinalsAllocated(next_ordinal):
-                allocator = log_pb2.OrdinalAllocatorValue(next_ordinal=next_ordinal)
+            case OrdinalsAllocated(next_ordinal, incarnation):
+                allocator = log_pb2.OrdinalAllocatorValue(next_ordinal=next_ordinal, incarnation=incarnation)
                 return EncodedRecord(ORDINAL_ALLOCATOR_TYPE, b"", allocator.SerializeToString(), has_history=False)
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> CatalogRecord | None:
@@ -51,5 +51,6 @@ class CatalogCodec:
                 )
             )
         if record_type == ORDINAL_ALLOCATOR_TYPE:
-            return OrdinalsAllocated(log_pb2.OrdinalAllocatorValue.FromString(value).next_ordinal)
+            allocator = log_pb2.OrdinalAllocatorValue.FromString(value)
+            return OrdinalsAllocated(allocator.next_ordinal, allocator.incarnation)
         return None

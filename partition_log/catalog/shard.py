@@ -28,6 +28,9 @@ from partition_log.catalog.state import (
 )
 from partition_log.records import TopicChanged
 
+ORDINALS_SKIPPED: Final = 1 << 20
+"""How many ordinals a lost line of the store may have given away beyond those that are known."""
+
 _ONLY: Final = None
 """Key of a map that holds one value."""
 
@@ -36,12 +39,14 @@ class CatalogShard:
     """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog` and
     `TopicMetadata`."""
 
-    def __init__(self, journal: Journal, *, shard_count: int) -> None:
+    def __init__(self, journal: Journal, *, shard_count: int, incarnation: int = 0) -> None:
         self._shard_count = shard_count
+        self._incarnation = incarnation
+        """Incarnation of the store."""
         self._topics: TimelineMap[str, Topic] = TimelineMap(journal)
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
         self._placed: TimelineMap[int, PlacedPartition] = TimelineMap(journal)
-        self._next_ordinal: TimelineMap[None, int] = TimelineMap(journal)
+        self._allocated: TimelineMap[None, OrdinalsAllocated] = TimelineMap(journal)
         self.placed: Callable[[int], PlacedPartition | None] = self._placed.get
         """The partition of this ordinal, live; None once it is deleted."""
 
@@ -129,7 +134,7 @@ class CatalogShard:
             raise Refused(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {wanted.name} already; use it or choose another name"
             )
-        first = self._next_ordinal.get(_ONLY) or 0
+        first = self._first_free_ordinal()
         if first + wanted.partition_count > ORDINAL_MAX:
             raise Refused(ErrorCode.INVALID_PARTITIONS, "this server has given away all its partition ordinals")
         if validate_only:
@@ -139,7 +144,7 @@ class CatalogShard:
         return Decision(
             reply=topic,
             records=(
-                Record(CATALOG_KEY, OrdinalsAllocated(first + wanted.partition_count)),
+                Record(CATALOG_KEY, OrdinalsAllocated(first + wanted.partition_count, self._incarnation)),
                 Record(CATALOG_KEY, TopicCreated(topic), cause="create"),
             ),
             events=(TopicChanged(None, topic),),
@@ -148,6 +153,12 @@ class CatalogShard:
                 for shard, inside in self._by_shard(topic).items()
             ),
         )
+
+    def _first_free_ordinal(self) -> int:
+        """The first ordinal that no partition has or ever had, in no line of the store."""
+        allocated = self._allocated.get(_ONLY) or OrdinalsAllocated(0)
+        skipped = 0 if allocated.incarnation == self._incarnation else ORDINALS_SKIPPED
+        return allocated.next_ordinal + skipped
 
     def decide_delete(self, name: str, topic_id: bytes, let_go: Callable[[Topic], Sequence[Operation]]) -> Decision:
         """Let its users let go of the topic (`TopicUsers`), then delete it, all in one operation. The reply is the
@@ -191,8 +202,8 @@ class CatalogShard:
                 self._names.remove(deleted.topic_id)
                 for ordinal in deleted.partition_ordinals:
                     self._placed.remove(ordinal)
-            case OrdinalsAllocated(next_ordinal):
-                self._next_ordinal.put(_ONLY, next_ordinal)
+            case OrdinalsAllocated():
+                self._allocated.put(_ONLY, value)
 
     def log_shard(self, topic: str, partition: int) -> ShardKey:
         return ShardKey(Coordinator.LOG, shard_of(f"{topic}-{partition}", self._shard_count))

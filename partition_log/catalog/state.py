@@ -76,6 +76,8 @@ class OrdinalsAllocated(Struct, frozen=True):
     """Every ordinal below this one is given away, for ever."""
 
     next_ordinal: int
+    incarnation: int = 0
+    """Incarnation of the store at that time."""
 
 
 CatalogRecord = TopicCreated | TopicDeleted | OrdinalsAllocated

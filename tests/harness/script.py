@@ -17,6 +17,8 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     settle                         flush until nothing follows
     markers                        flush once and show the markers that became durable
     crash, crash keep=1            lose the process, and what was not durable but for some groups
+    backup                         copy the store
+    restore                        lose the process and all since the last backup, and go on with that
     disk_error, disk_error keep=1  the next sync fails: the process ends, and starts again
     unload orders                  let go of the shard of an id, a partition (t-0) or a group (group:name)
     load orders                    read it from the store once more
@@ -47,6 +49,8 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation, ProducerEntry
+from tests.harness.memory_store import MemoryStore
+from tests.harness.shelf import MemoryShelf
 from tests.harness.world import LogEntry, TransactContents, World
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
@@ -110,6 +114,7 @@ class Script:
         self.producers: dict[str, Producer] = {}
         self.transacts = 0
         """How many Transacts named themselves, because the script did not."""
+        self.backup: MemoryStore | None = None
         self._said: list[str] = []
 
     def run(self, text: str) -> list[str]:
@@ -359,6 +364,18 @@ def _markers(script: Script, line: Line) -> None:
                 script.say(f"{partition}: {_log_entry(entry)}")
 
 
+def _backup(script: Script, _line: Line) -> None:
+    script.world.settle()
+    assert isinstance(script.world.shelf, MemoryShelf), "only the memory store is copied"
+    script.backup = script.world.shelf.store.copy()
+
+
+def _restore(script: Script, _line: Line) -> None:
+    assert script.backup is not None, "a backup comes first"
+    script.world.restore(script.backup)
+    script.world.settle()
+
+
 def _crash(script: Script, line: Line) -> None:
     script.world.crash(kept_groups=int(line.options.get("keep", "0")), down_ms=int(line.options.get("down", "0")))
 
@@ -444,6 +461,8 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "settle": _settle,
     "markers": _markers,
     "crash": _crash,
+    "backup": _backup,
+    "restore": _restore,
     "disk_error": _disk_error,
     "unload": _unload,
     "load": _load,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.store import Store
 from tests.harness.memory_store import MemoryStore
 
@@ -28,6 +29,12 @@ class MemoryShelf:
     def crash(self) -> MemoryStore:
         self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
         return self.store
+
+    def restore(self, backup: MemoryStore, wall_ms: int) -> None:
+        """A copy takes the place of the store, which is lost."""
+        self.crash()
+        self.store = backup.copy()
+        self.store.begin_line(LineCause.RESTORE, wall_ms)
 
     def crash_after_failure(self, kept_groups: int) -> None:
         """A sync failed: of what was written since the last good one, the disk has the first groups, or none."""

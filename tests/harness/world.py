@@ -57,6 +57,7 @@ from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
+from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.unwritten import Unwritten
@@ -271,6 +272,12 @@ class World:
         self.inside.driver.write_unsynced(kept_groups)
         self.shelf.crash()
         self._start_anew(down_ms)
+
+    def restore(self, backup: MemoryStore) -> None:
+        """Lose the process, and all that was written since the backup was made. Then start again."""
+        assert isinstance(self.shelf, MemoryShelf), "only the memory store is copied"
+        self.shelf.restore(backup, self.clock.wall_ms())
+        self._start_anew(down_ms=1_000)
 
     def fail_disk(self, *, kept_groups: int = 0) -> None:
         """The next sync fails. Who waits is told that the outcome is unknown, the process ends and starts again, and

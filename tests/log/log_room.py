@@ -121,7 +121,9 @@ class LogRoom:
         self.limits = limits if limits is not None else Limits()
         self.driver = HandDriver(self.store, self.clock)
         self.runtime = self.driver.runtime
-        self.catalog = CatalogShard(self.runtime.journal, shard_count=SHARD_COUNT)
+        self.catalog = CatalogShard(
+            self.runtime.journal, shard_count=SHARD_COUNT, incarnation=self.store.incarnation.number
+        )
         self.driver.load(catalog_kind(self.catalog))
         core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())
         self.driver.load(partitions_kind(self.runtime, self.catalog, core_config, self.store.incarnation))

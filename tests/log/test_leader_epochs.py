@@ -12,6 +12,7 @@ from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, first
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
+from partition_log.catalog.shard import ORDINALS_SKIPPED
 from partition_log.epoch_rows import epoch_key
 from partition_log.leadership import Diverged, Divergence
 from partition_log.requests import ListOffsets, OffsetQuery
@@ -105,6 +106,9 @@ def test_what_is_created_in_a_later_line_is_in_no_epoch_of_an_earlier_one(room: 
     restored = room.restore(room.backup())
     restored.create("later")
     assert restored.head(topic="later").leadership.history[0].epoch == NOW_S
+    assert restored.ordinal(topic="later") == 2 + ORDINALS_SKIPPED
+    restored.create("latest")
+    assert restored.ordinal(topic="latest") == 3 + ORDINALS_SKIPPED
     assert restored.crash().head(topic="later").leadership == restored.head(topic="later").leadership
 
 

@@ -25,7 +25,8 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
     [
         pytest.param(path, marks=() if path.stem in ON_ROCKS else pytest.mark.slow)
         for path in SCENARIOS
-        if path.stem != "disk_error"  # RocksDB fails when it wants to: tests/store/test_disk_faults.py
+        # RocksDB fails when it wants to, and is not copied: tests/store/test_disk_faults.py, test_rocks_recovery.py.
+        if path.stem not in ("disk_error", "restore", "restore_split")
     ],
     ids=lambda path: path.stem,
 )

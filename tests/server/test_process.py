@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.durable_mark import read_mark
-from coordinator_runtime.rocks import open_store, own_rows
+from coordinator_runtime.rocks import open_read_only, open_store, own_rows
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.output import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
@@ -141,8 +141,15 @@ def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepte
     assert status == ExitStatus.STORE_REFUSED
     assert "groups of acknowledged writes are missing" in said
     assert "--accept-data-loss" in said
-    with ServerProcess(server.data_dir, "--accept-data-loss") as accepted:
+    with (
+        ServerProcess(server.data_dir, "--accept-data-loss") as accepted,
+        grpc.insecure_channel(accepted.address) as channel,
+    ):
+        found = identity(init(TransactionStub(channel), "b"))
         accepted.terminate()
+    store = open_read_only(server.data_dir)
+    assert found[0] >= store.incarnation.least_producer_id > 0, "no lost line can have given this one"
+    store.close()
     server.start()
 
 

@@ -85,15 +85,19 @@ class OrdinalAllocatorValue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NEXT_ORDINAL_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     next_ordinal: _builtins.int
+    incarnation: _builtins.int
+    """Incarnation of the store in which it was written. In a later one the next ordinal is 2^20 further."""
     def __init__(
         self,
         *,
         next_ordinal: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_ordinal", b"next_ordinal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "next_ordinal", b"next_ordinal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -277,7 +277,7 @@ def test_from_every_offset_every_reader_sees_what_is_left() -> None:
 def test_damage_behind_a_batch_with_holes_begins_behind_all_its_offsets() -> None:
     log = holed(SIX_BATCHES, [(Left.RECORDS, {3, 4, 5})])
     assert isinstance(log.store, MemoryStore)
-    for last_offset in range(5, 36, 6):
+    for last_offset in (17, 23):
         damage = Damage.BLOCK if last_offset == 17 else Damage.HEALTHY_IN_BLOCK
         log.store.damage(Family.LOG, codec.log_key(log.room.ordinal(), last_offset), damage)
     before = log.room.read(fetch_offset=0)

@@ -1,0 +1,81 @@
+"""Bugs on purpose in what keeps two lines of a log apart: the tests of leader epochs must notice each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator_protocol.batch import pack_place
+from partition_log import fetch, growth, leadership, partition_state
+from partition_log import shard as log_shard
+from tests.log import test_leader_epochs as tests
+from tests.log.log_room import LogRoom
+
+
+def _not_stamped(patch: pytest.MonkeyPatch) -> None:
+    for module in (growth, partition_state):
+        patch.setattr(module, "pack_place", lambda offset, length, _epoch: pack_place(offset, length, 0))
+
+
+def _not_raised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(log_shard, "raised", lambda _head, _incarnation, _now_ms: None)
+
+
+def _one_too_late(patch: pytest.MonkeyPatch) -> None:
+    genuine = leadership.divergence
+    patch.setattr(leadership, "divergence", lambda head, epoch, offset: genuine(head, epoch, max(offset - 1, 0)))
+
+
+def _one_too_early(patch: pytest.MonkeyPatch) -> None:
+    genuine = leadership.divergence
+    patch.setattr(leadership, "divergence", lambda head, epoch, offset: genuine(head, epoch, offset + 1))
+
+
+def _not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fetch, "check_line", lambda *_arguments, **_named: None)
+
+
+def _epoch_behind_the_next_offset(patch: pytest.MonkeyPatch) -> None:
+    genuine = leadership.epoch_at
+    patch.setattr(fetch, "epoch_at", lambda line, offset: genuine(line, offset + 1))
+
+
+def _room() -> LogRoom:
+    room = LogRoom()
+    room.create(partition_count=2)
+    room.clock.step_wall(1_735_689_600_000 + tests.NOW_S * 1_000 - room.clock.wall_ms())
+    return room
+
+
+def _property() -> None:
+    for seed in range(40):
+        name = "test_who_names_the_epoch_it_read_is_never_shown_another_record_at_an_offset_it_has_read"
+        getattr(tests, name)(seed)
+
+
+@pytest.mark.parametrize(
+    ("bug", "noticed_by"),
+    [
+        (_not_stamped, lambda: tests.test_another_line_begins_in_a_new_epoch_before_it_serves(_room())),
+        (_not_raised, _property),
+        (_one_too_late, _property),
+        (
+            _one_too_early,
+            lambda: tests.test_a_reader_is_told_where_its_line_left_this_one(_room(), tests.FIRST_LINE, 3, None),
+        ),
+        (_not_checked, _property),
+        (
+            _epoch_behind_the_next_offset,
+            lambda: tests.test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(_room()),
+        ),
+    ],
+    ids=lambda item: getattr(item, "__name__", "test"),
+)
+def test_a_bug_is_noticed(
+    bug: Callable[[pytest.MonkeyPatch], None], noticed_by: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises((AssertionError, LookupError)):
+        noticed_by()

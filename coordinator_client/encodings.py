@@ -179,7 +179,7 @@ def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> Batc
         raise corrupt(f"{where}: it came without a checksum")
     marker = marker_of(batch)
     # A control batch may come without the bytes of its marker: the fields say the same, and the checksum covers them.
-    covered = payload if marker is None or payload else encode_marker_payload(marker)
+    covered = payload if marker is None or payload else encode_marker_payload(marker, batch.marker.first_offset)
     found = batch_crc(header, covered)
     if found != batch.crc32c:
         raise corrupt(f"{where}: the checksum says {batch.crc32c:#010x} and the bytes say {found:#010x}")

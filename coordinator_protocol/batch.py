@@ -38,6 +38,8 @@ NO_LEADER_EPOCH: Final = -1
 
 _MAGIC: Final = 2
 LENGTH_ENDS_AT: Final = 12
+TAIL_BYTES: Final = 38
+"""Bytes of what may lie behind a batch, in the same row of the log: its transaction's marker."""
 HEADER_BYTES_COUNTED: Final = HEADER_BYTES - LENGTH_ENDS_AT
 """How many bytes of the header `batch_length` counts: all behind that field."""
 _CRC_STARTS_AT: Final = 17
@@ -55,8 +57,8 @@ TRANSACTIONAL_BIT: Final = 4
 """Kafka's bit for "part of a transaction" in the attributes; the lowest three bits are the compression."""
 _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
 _CRC: Final = struct.Struct(">I")
+_LENGTH: Final = struct.Struct(">i")
 
-PLACE_BYTES: Final = 16
 pack_place: Final[Callable[[int, int, int], bytes]] = struct.Struct(">qii").pack
 """Packs what the log puts before an offsetless batch: base offset, `batch_length` (`HEADER_BYTES_COUNTED` and the
 payload), leader epoch."""
@@ -184,6 +186,16 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header)
     return _UNCOVERED.pack(_MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
+
+
+def split_row(row: bytes) -> tuple[bytes, bytes | None]:
+    """The batch of a row of the log, and the tail behind it if there is one (`marker`). Bytes that are neither are left
+    for `decode_header` to refuse."""
+    if len(row) > HEADER_BYTES + TAIL_BYTES:
+        batch_ends_at: int = LENGTH_ENDS_AT + _LENGTH.unpack_from(row, LENGTH_ENDS_AT - _LENGTH.size)[0]
+        if batch_ends_at == len(row) - TAIL_BYTES:
+            return row[:batch_ends_at], row[batch_ends_at:]
+    return row, None
 
 
 def decode_header(buffer: bytes | memoryview) -> BatchHeader:

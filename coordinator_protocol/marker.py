@@ -1,10 +1,26 @@
-"""The marker: the control record that ends one transaction in one partition.
+"""The marker: the control record that ends one transaction in one partition, and the two forms in which it is stored.
 
-Payload of its batch, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32, txn_epoch i16, next_epoch
-i16, csn u64, coordinator_shard u16. The producer id stands in the batch header. Later versions may only add bytes at
-the end, so a reader takes a higher version and a longer value, as Kafka's readers do.
+By itself it is a batch with one payload, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32,
+txn_epoch i16, next_epoch i16, csn u64, coordinator_shard u16, first_offset i64. The producer id stands in the batch
+header. Later versions may only add bytes at the end, so a reader takes a higher version and a longer value, as Kafka's
+readers do.
 
-Source: design 6 (csn) and 10; spec log 1.2 and 1.5; spec transactions 2.7.
+Where one write makes it and the last batch of its transaction, it is a tail behind that batch, in the same row of LOG:
+the batch says the rest. So a Transact writes one row for each partition in place of two. `batch_length` says where the
+batch ends and the tail begins. The marker has the offset behind the batch, and the row lies under it: every row lies
+under the greatest offset in it.
+
+```
+ 0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64
+ 1 outcome            u8    10 csn                u64    34 CRC-32C of all before            u32
+ 2 next_epoch         i16   18 wall_ms            i64
+ 4 coordinator_shard  u16
+```
+
+Readers meet a marker in the one form or the other and need not care: `control_batch` makes the batch that a tail stands
+for, byte by byte the one that would lie there by itself.
+
+Source: design 6 (csn) and 10; spec log 1.2 and 1.5; spec transactions 2.7; spec store-format 2.2.
 """
 
 from __future__ import annotations
@@ -15,12 +31,21 @@ from typing import Final
 
 from msgspec import Struct
 
+from coordinator_protocol.batch import (
+    HEADER_BYTES_COUNTED,
+    TAIL_BYTES,
+    BatchHeader,
+    Encoding,
+    encode_offsetless,
+    pack_place,
+)
+from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
 
 MARKER_VERSION: Final = 2
-MARKER_BYTES: Final = 22
+MARKER_BYTES: Final = 30
 
-_PAYLOAD: Final = struct.Struct(">HhihhQH")
+_PAYLOAD: Final = struct.Struct(">HhihhQHq")
 _VERSION_MAX: Final = 2**15 - 1
 
 
@@ -43,6 +68,8 @@ class MarkerPayload(Struct, frozen=True, kw_only=True, gc=False):
     coordinator_epoch: int
     outcome: Outcome
     csn: int
+    first_offset: int
+    """Where the records of the transaction begin in the partition; -1 = it has none."""
 
 
 class Marker(Struct, frozen=True, kw_only=True, gc=False):
@@ -63,8 +90,8 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
     csn: int
 
 
-def encode_marker_payload(marker: Marker) -> bytes:
-    """Return the payload of the control batch for `marker`."""
+def encode_marker_payload(marker: Marker, first_offset: int) -> bytes:
+    """Return the payload of the control batch for `marker`. `first_offset`: where the records that it ends begin."""
     return _PAYLOAD.pack(
         MARKER_VERSION,
         marker.outcome,
@@ -73,6 +100,7 @@ def encode_marker_payload(marker: Marker) -> bytes:
         marker.next_epoch,
         marker.csn,
         marker.coordinator_shard,
+        first_offset,
     )
 
 
@@ -84,7 +112,7 @@ def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
     """
     if len(payload) < MARKER_BYTES:
         raise _corrupt(f"it has {len(payload)} bytes of at least {MARKER_BYTES}")
-    version, outcome, coordinator_epoch, txn_epoch, next_epoch, csn, shard = _PAYLOAD.unpack_from(payload)
+    version, outcome, coordinator_epoch, txn_epoch, next_epoch, csn, shard, first_offset = _PAYLOAD.unpack_from(payload)
     if not MARKER_VERSION <= version <= _VERSION_MAX:
         raise _corrupt(f"its version is {version}")
     if not 0 <= outcome < len(_OUTCOMES):
@@ -100,8 +128,97 @@ def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
         coordinator_epoch=coordinator_epoch,
         outcome=_OUTCOMES[outcome],
         csn=csn,
+        first_offset=first_offset,
     )
 
 
 def _corrupt(what: str) -> Refused:
     return Refused(ErrorCode.CORRUPT_MESSAGE, f"not a marker: {what}")
+
+
+_TAIL: Final = struct.Struct(">BBhHiQqq")
+_CRC: Final = struct.Struct(">I")
+_KIND: Final = 1
+
+assert _TAIL.size + _CRC.size == TAIL_BYTES
+
+
+def encode_tail(marker: Marker, first_offset: int, now_ms: int) -> bytes:
+    """The tail that ends the transaction of the batch before it. `first_offset`: where its records begin here."""
+    fields = _TAIL.pack(
+        _KIND,
+        marker.outcome,
+        marker.next_epoch,
+        marker.coordinator_shard,
+        marker.coordinator_epoch,
+        marker.csn,
+        now_ms,
+        first_offset,
+    )
+    return fields + _CRC.pack(crc32c(fields))
+
+
+def marker_header(batch: BatchHeader, tail: bytes) -> BatchHeader:
+    """The header of the marker's own batch. Raises Refused CORRUPT_MESSAGE for a tail that nobody wrote."""
+    return control_header(
+        batch.producer_id, batch.producer_epoch, _fields(tail)[6], batch.last_offset + 1, batch.leader_epoch
+    )
+
+
+def control_header(producer_id: int, txn_epoch: int, now_ms: int, base_offset: int, leader_epoch: int) -> BatchHeader:
+    """The header of a marker's batch."""
+    return BatchHeader(
+        base_offset=base_offset,
+        record_count=1,
+        base_timestamp_ms=now_ms,
+        max_timestamp_ms=now_ms,
+        encoding=Encoding.CONTROL,
+        producer_id=producer_id,
+        producer_epoch=txn_epoch,
+        is_transactional=True,
+        is_control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def control_batch(header: BatchHeader, stored: bytes) -> bytes:
+    """The stored batch of a marker, which lies there as it is, or as a tail. Raises Refused CORRUPT_MESSAGE for a tail
+    that nobody wrote."""
+    if len(stored) != TAIL_BYTES:
+        return stored
+    _kind, outcome, next_epoch, coordinator_shard, coordinator_epoch, csn, _wall_ms, first_offset = _fields(stored)
+    marker = Marker(
+        producer_id=header.producer_id,
+        txn_epoch=header.producer_epoch,
+        next_epoch=next_epoch,
+        coordinator_shard=coordinator_shard,
+        coordinator_epoch=coordinator_epoch,
+        outcome=Outcome(outcome),
+        csn=csn,
+    )
+    return encode_marker_batch(header, marker, first_offset)
+
+
+def encode_marker_batch(header: BatchHeader, marker: Marker, first_offset: int) -> bytes:
+    """A marker by itself, where no batch of its transaction is written with it. The header is `control_header`'s;
+    `first_offset`: where the records that it ends begin here; -1 = there are none."""
+    rest_of_header, payload = encode_offsetless(header, encode_marker_payload(marker, first_offset))
+    counted = HEADER_BYTES_COUNTED + len(payload)
+    return pack_place(header.base_offset, counted, header.leader_epoch) + rest_of_header + payload
+
+
+def _fields(tail: bytes) -> tuple[int, int, int, int, int, int, int, int]:
+    fields: tuple[int, int, int, int, int, int, int, int] = _TAIL.unpack_from(tail)
+    (written,) = _CRC.unpack_from(tail, _TAIL.size)
+    found = crc32c(memoryview(tail)[: _TAIL.size])
+    if written != found:
+        raise _not_a_tail(
+            f"its checksum says {written:#010x} and its bytes say {found:#010x}; restore them from a copy"
+        )
+    if fields[0] != _KIND or fields[1] >= len(_OUTCOMES):
+        raise _not_a_tail(f"it is of kind {fields[0]} and outcome {fields[1]}; read it with a newer version")
+    return fields
+
+
+def _not_a_tail(what: str) -> Refused:
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"not the tail of a row: {what}")

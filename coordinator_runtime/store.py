@@ -26,9 +26,9 @@ class Family(IntEnum):
     META = 0
     """Names of single values: format version, shard count, group version, producer-id block end, csn."""
     LOG = 1
-    """(partition ordinal u32, last offset u64) -> 64-byte batch header and payload. The LAST offset is in the key, so
-    that one forward seek to an offset lands on the batch that holds it. A value never begins with 0xFF, so that a store
-    may mark what it keeps elsewhere."""
+    """(partition ordinal u32, last offset u64) -> 64-byte batch header and payload, and perhaps a marker's tail. The
+    LAST offset is in the key, so that one forward seek to an offset lands on the row that holds it. A value never
+    begins with 0xFF, so that a store may mark what it keeps elsewhere."""
     STRETCHES = 2
     """(partition ordinal u32, last offset u64) -> a finished stretch of the log: first offset, largest timestamp up to
     its end, and what lies before its end: bytes, records, markers, aborted transactions."""

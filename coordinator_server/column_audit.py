@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
-from coordinator_server.stored import StoredBatch
+from coordinator_server.stored import RowPart, StoredBatch
 from partition_log.state import IndexProgress, LogTotals, Stretch
 
 NOTHING: Final = LogTotals()
@@ -36,17 +36,19 @@ class Columns:
         self._last_offsets = deque(stretch.last_offset for stretch in self.stretches)
 
     def take(self, batch: StoredBatch, *, ends_abort: bool) -> None:
-        """Count a row, and whether it ends an aborted transaction."""
+        """Count a row or a part of one, and whether it ends an aborted transaction."""
         header, totals = batch.header, self.totals
         self._end_stretches(header.base_offset)
         self.totals = LogTotals(
-            size_bytes=totals.size_bytes + len(batch.encoded),
+            size_bytes=totals.size_bytes + batch.stored_bytes,
             record_count=totals.record_count + (0 if header.is_control else header.record_count),
             marker_count=totals.marker_count + header.is_control,
             abort_count=totals.abort_count + ends_abort,
         )
         if not header.is_control:
             self.newest_ms = max(self.newest_ms, header.max_timestamp_ms)
+        if batch.part is RowPart.BATCH:
+            return
         self.rows_unfinished += 1
         while self._last_offsets and self._last_offsets[0] < header.last_offset:
             # It ends within the row.

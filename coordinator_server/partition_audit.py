@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_protocol.producers import next_sequence
 from coordinator_runtime.ports import EndIdentity
 from coordinator_server.column_audit import Columns
@@ -212,6 +212,7 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         audit.damaged.append(damage)
     marker, ended_before = batch.marker, len(audit.ended)
     if marker is not None:
+        _check_first_offset(audit, batch, marker)
         _take_marker(audit, header.base_offset, marker)
     elif header.producer_id != NO_PRODUCER_ID:
         _take_data(audit, header)
@@ -219,6 +220,17 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         audit.last_offsets[header.producer_id] = header.last_offset
     ends_abort = marker is not None and marker.outcome is Outcome.ABORT and len(audit.ended) > ended_before
     audit.columns.take(batch, ends_abort=ends_abort)
+
+
+def _check_first_offset(audit: PartitionAudit, batch: StoredBatch, marker: Marker) -> None:
+    entry = audit.producers.get(marker.producer_id)
+    opened = None if entry is None else entry.open_transaction
+    first_offset, told = NO_OFFSET if opened is None else opened.first_offset, decode_marker_payload(batch.payload)
+    if told.first_offset != first_offset:
+        audit.misplaced.append(
+            f"the marker at offset {batch.header.base_offset} says that its transaction begins at {told.first_offset},"
+            f" the log says {first_offset}"
+        )
 
 
 def damage_of(batch: StoredBatch, *, opens_payload: bool) -> str | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from itertools import starmap
 from typing import Final, Protocol
 
-from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
+from coordinator_protocol.batch import HEADER_BYTES, TAIL_BYTES, BatchHeader, decode_header, split_row
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
+from coordinator_protocol.marker import Marker, Outcome, control_batch, decode_marker_payload, marker_header
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.rows import Step, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
@@ -55,6 +56,15 @@ class StateRow:
     value: bytes
 
 
+class RowPart(Enum):
+    """What of its row in LOG a batch is."""
+
+    WHOLE = "whole"
+    BATCH = "batch"
+    """All but the tail, which is the marker behind it."""
+    TAIL = "tail"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
     """One batch as it lies in a partition's log."""
@@ -62,7 +72,14 @@ class StoredBatch:
     key_offset: int
     """The last offset, as the row's key says."""
     encoded: bytes
+    """The bytes that readers get: a marker that lies in a tail as the batch that it stands for."""
     header: BatchHeader
+    part: RowPart = RowPart.WHOLE
+
+    @property
+    def stored_bytes(self) -> int:
+        """What it takes in the store."""
+        return TAIL_BYTES if self.part is RowPart.TAIL else len(self.encoded)
 
     @property
     def marker(self) -> Marker | None:
@@ -146,14 +163,27 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
     start, end = codec.log_key(ordinal, start_offset), codec.partition_key(ordinal + 1)
     at = start_offset
     try:
-        for key, encoded in rows.scan(Family.LOG, start, end):
-            batch = StoredBatch(_LOG_ROW_KEY.unpack(key)[1], encoded, decode_header(encoded))
-            yield batch
-            at = max(at, batch.header.last_offset + 1)
+        for key, row in rows.scan(Family.LOG, start, end):
+            for batch in _parts(_LOG_ROW_KEY.unpack(key)[1], row):
+                if batch.header.last_offset >= start_offset:
+                    yield batch
+                at = max(at, batch.header.last_offset + 1)
     except (StoreDamaged, Refused):
         # It says how far the damage goes, and shows what is whole beside it.
-        for header, encoded in readable_batches(rows, ordinal, at):
-            yield StoredBatch(header.last_offset, encoded, header)
+        for header, found in readable_batches(rows, ordinal, at):
+            part = RowPart.TAIL if len(found) == TAIL_BYTES else RowPart.WHOLE
+            yield StoredBatch(header.last_offset, control_batch(header, found), header, part)
+
+
+def _parts(key_offset: int, row: bytes) -> Iterator[StoredBatch]:
+    encoded, tail = split_row(row)
+    header = decode_header(encoded)
+    if tail is None:
+        yield StoredBatch(key_offset, encoded, header)
+        return
+    yield StoredBatch(key_offset - 1, encoded, header, RowPart.BATCH)
+    marker = marker_header(header, tail)
+    yield StoredBatch(key_offset, control_batch(marker, tail), marker, RowPart.TAIL)
 
 
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:

@@ -8,16 +8,20 @@ Three things may be wrong where a batch is read, and all of them are this batch'
   judged by the checksum of its own, by its key, and by whether it follows the one before: mostly all are whole but one.
 - *Nothing can be made out there at all*: then the next offset is looked for at which the store can be read again.
 
+A marker may lie in the tail of a row (`coordinator_protocol.marker`). Who reads batches meets it as one of them, behind
+the one that it lies with.
+
 Source: design 5 (damage), spec log-and-runtime 1.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-from coordinator_protocol.batch import BatchHeader, decode_header, verify_batch
+from coordinator_protocol.batch import BatchHeader, decode_header, split_row, verify_batch
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.marker import marker_header
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 
@@ -52,20 +56,31 @@ class LogDamaged(Exception):
 def batches(
     store: LogReads, ordinal: int, start_offset: int, end_offset: int = OFFSET_END
 ) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Headers and stored forms, from the batch that holds the first offset to the last one that ends before the second.
+    """Headers and stored forms, from the batch that holds the first offset to the last one that ends before the second,
+    which is the first offset of a row, or behind them all. The stored form of a marker may be a tail: `control_batch`.
 
     Raises LogDamaged, behind all batches that lie before the damage; StoreUnreadable."""
     at = start_offset
     try:
-        for key, encoded in store.scan(
+        for key, row in store.scan(
             Family.LOG, codec.log_key(ordinal, start_offset), codec.log_key(ordinal, end_offset)
         ):
+            batch, tail = split_row(row)
             try:
-                header = decode_header(encoded)
+                header = decode_header(batch)
             except Refused as damage:
                 raise LogDamaged(Family.LOG, at, codec.last_offset(key) + 1, damage.message) from damage
-            yield header, encoded
             at = header.last_offset + 1
+            if at > start_offset:
+                yield header, batch
+            if tail is None:
+                continue
+            try:
+                marker = marker_header(header, tail)
+            except Refused as damage:
+                raise LogDamaged(Family.LOG, at, at + 1, damage.message) from damage
+            yield marker, tail
+            at += 1
     except StoreDamaged as damage:
         found = damage
     else:
@@ -80,17 +95,17 @@ def _salvaged(
     try:
         if damage.key is not None:
             raise damage
-        for key, encoded in store.scan_unverified(
+        for key, row in store.scan_unverified(
             Family.LOG, codec.log_key(ordinal, at), codec.log_key(ordinal, end_offset)
         ):
-            header = _whole(ordinal, key, encoded)
-            if header is None:
-                continue
-            if header.base_offset > at:
+            whole = _whole(ordinal, key, row)
+            if whole and whole[0][0].base_offset > at:
                 # Compaction may have left these offsets without a batch; beside damage nothing tells that from a loss.
-                raise LogDamaged(Family.LOG, at, header.base_offset, str(damage)) from damage
-            yield header, encoded
-            at = header.last_offset + 1
+                raise LogDamaged(Family.LOG, at, whole[0][0].base_offset, str(damage)) from damage
+            for header, stored in whole:
+                if header.last_offset >= at:
+                    yield header, stored
+                    at = header.last_offset + 1
     except StoreDamaged as worse:
         found_from, next_offset = _behind(store, ordinal, at, end_offset, worse.key)
         if next_offset > at:
@@ -103,14 +118,17 @@ def _salvaged(
         raise LogDamaged(Family.LOG, at, end_offset, str(damage)) from damage
 
 
-def _whole(ordinal: int, key: bytes, encoded: bytes) -> BatchHeader | None:
-    """The header of a batch that is what was written, and lies where it belongs; None for any other bytes."""
+def _whole(ordinal: int, key: bytes, row: bytes) -> Sequence[tuple[BatchHeader, bytes]]:
+    """The batches of a row that is what was written, and lies where it belongs; none for any other bytes."""
+    batch, tail = split_row(row)
     try:
-        verify_batch(encoded)
+        verify_batch(batch)
+        parts = [(decode_header(batch), batch)]
+        if tail is not None:
+            parts.append((marker_header(parts[0][0], tail), tail))
     except Refused:
-        return None
-    header = decode_header(encoded)
-    return header if key == codec.log_key(ordinal, header.last_offset) else None
+        return ()
+    return parts if key == codec.log_key(ordinal, parts[-1][0].last_offset) else ()
 
 
 def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> tuple[int, int]:
@@ -141,8 +159,8 @@ def _readable_from(store: LogReads, ordinal: int, offset: int, end_offset: int) 
     if offset < end_offset:
         rows = store.scan(Family.LOG, codec.log_key(ordinal, offset), codec.log_key(ordinal, end_offset))
         try:
-            for _key, encoded in rows:
-                return decode_header(encoded).base_offset
+            for _key, row in rows:
+                return decode_header(split_row(row)[0]).base_offset
         except (StoreDamaged, Refused):
             return None
     return end_offset

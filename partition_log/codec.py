@@ -3,7 +3,7 @@
 All integers are big-endian; those in keys are unsigned, so that byte order is numeric order.
 
 ```
-LOG         ordinal u32, last offset u64                            -> stored batch
+LOG         ordinal u32, last offset u64                            -> stored batch, and perhaps a marker
 STRETCHES   ordinal u32, last offset u64                            -> stretch of the log
 PRODUCERS   ordinal u32, kind u8 (0), producer id u64               -> producer entry
 PRODUCERS   ordinal u32, kind u8 (1), coordinator shard u16, csn u64, producer id u64 -> remembered end
@@ -12,10 +12,11 @@ PARTITIONS  ordinal u32, kind u8 (0)                                -> head
 PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32              -> where it began (`epoch_rows`)
 PARTITIONS  ordinal u32, kind u8 (2), coordinator shard u16         -> newest forgotten csn
 ```
-A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. An aborted
-transaction lies under the offset of its marker, and under every multiple of 65,536 between its first record and that:
-whoever reads [a, e) finds all that he must know of between a and the next such multiple at or behind e, by one seek,
-however long a transaction was open (`partition_log/aborted.py`). What is neither aborted nor open is committed. Heads,
+A row of LOG lies under the last offset in it, so that one forward seek to any offset lands on the row that holds it
+(`coordinator_protocol.marker` says what it holds besides a batch). An aborted transaction lies under the offset of its
+marker, and under every multiple of 65,536 between its first record and that: whoever reads [a, e) finds all that he
+must know of between a and the next such multiple at or behind e, by one seek, however long a transaction was open
+(`partition_log/aborted.py`). What is neither aborted nor open is committed. Heads,
 producers, aborted transactions and stretches start with a version byte.
 
 A load reads the rows of heads and producers and no batch, so it takes as long as there are partitions and producers,
@@ -404,11 +405,11 @@ class LogRows:
             return
         # Every transaction stages this for each of its partitions, so it calls next to nothing.
         appended: BatchesAppended | TransactionEnded = value
-        ordinal, producer_id, batches = appended.ordinal, appended.producer_id, appended.batches
+        ordinal, producer_id, rows = appended.ordinal, appended.producer_id, appended.rows
         add = staged.added.append
-        staged.size_bytes += _HEAD_KEY_BYTES + len(batches) * _LOG_KEY_BYTES + appended.size_bytes
-        for last_offset, batch in batches:
-            add((_LOG, log_key(ordinal, last_offset), batch))
+        staged.size_bytes += _HEAD_KEY_BYTES + len(rows) * _LOG_KEY_BYTES + appended.size_bytes
+        for last_offset, row in rows:
+            add((_LOG, log_key(ordinal, last_offset), row))
         staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, appended.head)
         entry = appended.producer
         if entry is not None:

@@ -109,22 +109,19 @@ class _Position:
                 self.met(damage, watch)
         if self.error is not None or head is None:
             return FetchResult(self.placed.name, self.next_offset, head, error=self.error)
+        next_offset, last_read_epoch = read.next_offset, self.item.last_read_epoch
+        if next_offset != self.item.fetch_offset:
+            last_read_epoch = epoch_at(head.leadership, next_offset - 1)
         return FetchResult(
             self.placed.name,
-            read.next_offset,
+            next_offset,
             head,
             tuple(read.batches),
             read.aborted_records_hidden,
             read.control_records_hidden,
             aborted,
-            last_read_epoch=self._last_read_epoch(head),
+            last_read_epoch=last_read_epoch,
         )
-
-    def _last_read_epoch(self, head: PartitionHead) -> int | None:
-        next_offset = self.read.next_offset
-        if next_offset == self.item.fetch_offset:
-            return self.item.last_read_epoch
-        return epoch_at(head.leadership, next_offset - 1)
 
 
 class _Fetch:

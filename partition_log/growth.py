@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordinator_protocol.batch import HEADER_BYTES_COUNTED, LENGTH_ENDS_AT, BatchHeader, pack_place
-from coordinator_protocol.marker import Marker
+from coordinator_protocol.batch import HEADER_BYTES_COUNTED, TAIL_BYTES, BatchHeader, pack_place
+from coordinator_protocol.marker import Marker, Outcome, control_header, encode_marker_batch, encode_tail
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
 from partition_log.partition_state import Append, Partition, aborted_by
 from partition_log.records import PartitionGrew, TransactionEnded
-from partition_log.rules import AppendVerdict, MarkerVerdict, end_of
+from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     LogTotals,
     PartitionConfig,
@@ -24,6 +24,7 @@ from partition_log.state import (
 )
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11.
+_ABORT: Final = Outcome.ABORT
 _APPEND: Final = AppendVerdict.APPEND
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
 
@@ -41,12 +42,12 @@ def grow(
 
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
-    producer_id, outcome, is_aborted, control, marker_bytes = end_of(marker, now_ms)
+    outcome, is_aborted = marker.outcome, marker.outcome is _ABORT
     totals, leader_epoch = head.totals, head.leadership.epoch
-    before = entry = partition.producers.get(producer_id)
+    before = entry = partition.producers.get(marker.producer_id)
     start_offset = offset = head.log_end_offset
     size_bytes, record_count, newest_ms = 0, 0, head.index.max_timestamp_ms
-    batches: list[tuple[int, bytes]] = []
+    rows: list[tuple[int, bytes]] = []
     for append in appends:
         batch = append.header
         if rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is not _APPEND:
@@ -59,30 +60,31 @@ def grow(
         offset += batch.record_count + batch.hole_count
         record_count += batch.record_count
         size_bytes += len(encoded)
-        batches.append((offset - 1, encoded))
+        rows.append((offset - 1, encoded))
         if newest_ms < batch.max_timestamp_ms:
             newest_ms = batch.max_timestamp_ms
     opened = None if before is None else before.open_transaction
-    if opened is None and not batches:
+    if opened is None and not rows:
         raise rules.outside_of_transaction()
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
     verdict = rules.judge_marker(before, marker, forgotten=head.forgotten)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
-    batches.append((offset, pack_place(offset, marker_bytes - LENGTH_ENDS_AT, leader_epoch) + control))
+    first_offset = start_offset if opened is None else opened.first_offset
+    if rows:
+        row = rows[-1][1] + encode_tail(marker, first_offset, now_ms)
+        rows[-1], marker_bytes = (offset, row), TAIL_BYTES
+    else:
+        header = control_header(marker.producer_id, marker.txn_epoch, now_ms, offset, leader_epoch)
+        row = encode_marker_batch(header, marker, first_offset)
+        rows, marker_bytes = [(offset, row)], len(row)
     ordinal, end_offset, grown_bytes = appends[0].ordinal, offset + 1, size_bytes + marker_bytes
-    totals = LogTotals(
-        totals.size_bytes + grown_bytes,
-        totals.record_count + record_count,
-        totals.marker_count + 1,
-        totals.abort_count + is_aborted,
-    )
-    index, stretches = rules.index_after(head, batches, totals, newest_ms, config, now_ms)
-    still_open, stable_offset, first_offset = head.open_transactions, end_offset, start_offset
+    records, markers = totals.record_count + record_count, totals.marker_count + 1
+    totals = LogTotals(totals.size_bytes + grown_bytes, records, markers, totals.abort_count + is_aborted)
+    index, stretches = rules.index_after(head, rows, totals, newest_ms, config, now_ms)
+    still_open, stable_offset = head.open_transactions - (opened is not None), end_offset
     if still_open:
         first_unstable = partition.first_unstable_without(opened)
         stable_offset = end_offset if first_unstable is None else first_unstable
-    if opened is not None:
-        still_open, first_offset = still_open - 1, opened.first_offset
     extended = PartitionHead(
         head.log_start_offset,
         end_offset,
@@ -97,7 +99,7 @@ def grow(
     )
     producer = rules.entry_left_by(marker, first_offset, now_ms)
     aborted = aborted_by(marker, first_offset, offset) if is_aborted else None
-    record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, aborted, stretches)
+    record = TransactionEnded(ordinal, rows, grown_bytes, extended, marker.producer_id, producer, aborted, stretches)
     return first_offset, record, PartitionGrew(ordinal, record_count, size_bytes, outcome, marker_bytes)
 
 

@@ -13,18 +13,19 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import (
     HEADER_BYTES_COUNTED,
-    LENGTH_ENDS_AT,
     NO_PRODUCER_ID,
+    TAIL_BYTES,
     BatchHeader,
     OffsetlessBatch,
     pack_place,
 )
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Marker, Outcome, control_header, encode_marker_batch, encode_tail
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.records import BatchesAppended, PartitionGrew, TransactionEnded
 from partition_log.state import (
+    NO_OFFSET,
     AbortedTransaction,
     LogTotals,
     OpenTransaction,
@@ -107,7 +108,6 @@ class PartitionDraft:
     __slots__ = (
         "_aborted",
         "_batch_bytes",
-        "_batches",
         "_config",
         "_head",
         "_marker",
@@ -116,6 +116,7 @@ class PartitionDraft:
         "_now_ms",
         "_partition",
         "_record_count",
+        "_rows",
         "end_offset",
         "entry",
         "ordinal",
@@ -142,7 +143,7 @@ class PartitionDraft:
         self.end_offset = head.log_end_offset
         """The offset of the next batch."""
         self._newest_ms = head.index.max_timestamp_ms
-        self._batches: list[tuple[int, bytes]] = []
+        self._rows: list[tuple[int, bytes]] = []
         self._batch_bytes = 0
         self._record_count = 0
         self._marker: Marker | None = None
@@ -166,7 +167,7 @@ class PartitionDraft:
         place = pack_place(base_offset, HEADER_BYTES_COUNTED + len(payload), head.leadership.epoch)
         encoded = place + rest_of_header + payload
         self.end_offset = base_offset + batch.record_count + batch.hole_count
-        self._batches.append((self.end_offset - 1, encoded))
+        self._rows.append((self.end_offset - 1, encoded))
         self._batch_bytes += len(encoded)
         self._record_count += batch.record_count
         if self._newest_ms < batch.max_timestamp_ms:
@@ -175,14 +176,21 @@ class PartitionDraft:
     def end(self, marker: Marker) -> None:
         """Put the marker behind everything, which ends the producer's transaction if it has one open here."""
         offset, opened = self.end_offset, None if self.entry is None else self.entry.open_transaction
+        first_offset = NO_OFFSET if opened is None else opened.first_offset
         if opened is not None and marker.outcome is _ABORT:
-            self._aborted = aborted_by(marker, opened.first_offset, offset)
+            self._aborted = aborted_by(marker, first_offset, offset)
         self.entry = rules.entry_after_marker(self.entry, marker, now_ms=self._now_ms)
-        ending = rules.end_of(marker, self._now_ms)
-        encoded = pack_place(offset, ending.size_bytes - LENGTH_ENDS_AT, self._head.leadership.epoch) + ending.control
         self.end_offset = offset + 1
-        self._batches.append((offset, encoded))
-        self._marker, self._marker_bytes = marker, len(encoded)
+        if self._rows:
+            row = self._rows.pop()[1] + encode_tail(marker, first_offset, self._now_ms)
+            self._marker_bytes = TAIL_BYTES
+        else:
+            epoch, leader_epoch = marker.txn_epoch, self._head.leadership.epoch
+            header = control_header(marker.producer_id, epoch, self._now_ms, offset, leader_epoch)
+            row = encode_marker_batch(header, marker, first_offset)
+            self._marker_bytes = len(row)
+        self._rows.append((offset, row))
+        self._marker = marker
 
     def record(self) -> tuple[BatchesAppended | TransactionEnded, PartitionGrew]:
         """The change, to be replayed and stored, and the event that tells of it. Something was appended."""
@@ -208,7 +216,7 @@ class PartitionDraft:
             totals.marker_count + (marker is not None),
             totals.abort_count + is_aborted,
         )
-        index, stretches = rules.index_after(head, self._batches, totals, self._newest_ms, self._config, self._now_ms)
+        index, stretches = rules.index_after(head, self._rows, totals, self._newest_ms, self._config, self._now_ms)
         extended = PartitionHead(
             log_start_offset=head.log_start_offset,
             log_end_offset=end_offset,
@@ -224,12 +232,12 @@ class PartitionDraft:
         record: BatchesAppended | TransactionEnded
         if marker is None:
             record = BatchesAppended(
-                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, stretches
+                self.ordinal, self._rows, grown_bytes, extended, self.producer_id, entry, stretches
             )
         else:
             assert entry is not None, "whoever is sent a marker is known by it"
             record = TransactionEnded(
-                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, aborted, stretches
+                self.ordinal, self._rows, grown_bytes, extended, self.producer_id, entry, aborted, stretches
             )
         outcome = None if marker is None else marker.outcome
         return record, PartitionGrew(self.ordinal, self._record_count, self._batch_bytes, outcome, self._marker_bytes)

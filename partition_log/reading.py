@@ -17,7 +17,7 @@ from typing import Final
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, payload_of
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import decode_marker_payload
+from coordinator_protocol.marker import control_batch, decode_marker_payload
 from coordinator_runtime.store import Family, Store, StoreDamaged
 from partition_log.aborted import aborted_between, next_multiple
 from partition_log.batches import LogDamaged, LogReads, batches
@@ -175,7 +175,10 @@ class PartitionRead:
         """Show or hide one batch and move behind it; False if there is no room for it."""
         size = len(encoded)
         # The cheapest test comes first: most batches are neither.
-        if header.is_transactional and not self._is_raw:
+        if header.is_control and self._is_raw:
+            encoded = _whole_marker(header, encoded)
+            size = len(encoded)
+        elif header.is_transactional and not self._is_raw:
             if header.is_control:
                 self.control_records_hidden += self._hide(header, size, budget)
                 return True
@@ -184,8 +187,6 @@ class PartitionRead:
                 return True
         if (budget.has_batch and size > budget.visible_bytes) or (self.batches and size > self._bytes_left):
             return False
-        if header.is_control:
-            _check_marker(header, encoded)
         budget.has_batch = True
         budget.visible_bytes -= size
         self._bytes_left -= size
@@ -264,10 +265,12 @@ def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:
     return LogDamaged(Family.ABORTED, batch.base_offset, batch.last_offset + 1, reason)
 
 
-def _check_marker(header: BatchHeader, encoded: bytes) -> None:
-    """Raises LogDamaged for a marker whose payload cannot be read."""
+def _whole_marker(header: BatchHeader, stored: bytes) -> bytes:
+    """A marker as a batch, whichever form it is stored in. Raises LogDamaged for one that cannot be read."""
     try:
+        encoded = control_batch(header, stored)
         decode_marker_payload(payload_of(encoded))
+        return encoded
     except Refused as damage:
         raise LogDamaged(Family.LOG, header.base_offset, header.last_offset + 1, damage.message) from damage
 

@@ -50,10 +50,10 @@ class BatchesAppended(Struct, frozen=True, gc=False):
     """Batches of a client are in the log, all of one producer or of none."""
 
     ordinal: int
-    batches: Sequence[tuple[int, bytes]]
-    """Last offset and stored form of each."""
+    rows: Sequence[tuple[int, bytes]]
+    """Last offset and stored form of each batch."""
     size_bytes: int
-    """Bytes of all stored forms."""
+    """Bytes of all rows."""
     head: PartitionHead
     producer_id: int = NO_PRODUCER_ID
     producer: ProducerEntry | None = None
@@ -68,10 +68,10 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     transaction here any more."""
 
     ordinal: int
-    batches: Sequence[tuple[int, bytes]]
-    """Last offset and stored form of each, the marker being the last one."""
+    rows: Sequence[tuple[int, bytes]]
+    """Last offset and stored form of each row. The last one is the marker, or ends with it."""
     size_bytes: int
-    """Bytes of all stored forms."""
+    """Bytes of all rows."""
     head: PartitionHead
     producer_id: int
     producer: ProducerEntry

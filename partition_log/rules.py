@@ -14,21 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
-    PLACE_BYTES,
     BatchHeader,
-    Encoding,
     decode_header,
-    encode_offsetless,
+    split_row,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
 from coordinator_runtime.ports import EndIdentity
 from partition_log.state import (
@@ -353,43 +350,6 @@ def entry_left_by(marker: Marker, first_offset: int, now_ms: int) -> ProducerEnt
     )
 
 
-class MarkerEnd(NamedTuple):
-    """What a marker comes to, alike in all partitions of its transaction."""
-
-    producer_id: int
-    outcome: Outcome
-    is_aborted: bool
-    control: bytes
-    """The control batch but for its place."""
-    size_bytes: int
-    """Bytes of the whole control batch."""
-
-
-# Cached, because a transaction ends alike in all of its partitions, one right after the other.
-@lru_cache(maxsize=64)
-def end_of(marker: Marker, now_ms: int) -> MarkerEnd:
-    """What the marker comes to, written at this time."""
-    header = BatchHeader(
-        base_offset=0,
-        record_count=1,
-        base_timestamp_ms=now_ms,
-        max_timestamp_ms=now_ms,
-        encoding=Encoding.CONTROL,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.txn_epoch,
-        is_transactional=True,
-        is_control=True,
-    )
-    control = b"".join(encode_offsetless(header, encode_marker_payload(marker)))
-    return MarkerEnd(
-        marker.producer_id,
-        marker.outcome,
-        marker.outcome is Outcome.ABORT,
-        control,
-        PLACE_BYTES + len(control),
-    )
-
-
 def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry]) -> PartitionHead:
     """Positions of the partition once these producers, which have nothing open, are forgotten. What could come late and
     would then not be recognised is remembered for all of a coordinator shard together."""
@@ -457,19 +417,21 @@ def stretches_after(
     """Do what `index_after` does, row by row: for rows that finish a stretch, or more than one."""
     index, counted, aborts = head.index, head.totals, totals.abort_count - head.totals.abort_count
     finished: list[Stretch] = []
-    for last_offset, encoded in rows:
-        header = decode_header(encoded)
+    for last_offset, row in rows:
+        batch, tail = split_row(row)
+        header = decode_header(batch)
         newest_ms, is_marker = index.max_timestamp_ms, header.is_control
+        marker_count = 1 if is_marker or tail is not None else 0
         # A marker is no record: a search by time must not end at one.
         if not is_marker and newest_ms < header.max_timestamp_ms:
             newest_ms = header.max_timestamp_ms
         counted = LogTotals(
-            counted.size_bytes + len(encoded),
+            counted.size_bytes + len(row),
             counted.record_count + (0 if is_marker else header.record_count),
-            counted.marker_count + is_marker,
-            counted.abort_count + aborts * is_marker,
+            counted.marker_count + marker_count,
+            counted.abort_count + aborts * marker_count,
         )
-        size_bytes, batch_count = index.size_bytes + len(encoded), index.batch_count + 1
+        size_bytes, batch_count = index.size_bytes + len(row), index.batch_count + 1
         if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
             index = IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms)
         else:

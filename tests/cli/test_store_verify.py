@@ -125,7 +125,7 @@ def marker_batch(offset: int, csn: int, outcome: Outcome, *, txn_epoch: int = 0,
         outcome=outcome,
         csn=csn,
     )
-    return encode_batch(header, encode_marker_payload(marker))
+    return encode_batch(header, encode_marker_payload(marker, 0))
 
 
 def late_batch(offset: int, epoch: int, *, is_transactional: bool = True) -> bytes:

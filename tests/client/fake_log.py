@@ -131,7 +131,7 @@ class FakeLog:
             is_transactional=True,
             is_control=True,
         )
-        payload = encode_marker_payload(marker)
+        payload = encode_marker_payload(marker, 0)
         batch = log.RecordBatch(
             record_count=1,
             base_timestamp_ms=2_000,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_api.storage.v1 import group_pb2, log_pb2, runtime_pb2, transaction_pb2
+from coordinator_protocol import marker
 from coordinator_runtime import incarnation, rows, segment_rows, segments
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import own_rows
@@ -27,6 +28,7 @@ FIELD = re.compile(r"\b([ui](?:8|16|32|64))\b(?: = (\d+))?")
 
 LAYOUTS = {
     ("LOG", "batch"): (codec._ORDINAL_AND_NUMBER, segments._REFERENCE),
+    ("LOG", "marker tail"): (codec._ORDINAL_AND_NUMBER, struct.Struct(marker._TAIL.format + "I")),
     ("STRETCHES", "stretch"): (codec._ORDINAL_AND_NUMBER, codec._STRETCH),
     ("ABORTED", "aborted transaction"): (codec._ABORTED_KEY, codec._ABORTED_VALUE),
     ("PARTITIONS", "head"): (codec._HEAD_KEY, codec._HEAD),

@@ -12,7 +12,8 @@ from enum import Enum
 from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
-from coordinator_protocol.batch import BatchHeader, Encoding, decode_header, payload_of
+from coordinator_protocol.batch import BatchHeader, Encoding, decode_header, payload_of, split_row
+from coordinator_protocol.marker import control_batch, marker_header
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from partition_log import codec
 from partition_log.state import LogTotals
@@ -38,16 +39,20 @@ def compact(store: MemoryStore, ordinal: int, end_offset: int, left: Callable[[i
     rows: list[Mutation] = []
     removed: list[tuple[int, LogTotals]] = []
     log = list(store.scan(Family.LOG, codec.log_key(ordinal, 0), codec.log_key(ordinal, end_offset)))
-    for key, encoded in log:
+    for key, before in log:
+        encoded, tail = split_row(before)
         header = decode_header(encoded)
         how, gone = left(header.base_offset)
         if header.is_control or how is Left.AS_IT_WAS:
             continue
         row = _rewritten(header, encoded, how, gone)
         kept = 0 if row is None else decode_header(row).record_count
-        less = LogTotals(len(encoded) - len(row or b""), header.record_count - kept)
+        if tail is not None:
+            # A marker keeps its offset, and so its row: without its batch it is one by itself.
+            row = control_batch(marker_header(header, tail), tail) if row is None else row + tail
+        less = LogTotals(len(before) - len(row or b""), header.record_count - kept)
         rows.append((Family.LOG, key, row))
-        removed.append((header.last_offset, less))
+        removed.append((codec.last_offset(key), less))
     rows += _moved_stretches(store, ordinal, removed)
     rows.append((Family.PARTITIONS, codec.head_key(ordinal), codec.encode_head(replace(head, compacted_to=end_offset))))
     store.write([CommitGroup(store.version() + 1, rows)])

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from coordinator_protocol.batch import decode_header
+from coordinator_protocol.batch import decode_header, split_row
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rows import steps_of
 from coordinator_runtime.store import CommitGroup, Family, Store
@@ -96,8 +96,10 @@ def _states_in(group: CommitGroup) -> Iterator[TransactionState]:
 
 def _markers_in(group: CommitGroup) -> Iterator[bytes]:
     for family, key, value in group.mutations:
-        if family is Family.LOG and value is not None and decode_header(value).is_control:
-            yield key
+        if family is Family.LOG and value is not None:
+            batch, tail = split_row(value)
+            if tail is not None or decode_header(batch).is_control:
+                yield key
 
 
 def _has_group_marker(group: CommitGroup) -> bool:

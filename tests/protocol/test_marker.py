@@ -27,7 +27,8 @@ MARKER = Marker(
     outcome=Outcome.COMMIT,
     csn=2**63,
 )
-STORED = bytes.fromhex("0002 0001 0a0b0c0d 0102 0103 8000000000000000 0e0f")
+FIRST_OFFSET = 0x1112
+STORED = bytes.fromhex("0002 0001 0a0b0c0d 0102 0103 8000000000000000 0e0f 0000000000001112")
 
 markers = st.builds(
     Marker,
@@ -49,22 +50,23 @@ def without_producer(marker: Marker) -> MarkerPayload:
         coordinator_epoch=marker.coordinator_epoch,
         outcome=marker.outcome,
         csn=marker.csn,
+        first_offset=FIRST_OFFSET,
     )
 
 
 def test_the_stored_bytes_never_change() -> None:
-    assert encode_marker_payload(MARKER) == STORED
+    assert encode_marker_payload(MARKER, FIRST_OFFSET) == STORED
     assert decode_marker_payload(STORED) == without_producer(MARKER)
 
 
 @given(markers)
 def test_what_is_written_is_read(marker: Marker) -> None:
-    assert decode_marker_payload(encode_marker_payload(marker)) == without_producer(marker)
+    assert decode_marker_payload(encode_marker_payload(marker, FIRST_OFFSET)) == without_producer(marker)
 
 
 @given(markers, st.integers(2, 2**15 - 1), st.binary(max_size=20))
 def test_a_later_version_with_more_at_its_end_is_read(marker: Marker, version: int, more: bytes) -> None:
-    later = version.to_bytes(2, "big") + encode_marker_payload(marker)[2:] + more
+    later = version.to_bytes(2, "big") + encode_marker_payload(marker, FIRST_OFFSET)[2:] + more
     assert decode_marker_payload(memoryview(later)) == without_producer(marker)
 
 
@@ -72,7 +74,7 @@ def test_a_later_version_with_more_at_its_end_is_read(marker: Marker, version: i
     ("payload", "complaint"),
     [
         (b"", "0 bytes"),
-        (STORED[: MARKER_BYTES - 1], "21 bytes"),
+        (STORED[: MARKER_BYTES - 1], "29 bytes"),
         (b"\x00\x01" + STORED[2:], "version is 1"),
         (b"\xff\xff" + STORED[2:], "version is 65535"),
         (STORED[:2] + b"\x00\x02" + STORED[4:], "type is 2"),

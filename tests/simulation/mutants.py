@@ -24,8 +24,9 @@ from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.transacted import OffsetsWrite
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
+from partition_log import batches as log_batches
 from partition_log import codec as log_codec
-from partition_log import load_checks
+from partition_log import growth, load_checks
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
 from partition_log.shard import LogShard, PartitionMarkers
@@ -226,6 +227,18 @@ MUTANTS = (
         "the history tells of a kept transaction that its client's epoch was decided, and not the one of its records",
         ((codec, "step_of", bugs.tell_the_clients_identity),),
         _DECIDED_OUTSIDE | {"transact_share": 0.7, "two_phase": TwoPhase.FUSED},
+    ),
+    Mutant(
+        "lose_the_tail",
+        "who reads batches does not meet a marker that lies behind the last one",
+        ((log_batches, "split_row", bugs.lose_the_tail),),
+        _TRANSACTING,
+    ),
+    Mutant(
+        "end_from_the_last_batch",
+        "a marker says of its transaction that it begins later than it does",
+        ((growth, "encode_tail", bugs.end_from_the_last_batch),),
+        _TRANSACTING,
     ),
     Mutant(
         "number_steps_again",

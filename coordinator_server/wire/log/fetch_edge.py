@@ -118,6 +118,7 @@ def _batch_fields(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
                 coordinator_epoch=marker.coordinator_epoch,
                 csn=marker.csn,
                 coordinator_shard=marker.coordinator_shard,
+                first_offset=marker.first_offset,
             )
         )
     return message

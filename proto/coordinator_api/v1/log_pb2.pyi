@@ -265,6 +265,7 @@ class ControlMarker(_message.Message):
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     CSN_FIELD_NUMBER: _builtins.int
     COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     committed: _builtins.bool
     """True = commit, false = abort."""
     txn_epoch: _builtins.int
@@ -277,6 +278,10 @@ class ControlMarker(_message.Message):
     """Shard of the transactional id that the outcome was decided for, 0 to 65534: whose counter the csn is of, and whose
     epoch the coordinator_epoch is.
     """
+    first_offset: _builtins.int
+    """Where the records that it ends begin in the partition; -1 = it has none there. Only in what is read: a partition
+    knows it by itself.
+    """
     def __init__(
         self,
         *,
@@ -286,10 +291,11 @@ class ControlMarker(_message.Message):
         coordinator_epoch: _builtins.int = ...,
         csn: _builtins.int = ...,
         coordinator_shard: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "first_offset", b"first_offset", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

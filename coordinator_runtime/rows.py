@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_runtime.decision import Coordinator, Record, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.store import Family, KeyRange, Mutation, Store
+from coordinator_runtime.store import Family, KeyRange, Mutation, Store, StoreDamaged
 from coordinator_runtime.unknown_rows import pass_over
 
 _STATE_PREFIX = struct.Struct(">BHB")
@@ -95,17 +95,16 @@ STEP_BYTES: Final = 16
 class ShardHistory:
     """The numbers of one shard's steps."""
 
-    __slots__ = ("_shard", "end", "next_number")
+    __slots__ = ("_shard", "next_number")
 
     def __init__(self, store: Store, shard: ShardKey) -> None:
+        """Raises StoreUnreadable: without the newest row nobody knows which numbers were given."""
         self._shard = shard
         newest = store.last(Family.HISTORY, _SHARD_PREFIX.pack(*shard))
         self.next_number = 0
         """Number of the first step of the next row."""
         if newest is not None:
-            self.next_number = _HISTORY_KEY.unpack(newest[0])[2] + len(_decode(newest[1]).steps)
-        self.end = self.next_number
-        """Number behind all steps that were staged so far, of rows that are still being collected too."""
+            self.next_number = _HISTORY_KEY.unpack(newest[0])[2] + len(_read(*newest).steps)
 
     def row(self, steps: Sequence[StagedStep]) -> Mutation:
         """The row of a group's steps, which take the next numbers."""
@@ -250,11 +249,9 @@ class StateRows:
         staged.newest[_COORDINATOR_STATE, state_key] = value
         size_bytes = len(state_key) if value is None else len(state_key) + len(value)
         if encoded.has_history:
-            history = self._histories[shard]
-            history.end += 1
             told = msgspec.Raw(_encode(None if value is None else encoded.told))
             whom = (turn.client_id, turn.host, record.cause)
-            staged.steps.append((history, (record_type, key, turn.now_ms, whom, told)))
+            staged.steps.append((self._histories[shard], (record_type, key, turn.now_ms, whom, told)))
             size_bytes += STEP_BYTES + len(key) + len(told)
         staged.size_bytes += size_bytes
 
@@ -272,9 +269,11 @@ class StateRows:
             else:
                 yield value
 
-    def history_end(self, shard: ShardKey) -> int:
-        """Number of the next step of history: everything staged so far lies before it."""
-        return self._histories[shard].end
+    def history_end(self, shard: ShardKey, being_built: StagedRows) -> int:
+        """Number behind the steps of all operations so far. `being_built` are the rows of the open commit group, whose
+        steps have no numbers yet."""
+        history = self._histories[shard]
+        return history.next_number + sum(1 for of, _step in being_built.steps if of is history)
 
 
 def _encode_epoch(value: ShardEpoch) -> EncodedRecord:
@@ -288,10 +287,10 @@ def _end_of(prefix: bytes) -> bytes:
 
 
 def steps_of(key: bytes, stored: bytes) -> Iterator[Step]:
-    """The steps of a row, in order. Raises msgspec.DecodeError for bytes that are no row."""
+    """The steps of a row, in order. Raises StoreDamaged for bytes that are no row."""
     coordinator, number, first = _HISTORY_KEY.unpack(key)
     shard = ShardKey(Coordinator(coordinator), number)
-    row = _decode(stored)
+    row = _read(key, stored)
     for at, step in enumerate(row.steps):
         client_id, host, cause = row.table[step.whom][:3]
         yield Step(
@@ -307,20 +306,35 @@ def steps_of(key: bytes, stored: bytes) -> Iterator[Step]:
         )
 
 
-def steps_backwards(store: Store, shard: ShardKey, key: bytes, *, end: int, steps_max: int) -> tuple[list[Step], int]:
-    """The steps of one key before the number `end`, the newest first, and the number that the search got down to: it
-    looks at whole rows, until `steps_max` steps of the shard were passed. What is not durable is in the store too:
-    callers name an end that is. Raises StoreUnreadable."""
-    found: list[Step] = []
-    reached = end
-    for row_key, stored in store.scan_backwards(
-        Family.HISTORY, _HISTORY_KEY.pack(*shard, 0), _HISTORY_KEY.pack(*shard, end)
-    ):
-        reached = _HISTORY_KEY.unpack(row_key)[2]
+def steps_backwards(
+    store: Store, shard: ShardKey, record_type: int, key: bytes, *, end: int
+) -> Iterator[tuple[int, list[Step]]]:
+    """Go back through the rows of a shard, from the step before the number `end`: the number of each row's first step,
+    and its steps of one key, the newest first. What is not durable is in the store too: callers name an end that is.
+    Raises StoreUnreadable at the row that cannot be read."""
+    begin, behind = _HISTORY_KEY.pack(*shard, 0), _HISTORY_KEY.pack(*shard, end)
+    for row_key, stored in store.scan_backwards(Family.HISTORY, begin, behind):
+        found: list[Step] = []
         # Most rows are of other keys: looking for its bytes is several times cheaper than to decode them.
         if key in stored:
-            of_key = [step for step in steps_of(row_key, stored) if step.key == key and step.number < end]
-            found += reversed(of_key)
-        if end - reached >= steps_max:
-            break
-    return found, reached
+            of_key = (step for step in steps_of(row_key, stored) if (step.record_type, step.key) == (record_type, key))
+            found = [step for step in of_key if step.number < end]
+        yield _HISTORY_KEY.unpack(row_key)[2], found[::-1]
+
+
+def _read(key: bytes, stored: bytes) -> _StoredRow:
+    try:
+        row = _decode(stored)
+    except msgspec.DecodeError as damage:
+        raise _damaged(key, str(damage)) from damage
+    if any(step.whom not in range(len(row.table)) for step in row.steps) or any(len(whom) < 3 for whom in row.table):
+        raise _damaged(key, "a step names nobody in the row's table")
+    return row
+
+
+def _damaged(key: bytes, reason: str) -> StoreDamaged:
+    coordinator, number, first = _HISTORY_KEY.unpack(key)
+    name = Coordinator(coordinator).name.lower()
+    return StoreDamaged(
+        Family.HISTORY, f"a row of history cannot be read, from step {first} of {name} {number} on: {reason}", key
+    )

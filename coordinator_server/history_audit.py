@@ -16,7 +16,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import Step
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import Family, StoreDamaged
 from coordinator_server import stored
 from coordinator_server.stored import StoredRows
 from partition_log.catalog.codec import TOPIC_TYPE
@@ -114,9 +114,15 @@ def audit_history(rows: StoredRows, check: Findings) -> None:
 
 
 def _after(step: Step) -> TransactionStep | None:
-    """What a step made of a transactional id; None where it forgot it, and for steps of others."""
-    is_of_an_id = step.shard.coordinator is Coordinator.TRANSACTIONS and step.record_type == TRANSACTION_TYPE
-    return decode_step(step.told) if is_of_an_id else None
+    """What a step made of a transactional id; None where it forgot it, and for steps of others. Raises StoreDamaged."""
+    if step.shard.coordinator is not Coordinator.TRANSACTIONS or step.record_type != TRANSACTION_TYPE:
+        return None
+    try:
+        return decode_step(step.told)
+    except StoreDamaged as damage:
+        raise StoreDamaged(
+            Family.HISTORY, f"{shard_name(step.shard)}: {_key(step.key)}: step {step.number}: {damage}"
+        ) from damage
 
 
 def _is_told(step: Step, state: bytes | None) -> bool:

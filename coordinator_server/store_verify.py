@@ -38,16 +38,12 @@ from coordinator_server.partition_audit import (
 )
 from coordinator_server.stored import StoredRows
 from partition_log.batches import LogDamaged
-from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
 from partition_log.epoch_rows import load_epochs
 from partition_log.load_checks import RowsMissing
 from partition_log.state import PartitionHead, ProducerEntry
-from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
+from txn_coordinator.codec import CSN_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
 from txn_coordinator.state import DECIDED, TransactionState
-
-_KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
-"""Record types whose every change is kept in the history."""
 
 _UNREADABLE: Final = (
     StoreUnreadable,
@@ -366,10 +362,12 @@ class _Verification:
         return found
 
     def _is_history_whole(self) -> bool:
-        """Say whether no shard of transactions and no partition was trimmed."""
+        """Say whether the history tells of every marker: no shard that decides, or that notes who else did, was
+        trimmed."""
         firsts: dict[ShardKey, int] = {}
-        for step in stored.history(self._rows, Coordinator.TRANSACTIONS):
-            firsts.setdefault(step.shard, step.number)
+        for coordinator in (Coordinator.TRANSACTIONS, Coordinator.COUNTERS):
+            for step in stored.history(self._rows, coordinator):
+                firsts.setdefault(step.shard, step.number)
         return not any(firsts.values())
 
     def _last_csn(self) -> int:
@@ -382,16 +380,8 @@ class _Verification:
         return self._names.get(ordinal, f"ordinal {ordinal}")
 
 
-def _shard(shard: ShardKey) -> str:
-    return f"{shard.coordinator.name.lower()} {shard.number}"
-
-
 def _csns_words(csns: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"csn {csn} of coordinator shard {shard}" for shard, csn in csns) or "none"
-
-
-def _key(key: bytes) -> str:
-    return ascii(key.decode("utf-8", "replace"))
 
 
 def _words(damage: Exception) -> str:

@@ -121,8 +121,8 @@ def state_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iter
 
 
 def history(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[Step]:
-    """The steps of coordinators and catalog, by shard and in their order. Raises msgspec.DecodeError for bytes that are
-    no row of history."""
+    """The steps of coordinators and catalog, by shard and in their order. Raises StoreDamaged for bytes that are no row
+    of history."""
     for key, value in rows.scan(Family.HISTORY, *_range_of(coordinator)):
         yield from steps_of(key, value)
 

@@ -152,6 +152,11 @@ def cause_of_number(number: int) -> str:
     return _CAUSES[number] if number < len(_CAUSES) else f"{_UNKNOWN_CAUSE}{number}"
 
 
+def is_known_cause(cause: str) -> bool:
+    """False: only a newer program knows it."""
+    return cause in _NUMBERS_OF_CAUSES
+
+
 def number_of_cause(cause: str) -> int:
     """The stored number of a cause."""
     number = _NUMBERS_OF_CAUSES.get(cause)

@@ -8,7 +8,6 @@ more with every step of every transaction, for a question that people ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import dropwhile
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from coordinator_runtime.rows import StateRows, steps_backwards
 from coordinator_runtime.rows import Step as StoredStep
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
-from txn_coordinator.codec import step_of
+from txn_coordinator.codec import TRANSACTION_TYPE, is_known_cause, step_of
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.requests import History, Step
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
@@ -77,7 +76,7 @@ class _Search:
         self._limit = limit
         self._until: Transaction | None = None
         """Steps are left out until the one that led to this state is met."""
-        self._end = rows.history_end(shard)
+        self._end = rows.history_end(shard, runtime.groups.open.rows)
         self._stop = max(0, self._end - STEPS_SEARCHED_MAX)
         self._found: list[Snapshot] = []
         self._reply: Pending[History] = Pending()
@@ -88,42 +87,48 @@ class _Search:
         return self._reply
 
     def _search_part(self) -> None:
+        """Search a part. When nothing more is to be had, or enough was found: reply; else go on in a moment."""
+        part_end = max(self._end - STEPS_PER_PART, self._stop)
+        is_over = True
         try:
-            found, reached = steps_backwards(
-                self._store, self._shard, self._key, end=self._end, steps_max=STEPS_PER_PART
-            )
+            for first, steps in steps_backwards(self._store, self._shard, TRANSACTION_TYPE, self._key, end=self._end):
+                for stored in steps:
+                    self._take(stored)
+                self._end = first
+                if first <= part_end:
+                    is_over = first <= self._stop
+                    break
         except StoreUnreadable:
             # What is older cannot be told. It is never needed to go on, so this is nobody's failure.
-            self._reply.succeed(History(_told(self._found, self._limit), is_complete=False))
+            self._tell(is_complete=False)
             return
-        self._take(found)
-        is_exhausted, self._end = reached in (0, self._end), reached
         # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
-        if len(self._found) > self._limit or is_exhausted or reached <= self._stop or self._reply.is_cancelled:
-            is_complete = len(self._found) <= self._limit and reached == 0 and self._until is None
-            self._reply.succeed(History(_told(self._found, self._limit), is_complete))
+        if is_over or len(self._found) > self._limit or self._reply.is_cancelled:
+            self._tell(is_complete=len(self._found) <= self._limit and self._end == 0 and self._until is None)
         else:
             self._runtime.arm(("history", self), 0, self._search_part)
 
-    def _take(self, found: Sequence[StoredStep]) -> None:
-        until = self._until
-        if until is not None:
-            found = list(dropwhile(lambda stored: not _led_to(stored, until), found))
-            if found:
-                self._until = None
-        for stored in found:
-            after = decode_step(stored.told)
-            self._found += [(stored, None)] if after is None else [(stored, each) for each in after.each]
+    def _tell(self, *, is_complete: bool) -> None:
+        self._reply.succeed(History(_told(self._found, self._limit), is_complete))
+
+    def _take(self, stored: StoredStep) -> None:
+        after = decode_step(stored.told)
+        if self._until is not None:
+            if not _led_to(stored, after, self._until):
+                return
+            self._until = None
+        self._found += [(stored, None)] if after is None else [(stored, each) for each in after.each]
 
 
 Snapshot = tuple[StoredStep, TransactionStep | None]
 """A stored step, and one state that it led to. None: the id was forgotten."""
 
 
-def _led_to(stored: StoredStep, state: Transaction) -> bool:
-    """Whether this is the step that led to a state of the id."""
-    after = decode_step(stored.told)
-    if after is None or (stored.wall_ms, stored.cause) != (state.last_update_ms, state.cause):
+def _led_to(stored: StoredStep, after: TransactionStep | None, state: Transaction) -> bool:
+    """Whether this is the step that led to a state of the id. A cause that only a newer program knows is a number in
+    the state, and a word in the step."""
+    is_of_its_time = stored.wall_ms == state.last_update_ms
+    if after is None or not is_of_its_time or (stored.cause != state.cause and is_known_cause(state.cause)):
         return False
     return replace(after, decided=None) == replace(step_of(TransactionChanged(state)), decided=None)
 

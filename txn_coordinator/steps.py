@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.store import Family, StoreDamaged
 from txn_coordinator.state import COMPLETE, ONGOING, OUTCOMES, PREPARE_STATES, Identity, TransactionState
 
 
@@ -88,6 +89,11 @@ _decode: Final = msgspec.msgpack.Decoder(TransactionStep).decode
 
 
 def decode_step(told: msgspec.Raw) -> TransactionStep | None:
-    """The step in a row of history; None for an id that was forgotten. Raises msgspec.DecodeError, and ValidationError
-    for what is no step of an id."""
-    return None if bytes(told) == b"\xc0" else _decode(told)
+    """What a step tells of a transactional id; None where the id was forgotten. Raises StoreDamaged for what tells of
+    none."""
+    if bytes(told) == b"\xc0":
+        return None
+    try:
+        return _decode(told)
+    except msgspec.DecodeError as damage:
+        raise StoreDamaged(Family.HISTORY, f"a step of a transactional id cannot be read: {damage}") from damage

@@ -20,6 +20,7 @@ from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, m
 from coordinator_server.stored import StoredBatch, StoredRows
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.state import Topic, TopicCreated
+from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.steps import decode_step
 
 _FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
@@ -54,7 +55,7 @@ def transaction_history(rows: StoredRows, transactional_id: str | None) -> Itera
     """What happened to transactional ids, in the order of each shard; with an id, only to that one."""
     wanted = None if transactional_id is None else transactional_id.encode()
     for step in stored.history(rows, Coordinator.TRANSACTIONS):
-        if wanted is not None and step.key != wanted:
+        if step.record_type != TRANSACTION_TYPE or (wanted is not None and step.key != wanted):
             continue
         row: dict[str, str | int | list[int] | list[str] | None] = {
             "shard": step.shard.number,

@@ -332,32 +332,6 @@ def forget_an_end_with_its_producer(damaged: Damaged) -> None:
     lose_a_producer(damaged)
 
 
-def change_a_state(damaged: Damaged) -> None:
-    key, transaction = damaged.transaction("orders")
-    damaged.put(Family.COORDINATOR_STATE, key, encoded(replace(transaction, producer_epoch=7)))
-
-
-def lose_a_state(damaged: Damaged) -> None:
-    key, _ = damaged.transaction("orders")
-    damaged.put(Family.COORDINATOR_STATE, key, None)
-
-
-def invent_a_state(damaged: Damaged) -> None:
-    key, transaction = damaged.transaction("orders")
-    damaged.put(Family.COORDINATOR_STATE, key + b"x", encoded(replace(transaction, csn=0)))
-
-
-def lose_a_row_of_history(damaged: Damaged) -> None:
-    damaged.put(Family.HISTORY, damaged.history_key(3), None)
-
-
-def swap_rows_of_history(damaged: Damaged) -> None:
-    first, second = damaged.history_key(2), damaged.history_key(3)
-    earlier, later = damaged.store.get(Family.HISTORY, first), damaged.store.get(Family.HISTORY, second)
-    damaged.put(Family.HISTORY, first, later)
-    damaged.put(Family.HISTORY, second, earlier)
-
-
 def forget_the_owner_of_an_open_transaction(damaged: Damaged) -> None:
     key, _ = damaged.transaction("open")
     damaged.put(Family.COORDINATOR_STATE, key, None)
@@ -468,11 +442,6 @@ DAMAGES = [
     (put_an_outcome_where_nobody_looks, "index", "is in the log and has no row at offset 4"),
     (remember_an_end_that_never_was, "producers", "producer 0, is remembered from offset 0, the log says None"),
     (forget_an_end_with_its_producer, "producers", "producer 0, is not remembered, and its producer is forgotten"),
-    (change_a_state, "history", "the state of 'orders' is not what its newest step tells"),
-    (lose_a_state, "history", "the state of 'orders' is not what its newest step tells"),
-    (invent_a_state, "history", "'ordersx' has a state and no step"),
-    (lose_a_row_of_history, "history", "does not follow"),
-    (swap_rows_of_history, "history", "which is no legal step"),
     (forget_the_owner_of_an_open_transaction, "hanging", "belongs to no transactional id"),
     (end_a_transaction_without_its_marker, "hanging", "is open, but 'open' is CompleteAbort"),
     (raise_the_epoch_over_an_open_transaction, "hanging", "is open, but 'open' is at epoch 9"),

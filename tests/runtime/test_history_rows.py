@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import struct
+from typing import Any, Final
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,11 +19,12 @@ from coordinator_runtime.rows import (
     steps_backwards,
     steps_of,
 )
-from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.store import CommitGroup, Family, StoreDamaged
 from tests.harness.memory_store import MemoryStore
 
 SHARD = ShardKey(Coordinator.GROUPS, 7)
 OTHER = ShardKey(Coordinator.GROUPS, 8)
+_HISTORY_KEY: Final = struct.Struct(">BHQ")
 
 
 def _told(value: object) -> msgspec.Raw:
@@ -45,7 +48,6 @@ groups_of_steps = st.lists(st.lists(staged_steps, min_size=1, max_size=6), min_s
 
 
 def commit(store: MemoryStore, history: ShardHistory, steps: list[StagedStep]) -> None:
-    history.end += len(steps)
     store.write([CommitGroup(store.version() + 1, [history.row(steps)])])
 
 
@@ -79,37 +81,62 @@ def test_what_was_staged_is_told_in_order_over_crashes_and_restarts(
         else:
             store = store.crash()
             history = ShardHistory(store, SHARD)
-        assert history.next_number == history.end == len(durable)
+        assert history.next_number == len(durable)
     assert plain(all_steps(store)) == staged(durable)
     assert [step.number for step in all_steps(store)] == list(range(len(durable)))
 
 
-@given(groups_of_steps, st.integers(1, 8))
-def test_the_steps_of_a_key_are_found_from_the_newest_on_in_parts(
-    groups: list[list[StagedStep]], steps_max: int
+@given(groups_of_steps, st.data())
+def test_the_steps_of_a_key_are_found_from_any_step_on_backwards(
+    groups: list[list[StagedStep]], data: st.DataObject
 ) -> None:
     store = MemoryStore()
     history, neighbour = ShardHistory(store, SHARD), ShardHistory(store, OTHER)
     for steps in groups:
         commit(store, neighbour, steps)
         commit(store, history, steps)
-    for key in (b"a", b"aa", b"c"):
-        found, end = [], history.end
-        while end:
-            part, reached = steps_backwards(store, SHARD, key, end=end, steps_max=steps_max)
-            assert reached < end, "every part gets further"
-            found, end = [*found, *part], reached
-        assert found == [step for step in reversed(all_steps(store)) if step.shard == SHARD and step.key == key]
+    end = data.draw(st.integers(0, history.next_number), label="end")
+    every = [step for step in all_steps(store) if step.shard == SHARD and step.number < end]
+    firsts = [
+        _HISTORY_KEY.unpack(key)[2] for key, _ in store.scan(Family.HISTORY, b"", b"\xff") if key[2] == SHARD.number
+    ]
+    for record_type, key in {(step.record_type, step.key) for step in every} | {(0, b"a"), (1, b"c")}:
+        rows = list(steps_backwards(store, SHARD, record_type, key, end=end))
+        assert [first for first, _found in rows] == [first for first in reversed(firsts) if first < end]
+        told = [step for _first, found in rows for step in found]
+        assert told == [step for step in reversed(every) if (step.record_type, step.key) == (record_type, key)]
 
 
-def test_a_step_that_is_not_durable_yet_lies_behind_the_end_that_was_named() -> None:
+def test_the_numbers_go_on_where_all_but_the_newest_row_was_trimmed() -> None:
     store = MemoryStore()
     history = ShardHistory(store, SHARD)
-    commit(store, history, [(1, b"a", 5, ("c", "h", "early"), _told(1))])
-    end = history.end
-    commit(store, history, [(1, b"a", 6, ("c", "h", "late"), _told(2))])
-    (found,), reached = steps_backwards(store, SHARD, b"a", end=end, steps_max=10)
-    assert (found.cause, reached) == ("early", 0)
+    for at_ms in range(3):
+        commit(
+            store,
+            history,
+            [(1, b"a", at_ms, ("c", "h", "why"), _told(1)), (1, b"b", at_ms, ("c", "h", "why"), _told(1))],
+        )
+    commit(store, ShardHistory(store, OTHER), [(1, b"a", 5, ("c", "h", "why"), _told(1))])
+    newest = _HISTORY_KEY.pack(*SHARD, 4)
+    trimmed = (Family.HISTORY, _HISTORY_KEY.pack(*SHARD, 0), newest)
+    store.write([CommitGroup(store.version() + 1, [], [trimmed])])
+    assert [(step.shard, step.number) for step in all_steps(store)] == [(SHARD, 4), (SHARD, 5), (OTHER, 0)]
+    assert ShardHistory(store, SHARD).next_number == 6
+
+
+def test_what_is_no_row_is_damage() -> None:
+    step = (1, b"a", 0, 0, True)
+    whom = ("c", "h", "why")
+    for spoiled in (
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode((5, [whom])),
+        *(msgspec.msgpack.encode((5, table, [step])) for table in ([], [("c", "h")])),
+        msgspec.msgpack.encode((5, [whom], [(1, b"a", 0, -1, True)])),
+    ):
+        with pytest.raises(StoreDamaged) as damaged:
+            list(steps_of(_HISTORY_KEY.pack(*SHARD, 0), spoiled))
+        assert damaged.value.family is Family.HISTORY
 
 
 @given(st.lists(staged_steps, min_size=1, max_size=20))

@@ -11,7 +11,7 @@ from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, once_durable
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_runtime.rows import steps_of
+from coordinator_runtime.rows import StateRows, steps_of
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, StoreFailed
 from tests.runtime.ledger import (
@@ -294,6 +294,16 @@ class TestGroups:
         after.driver.flush()
         history = [step for row in after.store.scan(Family.HISTORY, b"", b"\xff") for step in steps_of(*row)]
         assert [step.number for step in history] == [0, 1]
+
+    def test_an_operation_that_failed_takes_no_number_of_history(self, ledger: Ledger) -> None:
+        rows = ledger.runtime.rows(Coordinator.CATALOG)
+        assert isinstance(rows, StateRows)
+        spoiled = Operation(SECOND, lambda _shard, _turn: Decision(records=(Record(SECOND, Unencodable("b")),)))
+        ledger.runtime.write(put("a", 1, joins=(spoiled,)))
+        ledger.runtime.write(put("a", 2))
+        assert rows.history_end(FIRST, ledger.runtime.groups.open.rows) == 1
+        ledger.runtime.groups.seal()
+        assert rows.history_end(FIRST, ledger.runtime.groups.open.rows) == 1
 
 
 class TestFailStop:

@@ -5,6 +5,7 @@ A function gets the original first, then the arguments.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,11 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
+from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, ShardKey
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.rows import ShardHistory, TableCodec
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Family
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.decisions import GroupMarkers
@@ -172,6 +174,20 @@ def tell_the_clients_identity(step_of: Any, value: TransactionChanged) -> Any:
         return step
     decided = replace(step.decided, producer_id=step.producer_id, txn_epoch=step.producer_epoch - 1)
     return replace(step, decided=decided)
+
+
+def tell_what_is_left(step_of: Any, value: TransactionChanged) -> Any:
+    step, after = step_of(value), value.transaction
+    if step.decided is None:
+        return step
+    return replace(step, decided=replace(step.decided, partitions=tuple(after.partitions), groups=tuple(after.groups)))
+
+
+def take_a_row_for_one_step(init: Any, history: ShardHistory, store: Any, shard: ShardKey) -> None:
+    init(history, store, shard)
+    newest = store.last(Family.HISTORY, struct.pack(">BH", *shard))
+    if newest is not None:
+        history.next_number = int.from_bytes(newest[0][3:], "big") + 1
 
 
 def start_blocks_anew(replay: Any, counters: CountersShard, value: Any) -> None:

@@ -245,6 +245,18 @@ MUTANTS = (
         "the newest step of a shard is lost when the next commit group has one",
         ((ShardHistory, "row", bugs.number_steps_again),),
     ),
+    Mutant(
+        "tell_what_is_left",
+        "the history tells for whom an outcome was decided by the state that followed",
+        ((codec, "step_of", bugs.tell_what_is_left),),
+        {"two_phase": TwoPhase.FUSED},
+    ),
+    Mutant(
+        "take_a_row_for_one_step",
+        "after a start, numbers of the history are given again",
+        ((ShardHistory, "__init__", bugs.take_a_row_for_one_step),),
+        _CRASHING,
+    ),
     Mutant("no_group_marker", "groups never get their marker", ((GroupMarkers, "group_marker", bugs.no_group_marker),)),
     Mutant(
         "any_marker_settles",

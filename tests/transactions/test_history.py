@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 import pytest
 
+from coordinator_api.storage.v1 import transaction_pb2 as storage
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.rows import state_row
+from coordinator_runtime.store import CommitGroup, Family, KeyRange, Mutation
 from tests.conformance.transactions.room import EIGHT_DAYS_MS
-from tests.transactions.administered import ABORT, CLIENT, COMMIT, RIVAL, Administered
+from tests.core.test_explanation import explained
+from tests.transactions.administered import ABORT, ADMIN, CLIENT, COMMIT, RIVAL, Administered
 from txn_coordinator import history
+from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.config import TwoPhase
+from txn_coordinator.counters import COUNTERS
 from txn_coordinator.history import Step
 
 
@@ -160,3 +171,99 @@ def test_a_forgotten_id_has_a_history_that_ends_with_that() -> None:
     steps = world.history("a").steps
     assert [told(step)[0] for step in steps] == ["Empty", "forgotten", "Empty"]
     assert {step.fenced for step in steps} == {None}, "nobody took the id from anybody"
+
+
+def rows_of(world: Administered, shard: ShardKey) -> list[bytes]:
+    """Keys of the rows of history of a shard, the oldest first."""
+    prefix = bytes([shard.coordinator]) + shard.number.to_bytes(2)
+    return [key for key, _ in world.shelf.store.scan(Family.HISTORY, prefix, prefix + b"\xff" * 8)]
+
+
+def history_rows(world: Administered, transactional_id: str) -> list[bytes]:
+    return rows_of(world, world.inside.transactions.shard_key(transactional_id))
+
+
+def written(world: Administered, *mutations: Mutation, deleted: Sequence[KeyRange] = ()) -> None:
+    store = world.shelf.store
+    store.write([CommitGroup(store.version() + 1, list(mutations), list(deleted))])
+    store.sync()
+    world.crash()
+    world.settle()
+
+
+def test_what_was_trimmed_is_missing_and_the_rest_is_told_and_goes_on() -> None:
+    world = Administered()
+    world.ready("a")
+    for context in (RIVAL, CLIENT, RIVAL):
+        world.ready("a", context)
+    oldest, *_, newest = history_rows(world, "a")
+    written(world, deleted=[(Family.HISTORY, oldest, newest)])
+    found = world.history("a")
+    assert ([told(step) for step in found.steps], found.is_complete) == ([("Empty", "init", "billing-2")], False)
+    assert found.steps[0].fenced is None, "the step that would say it is gone"
+    world.ready("a")
+    assert [told(step)[2] for step in world.history("a").steps] == ["billing", "billing-2"]
+    world.check_stored()
+
+
+def test_a_marker_that_nobody_here_decided_is_not_suspected_where_what_tells_of_it_was_trimmed() -> None:
+    world = Administered()
+    orphan = world.init_plain(CLIENT)
+    world.settle()
+    for partition in ("t-0", "t-1"):
+        world.leave_hanging(partition, orphan.result())
+        world.hanging.abort(world.ordinal(partition), None, ADMIN, dry_run=False)
+        world.settle()
+    world.check_stored()
+    oldest, newest = rows_of(world, COUNTERS)
+    written(world, deleted=[(Family.HISTORY, oldest, newest)])
+    world.check_stored()
+
+
+@pytest.mark.parametrize("spoiled", [b"\xc1a", b"a, and no row at all"])
+def test_a_row_that_cannot_be_read_ends_the_history_there(spoiled: bytes) -> None:
+    world = Administered()
+    world.ready("a")
+    world.ready("a", RIVAL)
+    world.ready("a")
+    _oldest, middle, _newest = history_rows(world, "a")
+    written(world, (Family.HISTORY, middle, spoiled))
+    found = world.history("a")
+    assert ([told(step)[2] for step in found.steps], found.is_complete) == (["billing"], False)
+
+
+def test_a_shard_whose_newest_row_cannot_be_read_gives_no_numbers_again_and_is_not_served() -> None:
+    world = Administered()
+    world.ready("a")
+    *_, newest = history_rows(world, "a")
+    written(world, (Family.HISTORY, newest, b"\xc1a"))
+    with pytest.raises(Refused) as refused:
+        world.ready("a")
+    assert "a row of history cannot be read, from step" in str(refused.value)
+
+
+def test_what_only_a_newer_program_tells_is_told_as_far_as_it_is_known() -> None:
+    """A record of another type under the same key, a cause without a number here, and fields at the end of arrays."""
+    world = Administered()
+    world.opened("a")
+    store = world.shelf.store
+    *_, newest = history_rows(world, "a")
+    wall_ms, ((client_id, host, _cause),), (step,) = msgspec.msgpack.decode(store.get(Family.HISTORY, newest) or b"")
+    _type, key_of_id, after_ms, whom, after = step
+    step = [TRANSACTION_TYPE, key_of_id, after_ms, whom, [*after, "more"], "more"]
+    foreign = [0x80, key_of_id, after_ms, whom, {"unlike": "ours"}]
+    table = [[client_id, host, "restored", "more"]]
+    row, key = state_row(world.inside.transactions.shard_key("a"), TRANSACTION_TYPE, b"a")
+    value = storage.TransactionValue.FromString(store.get(row, key) or b"")
+    value.cause = 77
+    written(
+        world,
+        (Family.HISTORY, newest, msgspec.msgpack.encode([wall_ms, table, [step, foreign], "more"])),
+        (row, key, value.SerializeToString()),
+    )
+    assert [told(step)[:2] for step in world.history("a").steps] == [("Ongoing", "restored"), ("Empty", "init")]
+    description = explained(world, history_limit=5).description
+    assert description is not None
+    assert description.history is not None
+    assert [told(step)[:2] for step in description.history.steps] == [("Ongoing", "restored"), ("Empty", "init")]
+    assert description.transaction.cause == "unknown cause 77"

@@ -13,8 +13,9 @@ from grpc import aio
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client import Admin, AsyncProducer, Consumer, Producer, Tls, Unreachable, read
+from coordinator_client.connection import Connection
 from pyspark_txnlog.options import InvalidOption, parse_options
-from pyspark_txnlog.planning import plan_read, shared_connection
+from pyspark_txnlog.planning import plan_read, tls_of
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import Authority, Pair
 from tests.harness.in_process import in_process_server
@@ -139,7 +140,9 @@ def test_a_spark_read_is_planned_over_tls(safe: Safe) -> None:
         "tlsKeyFile": str(safe.client.key),
     }
     parsed = parse_options(options)
-    assert [planned.partition for planned in plan_read(shared_connection(parsed), parsed)] == [0, 1]
+    # One of its own: the one that a process shares stays open for as long as it lives, and other tests look there.
+    with Connection(parsed.endpoint, client_id="planner", tls=tls_of(parsed)) as connection:
+        assert [planned.partition for planned in plan_read(connection, parsed)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_client import Abortable, Admin, AsyncConsumer, Consumer, Misconfigured, Producer, TopicPartition
-from coordinator_client.consumer.state import TransactionOffsets
+from coordinator_client.consumer.state import OffsetAndMetadata, TransactionOffsets
 from coordinator_protocol.marker import Outcome
 from tests.client.consumers import Diary, poll_all, values
 from tests.harness.server_process import ServerProcess
@@ -149,7 +149,7 @@ def test_offsets_are_committed_by_hand_or_by_themselves(shared: ServerProcess, t
     with member(shared, topic, protocol, enable_auto_commit=False) as consumer:
         poll_all(consumer, 8)
         consumer.commit({zero: 1})
-        assert consumer.committed([zero]) == {zero: (1, "")}
+        assert consumer.committed([zero]) == {zero: OffsetAndMetadata(1)}
     with member(shared, topic, protocol, auto_commit_interval_ms=1) as consumer:
         assert sorted(poll_all(consumer, 7)) == sent[1:]
     with member(shared, topic, protocol) as consumer:

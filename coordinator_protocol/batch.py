@@ -21,13 +21,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import NO_SEQUENCE, SEQUENCE_MAX
+
+BytesT = TypeVar("BytesT", bytes, memoryview)
 
 HEADER_BYTES: Final = 64
 FORMAT_VERSION: Final = 1
@@ -188,18 +190,30 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     return _UNCOVERED.pack(_MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
 
 
-def split_row(row: bytes) -> tuple[bytes, bytes | None]:
-    """The batch of a row of the log, and the tail behind it if there is one (`marker`). Bytes that are neither are left
-    for `decode_header` to refuse."""
-    if len(row) > HEADER_BYTES + TAIL_BYTES:
+def split_row(row: BytesT) -> tuple[BytesT, BytesT | None]:
+    """The batch of a row of the log, or its header if the row was cut, and the tail behind it if there is one
+    (`marker`). Bytes that are neither are left for `decode_header` to refuse."""
+    if len(row) >= HEADER_BYTES + TAIL_BYTES:
         batch_ends_at: int = LENGTH_ENDS_AT + _LENGTH.unpack_from(row, LENGTH_ENDS_AT - _LENGTH.size)[0]
-        if batch_ends_at == len(row) - TAIL_BYTES:
-            return row[:batch_ends_at], row[batch_ends_at:]
+        tail_begins_at = len(row) - TAIL_BYTES
+        if batch_ends_at == tail_begins_at or (tail_begins_at == HEADER_BYTES and batch_ends_at > len(row)):
+            return row[:tail_begins_at], row[tail_begins_at:]
     return row, None
 
 
-def decode_header(buffer: bytes | memoryview) -> BatchHeader:
-    """Return the header of exactly one stored batch. The checksum is not looked at: see `verify_batch`.
+def cut_row(row: bytes) -> bytes:
+    """A row of the log without the payload: the header of its batch, and the tail if there is one. A row that is hardly
+    longer stays whole, because a cut one must not look like a whole one that is as long."""
+    if len(row) <= HEADER_BYTES + 2 * TAIL_BYTES:
+        return row
+    batch, tail = split_row(memoryview(row))
+    header = bytes(batch[:HEADER_BYTES])
+    return header if tail is None else header + tail
+
+
+def decode_header(buffer: bytes | memoryview, *, may_be_cut: bool = False) -> BatchHeader:
+    """Return the header of exactly one stored batch, or of one without its payload if it may be cut. The checksum is
+    not looked at: see `verify_batch`.
 
     Raises: Refused (CORRUPT_MESSAGE) where `buffer` is not one whole batch of a format known here.
     """
@@ -225,7 +239,10 @@ def decode_header(buffer: bytes | memoryview) -> BatchHeader:
     ) = _HEADER.unpack_from(buffer)
     flags = _FLAGS.get(attributes)
     if (
-        length != len(buffer) - LENGTH_ENDS_AT
+        (
+            length != len(buffer) - LENGTH_ENDS_AT
+            and not (may_be_cut and len(buffer) == HEADER_BYTES and length > HEADER_BYTES_COUNTED)
+        )
         or magic != _MAGIC
         or format_version != FORMAT_VERSION
         or reserved

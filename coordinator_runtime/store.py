@@ -120,6 +120,10 @@ class Store(Protocol):
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end) in ascending order, as of the moment of the call. Close the iterator or exhaust it."""
 
+    def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of `scan`, where a large row of LOG is cut to what `coordinator_protocol.batch.cut_row` leaves of
+        it: its payload is not read, and damage there not met. How large a row must be for that, the store decides."""
+
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end) in descending order: the newest rows of a history without its beginning."""
 

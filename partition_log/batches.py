@@ -2,8 +2,8 @@
 
 Three things may be wrong where a batch is read, and all of them are this batch's alone:
 
-- *The value cannot be read, and its key can*: the segment that it lies in does not hold it. The key says where the next
-  one begins.
+- *The value cannot be read, and its row can*: the segment that it lies in does not hold it. The row has its header and
+  tail, so it is known which offsets are damaged, and the marker behind them is whole.
 - *A block of sorted rows fails its checksum*, with a dozen batches in it. It is read without that, and every batch is
   judged by the checksum of its own, by its key, and by whether it follows the one before: mostly all are whole but one.
 - *Nothing can be made out there at all*: then the next offset is looked for at which the store can be read again.
@@ -37,6 +37,8 @@ class LogReads(Protocol):
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
+    def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
@@ -54,20 +56,21 @@ class LogDamaged(Exception):
 
 
 def batches(
-    store: LogReads, ordinal: int, start_offset: int, end_offset: int = OFFSET_END
+    store: LogReads, ordinal: int, start_offset: int, end_offset: int = OFFSET_END, *, headers_only: bool = False
 ) -> Iterator[tuple[BatchHeader, bytes]]:
     """Headers and stored forms, from the batch that holds the first offset to the last one that ends before the second,
     which is the first offset of a row, or behind them all. The stored form of a marker may be a tail: `control_batch`.
+    For who wants headers only, the stored form is what had to be read: of a large batch no more than its header, so
+    that damage to a payload which lies in a segment is not met.
 
     Raises LogDamaged, behind all batches that lie before the damage; StoreUnreadable."""
     at = start_offset
     try:
-        for key, row in store.scan(
-            Family.LOG, codec.log_key(ordinal, start_offset), codec.log_key(ordinal, end_offset)
-        ):
+        scan = store.scan_headers if headers_only else store.scan
+        for key, row in scan(Family.LOG, codec.log_key(ordinal, start_offset), codec.log_key(ordinal, end_offset)):
             batch, tail = split_row(row)
             try:
-                header = decode_header(batch)
+                header = decode_header(batch, may_be_cut=headers_only)
             except Refused as damage:
                 raise LogDamaged(Family.LOG, at, codec.last_offset(key) + 1, damage.message) from damage
             at = header.last_offset + 1
@@ -85,11 +88,11 @@ def batches(
         found = damage
     else:
         return
-    yield from _salvaged(store, ordinal, at, end_offset, found)
+    yield from _salvaged(store, ordinal, at, end_offset, found, headers_only=headers_only)
 
 
 def _salvaged(
-    store: LogReads, ordinal: int, at: int, end_offset: int, damage: StoreDamaged
+    store: LogReads, ordinal: int, at: int, end_offset: int, damage: StoreDamaged, *, headers_only: bool
 ) -> Iterator[tuple[BatchHeader, bytes]]:
     """The batches at `at` and behind it, as long as they are whole and follow each other. Raises LogDamaged."""
     try:
@@ -107,12 +110,19 @@ def _salvaged(
                     yield header, stored
                     at = header.last_offset + 1
     except StoreDamaged as worse:
+        marker = _marker_in(store, ordinal, worse.key)
+        if marker is not None and marker[0].base_offset == at:
+            yield marker
+            yield from batches(store, ordinal, at + 1, end_offset, headers_only=headers_only)
+            return
         found_from, next_offset = _behind(store, ordinal, at, end_offset, worse.key)
+        if marker is not None:
+            next_offset = min(next_offset, marker[0].base_offset)
         if next_offset > at:
             raise LogDamaged(Family.LOG, at, next_offset, str(worse)) from worse
         # This batch is whole, and the damage lies in the block before it. An index has not the last key of a block but
         # one that is long enough to tell it from the next, so RocksDB looks for the first offsets behind a block in it.
-        yield from batches(store, ordinal, found_from, end_offset)
+        yield from batches(store, ordinal, found_from, end_offset, headers_only=headers_only)
         return
     if at < end_offset < OFFSET_END:
         raise LogDamaged(Family.LOG, at, end_offset, str(damage)) from damage
@@ -129,6 +139,23 @@ def _whole(ordinal: int, key: bytes, row: bytes) -> Sequence[tuple[BatchHeader, 
     except Refused:
         return ()
     return parts if key == codec.log_key(ordinal, parts[-1][0].last_offset) else ()
+
+
+def _marker_in(store: LogReads, ordinal: int, key: bytes | None) -> tuple[BatchHeader, bytes] | None:
+    """The marker in a row of the partition whose payload cannot be read, if it has one and can itself be read."""
+    if key is None:
+        return None
+    try:
+        for _key, row in store.scan_headers(Family.LOG, key, key + b"\0"):
+            batch, tail = split_row(row)
+            if tail is not None:
+                header = marker_header(decode_header(batch, may_be_cut=True), tail)
+                # Behind a damaged block a key may be that of any other row.
+                return (header, tail) if key == codec.log_key(ordinal, header.base_offset) else None
+    except (StoreDamaged, Refused):
+        # Then the marker is as lost as the batch.
+        return None
+    return None
 
 
 def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> tuple[int, int]:

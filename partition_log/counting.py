@@ -68,7 +68,7 @@ def _count_each(store: Store, ordinal: int, head: PartitionHead, offsets: tuple[
         return Counted(next_offset=at)
     aborted = AbortedIndex(store, ordinal, head, budget)
     records = committed = 0
-    for header, encoded in batches(store, ordinal, at, head.log_end_offset):
+    for header, encoded in batches(store, ordinal, at, head.log_end_offset, headers_only=True):
         if not header.is_control:
             passed = header.records_between(at, end)
             records += passed
@@ -91,7 +91,7 @@ def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int
     stretch = next(stretches(store, ordinal, offset), None)
     if stretch is not None:
         end, records = stretch.last_offset + 1, stretch.totals.record_count
-    for header, encoded in batches(store, ordinal, offset, end):
+    for header, encoded in batches(store, ordinal, offset, end, headers_only=True):
         if not header.is_control:
             records -= header.records_between(offset, end)
         _pay(budget, encoded)

@@ -288,7 +288,7 @@ def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int,
     first_offset = max(unfinished_offset if stretch is None else stretch.first_offset, log_start_offset)
     if first_offset >= bound:
         return nothing
-    for header, _encoded in batches(store, ordinal, first_offset, bound):
+    for header, _encoded in batches(store, ordinal, first_offset, bound, headers_only=True):
         if header.max_timestamp_ms >= timestamp_ms and not header.is_control:
             return max(header.base_offset, head.log_start_offset), header.max_timestamp_ms
     return nothing
@@ -308,7 +308,7 @@ def oldest_unread_ms(
     budget.batches -= SEEK_COST_BATCHES
     aborted = AbortedIndex(store, ordinal, head, budget)
     is_committed = isolation is Isolation.READ_COMMITTED
-    for header, encoded in batches(store, ordinal, start, end):
+    for header, encoded in batches(store, ordinal, start, end, headers_only=True):
         is_hidden = header.is_control or (is_committed and header.is_transactional and aborted.hides(header))
         budget.batches -= 1
         budget.read_bytes -= len(encoded)

@@ -7,7 +7,7 @@ or a sync that failed makes every later call fail.
 from __future__ import annotations
 
 import errno
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Final
 from weakref import WeakSet
@@ -15,7 +15,7 @@ from weakref import WeakSet
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from coordinator_runtime.rocks.own_rows import number_of
-from coordinator_runtime.segments import SegmentDamaged, SegmentReader
+from coordinator_runtime.segments import SegmentDamaged, SegmentReader, cut_value
 from coordinator_runtime.store import Family, StoreDamaged, StoreFailed, StoreUnreadable
 from coordinator_runtime.store_directory import StoreDirectory
 
@@ -48,9 +48,15 @@ class RocksReads:
         return value
 
     def scan(
-        self, family: Family, start: bytes, end: bytes, bounds: ReadOptions | None = None
+        self,
+        family: Family,
+        start: bytes,
+        end: bytes,
+        bounds: ReadOptions | None = None,
+        value_of: Callable[[bytes], bytes] | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), ascending. `bounds` are the options to read with, which get the end of the rows."""
+        """Rows in [start, end), ascending. `bounds` are the options to read with, which get the end of the rows;
+        `value_of` says what to make of a row of the log, if not all that it refers to."""
         self._check_usable()
         if bounds is None:
             bounds = ReadOptions()
@@ -62,9 +68,13 @@ class RocksReads:
             raise self._unread(family, error) from error
         rows = self._rows(family, iterator, bounds, end)
         if family is Family.LOG:
-            rows = self._whole(rows)
+            rows = self._values(rows, value_of or self._segments.value_of)
         self._open_scans.add(rows)
         return rows
+
+    def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows in [start, end), ascending, without what lies in segments."""
+        return self.scan(family, start, end, value_of=cut_value)
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows in [start, end), ascending, whether RocksDB's checksums hold or not. What is read does not go into the
@@ -86,7 +96,7 @@ class RocksReads:
             raise self._unread(family, error) from error
         rows = self._rows_backwards(family, iterator, start)
         if family is Family.LOG:
-            rows = self._whole(rows)
+            rows = self._values(rows, self._segments.value_of)
         self._open_scans.add(rows)
         return rows
 
@@ -115,12 +125,14 @@ class RocksReads:
         except Exception as error:
             raise self._unread(family, error) from error
 
-    def _whole(self, rows: Generator[tuple[bytes, bytes], None, None]) -> Generator[tuple[bytes, bytes], None, None]:
-        """The rows with the values that lie in segments."""
+    def _values(
+        self, rows: Generator[tuple[bytes, bytes], None, None], value_of: Callable[[bytes], bytes]
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        """The rows of the log with what is made of each."""
         with closing(rows):
             for key, row in rows:
                 try:
-                    value = self._segments.value_of(row)
+                    value = value_of(row)
                 except (OSError, SegmentDamaged) as error:
                     raise self._unread(Family.LOG, error, key) from error
                 yield key, value

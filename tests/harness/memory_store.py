@@ -13,8 +13,10 @@ import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from typing import Final
 from weakref import WeakSet
 
+from coordinator_protocol.batch import cut_row
 from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, next_incarnation
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
 from tests.harness.patience import DEADLINE_SECONDS
@@ -23,6 +25,10 @@ _KEY_BYTES_MAX = 4096
 
 _Undo = list[tuple[Family, bytes, bytes | None]]
 """What the keys of one commit group held before, in the order of the changes."""
+
+
+LARGE_BYTES_MIN: Final = 32 * 1024
+"""Size from which a row of LOG is cut where headers are enough, as if it lay in a segment."""
 
 
 class Damage(Enum):
@@ -50,6 +56,11 @@ class _SortedFamily:
         self.keys: list[bytes] = []
         self.values: dict[bytes, bytes] = {}
         self.damage: dict[bytes, Damage] = {}
+
+    def is_large(self, key: bytes) -> bool:
+        """Whether its value would lie in a segment. One that is damaged as only those in segments are does."""
+        is_long = len(self.values[key]) >= LARGE_BYTES_MIN and key not in self.damage
+        return self.name is Family.LOG and (is_long or self.damage.get(key) is Damage.VALUE)
 
     def read(self, key: bytes, *, is_verified: bool = True) -> bytes:
         """The value of a key that is there. Raises StoreDamaged, StoreUnreadable."""
@@ -97,7 +108,17 @@ class _SortedFamily:
 class _Scan(Iterator[tuple[bytes, bytes]]):
     """Rows as of its making: reads the family in place, and takes a copy just before the first write that follows."""
 
-    __slots__ = ("__weakref__", "_copy", "_end", "_family", "_is_backwards", "_is_verified", "_lock", "_position")
+    __slots__ = (
+        "__weakref__",
+        "_copy",
+        "_end",
+        "_family",
+        "_is_backwards",
+        "_is_cut",
+        "_is_verified",
+        "_lock",
+        "_position",
+    )
 
     def __init__(
         self,
@@ -108,7 +129,9 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         *,
         is_backwards: bool = False,
         is_verified: bool = True,
+        is_cut: bool = False,
     ) -> None:
+        self._is_cut = is_cut
         self._is_backwards = is_backwards
         self._is_verified = is_verified
         self._family = family
@@ -129,6 +152,8 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
             if self._copy is not None:
                 return self._copy[position]
             key = self._family.keys[position]
+            if self._is_cut and self._family.is_large(key):
+                return key, cut_row(self._family.values[key])
             return key, self._family.read(key, is_verified=self._is_verified)
 
     def detach(self) -> None:
@@ -217,6 +242,13 @@ class MemoryStore:
         self._check_usable()
         with self._lock:
             scan = _Scan(self._families[family], start, end, self._lock)
+            self._open_scans.add(scan)
+        return scan
+
+    def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._check_usable()
+        with self._lock:
+            scan = _Scan(self._families[family], start, end, self._lock, is_cut=True)
             self._open_scans.add(scan)
         return scan
 

@@ -33,6 +33,9 @@ class Unwritten:
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan(family, start, end)
 
+    def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan_headers(family, start, end)
+
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan_unverified(family, start, end)
 

@@ -226,7 +226,7 @@ def count(room: LogRoom, start_offset: int) -> CountResult:
     ).result()[0]
 
 
-@pytest.mark.parametrize("damage", [Damage.VALUE, Damage.BLOCK, Damage.LOST])
+@pytest.mark.parametrize("damage", [Damage.BLOCK, Damage.LOST])
 def test_a_count_that_meets_damage_is_refused(room: LogRoom, damage: Damage) -> None:
     for sequence, outcome in enumerate((COMMIT, ABORT)):
         room.append(Batch(TX.at(sequence), 0, count=5))

@@ -72,7 +72,7 @@ def test_a_port_for_metrics_in_use_leaves_no_directory_behind(tmp_path: Path) ->
 def test_an_address_that_is_not_of_this_machine_leaves_no_directory_behind(
     tmp_path: Path, setting: str, address: str
 ) -> None:
-    status, said = start(tmp_path, "--data-dir", "data", "--set", f"{setting}={address}")
+    status, said = start(tmp_path, "--data-dir", "data", "--insecure", "--set", f"{setting}={address}")
     assert status == ExitStatus.ADDRESS_REFUSED
     (line,) = said
     assert line.startswith("txnctl: cannot listen ")

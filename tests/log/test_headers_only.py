@@ -24,7 +24,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.marker import Marker, Outcome, encode_tail
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
 from coordinator_runtime.segments import SegmentOptions
-from coordinator_runtime.store import CommitGroup, Family, Mutation, Store
+from coordinator_runtime.store import CommitGroup, Family, Mutation, Store, StoreDamaged
 from partition_log import codec
 from partition_log.batches import LogDamaged, batches
 from tests.harness.memory_store import Damage, MemoryStore
@@ -48,13 +48,13 @@ MARKER = Marker(
 )
 
 
-def put(store: Store, kinds: Sequence[tuple[int, bool]]) -> int:
+def put(store: Store, kinds: Sequence[tuple[int, bool]], ordinal: int = ORDINAL) -> int:
     """Store rows with these payloads, of which some have a tail; returns the log end."""
     mutations: list[Mutation] = []
     end = 0
     for payload_bytes, has_tail in kinds:
         last_offset = end + has_tail
-        mutations.append((Family.LOG, codec.log_key(ORDINAL, last_offset), row(end, payload_bytes, has_tail=has_tail)))
+        mutations.append((Family.LOG, codec.log_key(ordinal, last_offset), row(end, payload_bytes, has_tail=has_tail)))
         end = last_offset + 1
     size = sum(len(value or b"") for _family, _key, value in mutations)
     store.write([CommitGroup(store.version() + 1, mutations, size_bytes=size)])
@@ -150,6 +150,25 @@ def test_where_a_damaged_block_has_the_reference_the_marker_is_lost_too() -> Non
     with pytest.raises(LogDamaged) as damaged:
         headers(store, headers_only=True)
     assert (damaged.value.offset, damaged.value.next_offset) == (1, 3)
+
+
+class Misled(MemoryStore):
+    """Without checksums, a damaged block gave the key of a row of another partition."""
+
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        raise StoreDamaged(family, "a segment does not hold it", codec.log_key(ORDINAL + 1, 2))
+
+
+def test_no_marker_is_taken_from_another_partition() -> None:
+    store = Misled()
+    kinds = [(500, False), (500, True), (500, False)]
+    put(store, kinds)
+    put(store, kinds, ORDINAL + 1)
+    store.damage(Family.LOG, codec.log_key(ORDINAL, 2), Damage.BLOCK)
+    assert list(batches(store, ORDINAL + 1, 2)), "there is one"
+    with pytest.raises(LogDamaged) as damaged:
+        list(batches(store, ORDINAL, 2))
+    assert (damaged.value.offset, damaged.value.next_offset) == (2, 3)
 
 
 def test_a_count_goes_on_over_a_damaged_payload(room: LogRoom) -> None:

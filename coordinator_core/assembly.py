@@ -241,7 +241,14 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
         catalog_kind(catalog),
         counters_kind(counters),
         partitions_kind(runtime, catalog, config, base.store.incarnation),
-        groups_kind(runtime, catalog, config, assignors=around.assignors, parts=around.group_parts),
+        groups_kind(
+            runtime,
+            catalog,
+            config,
+            assignors=around.assignors,
+            parts=around.group_parts,
+            incarnation=base.store.incarnation,
+        ),
         transactions_kind(runtime, counters, base.markers, config),
     )
 

@@ -24,6 +24,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
+from group_coordinator.lost_line import end_lost_memberships
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart, codec_of
 from group_coordinator.shard import GroupShard
@@ -80,16 +81,25 @@ def groups_kind(
     *,
     assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
     parts: Sequence[GroupPart] = PARTS,
+    incarnation: Incarnation = FIRST,
 ) -> ShardKind:
-    """The shards of groups. `assignors`: those that `GroupConfig.consumer_assignors` may name."""
+    """The shards of groups. `assignors`: those that `GroupConfig.consumer_assignors` may name. `incarnation`: that of
+    the store."""
     in_shard = tuple(part.in_shard for part in parts)
+
+    def make(key: ShardKey) -> GroupShard:
+        shard = GroupShard(
+            key, runtime.journal, topics=topics, config=config.groups, parts=in_shard, assignors=assignors
+        )
+        shard.least_epoch = incarnation.number
+        return shard
+
     return ShardKind(
         coordinator=Coordinator.GROUPS,
         shard_count=config.shard_count,
         rows=StateRows(codec_of(parts)),
-        make=lambda key: GroupShard(
-            key, runtime.journal, topics=topics, config=config.groups, parts=in_shard, assignors=assignors
-        ),
+        make=make,
+        before_serving=end_lost_memberships,
         has_epoch=True,
     )
 

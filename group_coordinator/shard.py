@@ -135,6 +135,9 @@ class GroupShard:
         self.config = config
         self.assignors = assignors
         self.coordinator_epoch = 0
+        self.least_epoch = 0
+        """What generations and group epochs of a lost line are below, and none that is given here; 0: there is no lost
+        line."""
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
         """Groups by id. One that only has offsets has no entry: see `group`."""
         self.standings = Standings(journal, self._standing)

@@ -79,7 +79,12 @@ def _join_new_group(shard: GroupShard, turn: Turn, former: Group | None, request
     """A group that is not there, or an empty one of another kind, which may change its kind freely."""
     if request.member_id:
         raise unknown_member(request.group_id, request.member_id)
-    group = ClassicGroup(shard=shard.key, group_id=request.group_id, state_timestamp_ms=turn.now_ms)
+    group = ClassicGroup(
+        shard=shard.key,
+        group_id=request.group_id,
+        state_timestamp_ms=turn.now_ms,
+        generation_id=shard.least_epoch,
+    )
     draft = GroupDraft(group, turn, shard.config)
     draft.events.append(GroupCreated(group.group_id, group.kind))
     if former is not None:

@@ -58,7 +58,7 @@ def _decide_bump(shard: GroupShard, turn: Turn, *, group_id: str, cause: str) ->
 
 
 def _bumped(shard: GroupShard, group: ConsumerGroup, turn: Turn, hashed: int, cause: str) -> Decision:
-    group_id, group_epoch = group.group_id, group.epochs.group_epoch + 1
+    group_id, group_epoch = group.group_id, max(group.epochs.group_epoch, shard.least_epoch) + 1
     values: list[object] = [
         records.GroupEpochBumped(group_id, group_epoch, hashed),
         records.MetadataChecked(group_id, turn.now_ms),

@@ -1,0 +1,47 @@
+"""What a store that lost something makes of the groups that it still has: nobody is a member any more.
+
+In the lost line a group may have gone on, under generations and epochs that would be given again. So they go on above
+all of that line, and its members are gone: they are answered UNKNOWN_MEMBER_ID, and join again. What was committed
+stays.
+
+Source: ours, docs/decisions/0028-lines-of-a-store.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from coordinator_runtime.decision import Record, Turn
+from group_coordinator.classic.state import ClassicGroup, ClassicGroupChanged, rebuilt_group
+from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.records import GroupEpochBumped
+from group_coordinator.consumer.removal import removal_values
+from group_coordinator.shard import GroupShard
+
+LOST_LINE: Final = "lost_line"
+
+
+def end_lost_memberships(shard: GroupShard, turn: Turn) -> Iterable[Record]:
+    """The records that end all memberships of lost lines, to be durable before the shard serves. None where the store
+    never lost anything, and none of groups that were raised before."""
+    if not shard.least_epoch:
+        return ()
+    return [Record(shard.key, value, cause=LOST_LINE) for value in _values(shard, turn)]
+
+
+def _values(shard: GroupShard, turn: Turn) -> Iterator[object]:
+    least = shard.least_epoch
+    for group in shard.groups.values():
+        if isinstance(group, ClassicGroup) and group.generation_id < least:
+            bare = ClassicGroup(
+                shard=shard.key,
+                group_id=group.group_id,
+                state_timestamp_ms=turn.now_ms if group.members else group.state_timestamp_ms,
+                generation_id=least,
+                protocol_type=group.protocol_type,
+            )
+            yield ClassicGroupChanged(rebuilt_group(bare, ()), is_stored=True)
+        elif isinstance(group, ConsumerGroup) and group.epochs.group_epoch < least:
+            yield from removal_values(group, list(group.members.keys()))
+            yield GroupEpochBumped(group.group_id, least, group.epochs.metadata_hash)

@@ -1,0 +1,98 @@
+"""A store that lost something gives no generation and no group epoch of the lost line once more."""
+
+from __future__ import annotations
+
+from coordinator_api.v1 import group_pb2
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.incarnation import LineCause
+from coordinator_server.store_verify import verify_store
+from tests.groups.classic.members import ClassicRoom
+from tests.groups.classic.members import code as classic_code
+from tests.groups.consumer.members import OK, ConsumerRoom, all_of, code
+from tests.groups.room import GroupRoom
+from tests.harness.memory_store import MemoryStore
+
+RESTORED_MS = 1_735_689_600_000 + 5_000_000
+LEAST = 5_000
+"""The incarnation of a line that begins then: seconds since 2025."""
+
+
+def restore(room: GroupRoom, backup: MemoryStore, wall_ms: int = RESTORED_MS) -> None:
+    """The backup takes the place of the store, and the server starts."""
+    room.settle()
+    room.store = backup.copy()
+    room.store.begin_line(LineCause.RESTORE, wall_ms)
+    room.crash()
+    assert [check.violations for check in verify_store(room.store) if check.violation_count] == []
+
+
+def test_classic_members_are_gone_and_generations_go_on_above_the_lost_line() -> None:
+    room = ClassicRoom()
+    (static, dynamic) = room.stable(room.member("i1"), room.member())
+    room.settle()
+    backup = room.store.copy()
+    (late,) = room.stable(room.member(group_id="only in the lost line"))
+    restore(room, backup)
+    assert (room.state(), room.generation(), room.member_ids()) == ("Empty", LEAST, [])
+    assert static.beats() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert dynamic.beats() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert classic_code(dynamic.joins()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.timers() == {}
+    room.stable(static, dynamic, late)
+    assert static.generation == LEAST + 1
+    assert late.generation == LEAST + 1, "a group of which nothing is left begins there too"
+    room.restart()
+    assert room.generation() == LEAST + 1, "a plain restart removes nobody"
+    assert static.beats() is OK
+
+
+def test_consumers_are_gone_and_group_epochs_go_on_above_the_lost_line() -> None:
+    room = ConsumerRoom()
+    first, second = room.stable(*room.members("first", "second"))
+    room.settle()
+    backup = room.store.copy()
+    restore(room, backup)
+    assert (room.state(), room.epoch(), room.member_ids()) == ("Empty", LEAST, [])
+    assert code(first.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.timers() == {}
+    for member in (first, second):
+        member.epoch, member.assigned = 0, frozenset()
+    room.stable(first, second)
+    assert first.epoch > LEAST
+    assert first.assigned | second.assigned == all_of(foo=6, bar=3)
+    other = room.member("m")
+    other.group_id = "made in this line"
+    assert code(other.joins("foo")) is OK
+    assert other.epoch > LEAST
+    epoch = room.epoch()
+    room.restart()
+    assert (room.epoch(), room.member_ids()) == (epoch, ["first", "second"]), "a plain restart removes nobody"
+
+
+def test_two_restores_of_one_backup_give_different_epochs() -> None:
+    room = ConsumerRoom()
+    room.stable(*room.members("first"))
+    room.settle()
+    backup = room.store.copy()
+    restore(room, backup)
+    seen = room.epoch()
+    restore(room, backup, RESTORED_MS + 60_000)
+    assert room.epoch() == seen + 60
+
+
+def test_committed_offsets_stay_and_old_epochs_commit_no_more() -> None:
+    room = ConsumerRoom()
+    (member,) = room.stable(*room.members("first"))
+    commit = group_pb2.OffsetCommitRequest(
+        group_id="g",
+        member_id="first",
+        generation_id_or_member_epoch=member.epoch,
+        topics=[group_pb2.TopicOffsets(topic="foo", partitions=[group_pb2.PartitionOffset(committed_offset=7)])],
+    )
+    assert [code(result) for result in room.told(commit).results] == [OK]
+    restore(room, room.store.copy())
+    asked = group_pb2.OffsetFetchRequest(groups=[group_pb2.OffsetFetchGroup(group_id="g")])
+    (group,) = room.told(asked).groups
+    assert [offset.committed_offset for offset in group.offsets] == [7]
+    refused = room.told(commit)
+    assert {code(refused), *(code(result) for result in refused.results)} - {OK} == {ErrorCode.UNKNOWN_MEMBER_ID}

@@ -81,7 +81,6 @@ def make(directory: Path) -> None:
     first, *others = transcript.blocks
     for command in first.commands:
         script.run(command)
-    _add_groups(world)
     # Each start begins a new segment, and the second one a new line.
     for name, shelf.loses in (("first", False), ("second", True)):
         script.run(f"init {name}")
@@ -89,6 +88,8 @@ def make(directory: Path) -> None:
         script.run(f"produce {name} large-0 {name} plain")
         script.run("settle")
         script.run("crash")
+    # Behind the loss, with which members of before have to join again.
+    _add_groups(world)
     for block in others:
         for command in block.commands:
             script.run(command)

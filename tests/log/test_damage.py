@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from coordinator_protocol.batch import HEADER_BYTES_COUNTED, encode_offsetless, pack_place
 from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.marker import encode_tail
 from coordinator_runtime.ports import PartitionName
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.batches import LogDamaged, batches
 from partition_log.requests import CountQuery, CountRecords, CountResult, Fetch, FetchItem
@@ -132,6 +135,34 @@ def test_a_batch_of_a_damaged_block_that_lies_elsewhere_than_it_says_is_left_out
     stored[key] = base_offset.to_bytes(8, "big") + stored[key][8:]
     offsets, left_out = read_around(five)
     assert (offsets, left_out) == ([*range(20), *range(30, 50)], [(20, 30)])
+
+
+def write_fused(room: LogRoom, spoiled: int = 0) -> None:
+    """A transaction at 50 and 51 whose marker, at 52, is the tail of its row; the last byte of that may be another."""
+    header = replace(Batch(TX, 0, count=2).item(PartitionName(TOPIC, b"", 0)).header, base_offset=50)
+    rest, payload = encode_offsetless(header, b"records")
+    row = pack_place(50, HEADER_BYTES_COUNTED + len(payload), 0) + rest + payload
+    row += encode_tail(room.marker(TX, COMMIT), 50, 1_000)
+    row = row[:-1] + bytes([row[-1] ^ spoiled])
+    key = codec.log_key(room.ordinal(), 52)
+    room.store.write([CommitGroup(room.store.version() + 1, [(Family.LOG, key, row)])])
+
+
+def test_a_transaction_whose_marker_is_in_its_row_is_shown_beside_damage(five: LogRoom) -> None:
+    write_fused(five)
+    damage_batch(five, 49, Damage.HEALTHY_IN_BLOCK)
+    damage_batch(five, 52, Damage.HEALTHY_IN_BLOCK)
+    found = [(header.base_offset, header.is_control) for header, _ in batches(five.store, five.ordinal(), 40, 53)]
+    assert found == [(40, False), (50, False), (52, True)]
+
+
+def test_the_records_in_front_of_a_damaged_marker_in_their_row_are_shown(five: LogRoom) -> None:
+    write_fused(five, spoiled=1)
+    shown = batches(five.store, five.ordinal(), 50, 53)
+    assert next(shown)[0].base_offset == 50
+    with pytest.raises(LogDamaged, match="its checksum says") as damaged:
+        next(shown)
+    assert (damaged.value.offset, damaged.value.next_offset) == (52, 53)
 
 
 def test_other_partitions_of_the_same_fetch_are_served(room: LogRoom) -> None:

@@ -4,8 +4,9 @@ step."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import permutations, product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -130,28 +131,24 @@ def marker(producer_id: int, epoch: int, outcome: Outcome, csn: int) -> Marker:
 
 CONFIGS = st.builds(PartitionConfig, index_interval_batches=st.integers(1, 5))
 BATCHES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from((NO_TIMESTAMP_MS, 1, 9))), min_size=1, max_size=3)
-TRANSACTIONS = st.lists(
-    st.tuples(BATCHES, st.sampled_from(Outcome), st.booleans(), st.booleans()), min_size=1, max_size=4
-)
-"""For each transaction: batches, outcome, whether its first batch was appended before, and whether another producer
-opens one."""
+OPENINGS = [opening for count in range(3) for opening in permutations((PRODUCER_ID, OTHER_PRODUCER_ID), count)]
+TRANSACTIONS = st.lists(st.tuples(BATCHES, st.sampled_from(Outcome), st.sampled_from(OPENINGS)), min_size=1, max_size=4)
+"""For each transaction: batches, outcome, and whose batches were appended before, in order: its own first one, and one
+of another producer."""
 
 
 @given(CONFIGS, TRANSACTIONS)
 @settings(max_examples=80, deadline=None)
 def test_one_step_is_as_good_as_many(
-    config: PartitionConfig, transactions: list[tuple[list[tuple[int, int]], Outcome, bool, bool]]
+    config: PartitionConfig, transactions: list[tuple[list[tuple[int, int]], Outcome, tuple[int, ...]]]
 ) -> None:
     steps, at_once = Room(config), Room(config)
-    for epoch, (sent, outcome, is_open, other_opens) in enumerate(transactions):
+    for epoch, (sent, outcome, opening) in enumerate(transactions):
         appends = [steps.batch(PRODUCER_ID, epoch, count, timestamp_ms=timestamp_ms) for count, timestamp_ms in sent]
         for room in (steps, at_once):
-            if other_opens:
-                room.perform(
-                    lambda log, append=room.batch(OTHER_PRODUCER_ID, 0, 1): log.decide_append(TURN, append=append)
-                )  # type: ignore[misc]
-            if is_open:
-                room.perform(lambda log, append=appends[0]: log.decide_append(TURN, append=append))  # type: ignore[misc]
+            for producer_id in opening:
+                append = appends[0] if producer_id == PRODUCER_ID else room.batch(OTHER_PRODUCER_ID, 0, 1)
+                room.perform(lambda log, append=append: log.decide_append(TURN, append=append))  # type: ignore[misc]
         ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
         first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, TURN))  # type: ignore[misc]
         steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
@@ -161,6 +158,18 @@ def test_one_step_is_as_good_as_many(
         assert at_once.shard.open_transactions(ORDINAL) == steps.shard.open_transactions(ORDINAL)
         assert at_once.producers_and_aborts() == steps.producers_and_aborts()
         assert at_once.shown() == steps.shown()
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_readers_wait_for_the_transaction_that_was_opened_behind_the_ended_one(outcome: Outcome) -> None:
+    room = Room(PartitionConfig())
+    for producer_id in (PRODUCER_ID, OTHER_PRODUCER_ID):
+        room.perform(lambda log, append=room.batch(producer_id, 0, 1): log.decide_append(TURN, append=append))  # type: ignore[misc]
+    more, ending = room.batch(PRODUCER_ID, 0, 1), marker(PRODUCER_ID, 0, outcome, 1)
+    room.perform(lambda log: log.decide_append_and_end([more], ending, TURN))
+    head = room.shard.durable_head(ORDINAL)
+    assert head is not None
+    assert (head.last_stable_offset, head.log_end_offset) == (1, 4)
 
 
 def test_it_is_one_record() -> None:

@@ -13,7 +13,7 @@ from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log.catalog.shard import ORDINALS_SKIPPED
-from partition_log.epoch_rows import epoch_key
+from partition_log.epoch_rows import encode_epoch, epoch_key
 from partition_log.leadership import Diverged, Divergence
 from partition_log.requests import ListOffsets, OffsetQuery
 from partition_log.state import LeaderEpoch
@@ -120,6 +120,24 @@ def test_a_head_without_its_epochs_fails_its_shard(room: LogRoom) -> None:
     restarted = room.crash()
     shard = restarted.catalog.place(TOPIC, b"", 0).shard
     assert restarted.runtime.table.state(shard) is ShardState.FAILED
+
+
+def test_a_head_from_before_the_newest_epoch_fails_its_shard(room: LogRoom) -> None:
+    room.append(Batch())
+    newer = encode_epoch(LeaderEpoch(NOW_S, 1, 0, LineCause.RESTORE))
+    row = (Family.PARTITIONS, epoch_key(room.ordinal(), NOW_S), newer)
+    room.store.write([CommitGroup(room.store.version() + 1, [row])])
+    room.store.sync()
+    restarted = room.crash()
+    shard = restarted.catalog.place(TOPIC, b"", 0).shard
+    assert restarted.runtime.table.state(shard) is ShardState.FAILED
+
+
+def test_an_epoch_begins_behind_the_records_of_open_transactions(room: LogRoom) -> None:
+    room.append(Batch())
+    room.append(Batch(TX, 0))
+    assert room.head().last_stable_offset == 1
+    assert room.restore(room.backup()).head().leadership.history[-1].start_offset == 2
 
 
 def lines(room: LogRoom) -> LogRoom:

@@ -18,6 +18,7 @@ from coordinator_protocol.batch import (
     split_row,
     verify_batch,
 )
+from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import (
     Marker,
@@ -86,6 +87,16 @@ def test_a_batch_without_a_tail_is_a_whole_row(payload: bytes) -> None:
     assert split_row(batch) == (batch, None)
 
 
+@given(
+    st.binary(min_size=1, max_size=99), st.binary(min_size=1, max_size=60).filter(lambda more: len(more) != TAIL_BYTES)
+)
+def test_bytes_behind_a_batch_that_are_no_tail_make_the_row_no_batch(payload: bytes, more: bytes) -> None:
+    row = batch_of(MARKER, 0, 1, payload, 0) + more
+    assert split_row(row) == (row, None)
+    with pytest.raises(Refused):
+        decode_header(row)
+
+
 @given(st.binary(max_size=250))
 def test_bytes_of_any_kind_are_split_or_left_for_the_header_to_refuse(row: bytes) -> None:
     batch, tail = split_row(row)
@@ -100,6 +111,14 @@ def test_a_tail_that_nobody_wrote_is_refused(at: int) -> None:
     tail[at] ^= 1
     with pytest.raises(Refused, match="not the tail of a row: its checksum says"):
         marker_header(decode_header(batch), bytes(tail))
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [(2, 0), (1, 2), (2, 2)])
+def test_a_tail_that_only_a_newer_version_knows_is_refused(kind: int, outcome: int) -> None:
+    fields = bytes([kind, outcome]) + encode_tail(MARKER, 0, 5)[2:-4]
+    tail = fields + crc32c(fields).to_bytes(4, "big")
+    with pytest.raises(Refused, match=f"it is of kind {kind} and outcome {outcome}; read it with a newer version"):
+        marker_header(decode_header(batch_of(MARKER, 0, 1, b"payload", 0)), tail)
 
 
 def test_the_stored_bytes_never_change() -> None:

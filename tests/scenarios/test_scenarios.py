@@ -26,7 +26,7 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
         pytest.param(path, marks=() if path.stem in ON_ROCKS else pytest.mark.slow)
         for path in SCENARIOS
         # RocksDB fails when it wants to, and is not copied: tests/store/test_disk_faults.py, test_rocks_recovery.py.
-        if path.stem not in ("disk_error", "restore", "restore_split")
+        if path.stem not in ("disk_error", "restore", "restore_split", "restore_two_phase")
     ],
     ids=lambda path: path.stem,
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
 from coordinator_protocol.errors import Refused
@@ -116,6 +117,30 @@ def test_a_search_is_done_in_parts_and_ends_at_its_bound(monkeypatch: pytest.Mon
     monkeypatch.setattr(history, "STEPS_SEARCHED_MAX", 6)
     found = world.history("a")
     assert (found.steps, found.is_complete) == ([], False)
+
+
+def test_who_was_fenced_by_the_oldest_step_is_looked_for_in_the_next_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "STEPS_PER_PART", 1)
+    world = Administered()
+    first = world.ready("a")
+    world.ready("a", RIVAL)
+    (step,) = world.history("a", limit=1).steps
+    assert step.fenced == first
+
+
+def test_a_history_up_to_a_state_that_no_step_led_to_is_not_complete() -> None:
+    world = Administered()
+    world.ready("a")
+    described = world.inside.reader.describe(["a"], ADMIN, history_limit=0)
+    world.settle()
+    seen = described.result()[0].transaction
+    assert seen is not None
+    never = replace(seen, last_update_ms=seen.last_update_ms + 1)
+    described_as = world.inside.reader.describe_as_seen(never, ADMIN, history_limit=20)
+    world.settle()
+    found = described_as.result().history
+    assert found is not None
+    assert (list(found.steps), found.is_complete) == ([], False)
 
 
 def test_the_history_survives_a_crash_and_goes_on() -> None:

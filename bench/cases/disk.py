@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bench.arena import TOPIC, Arena, create_topic
 from bench.case import Case, Row
 from bench.contenders import RAW, kafka_alone, own
+from bench.load.transactions import UNARY_TRANSACT
 from bench.results import BYTES, LoadFailed, Run
 
 if TYPE_CHECKING:
@@ -21,12 +22,16 @@ _KAFKA_LOGS: Final = (f"{TOPIC}-*/*.log", "__transaction_state-*/*.log", "__clus
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row: by how much the files of the stopped server grew, over all its transactions."""
+    """One row: by how much the files of the stopped server grew, over all its transactions.
+
+    Produce and EndTxn are two writes, so each marker is a batch of its own; with Transact it is the tail of its batch.
+    """
+    ours = [own(driver, partial(_measure_own, arena, driver)) for driver in ("stubs", UNARY_TRANSACT)]
     theirs = kafka_alone(arena, RAW, partial(_measure_kafka, arena))
-    return [Row("3 x 100 B, committed", BYTES, [own("stubs", partial(_measure_own, arena)), *theirs])]
+    return [Row("3 x 100 B, committed", BYTES, [*ours, *theirs])]
 
 
-def _measure_own(arena: Arena) -> Run:
+def _measure_own(arena: Arena, driver: str) -> Run:
     server = arena.new_own("disk")
     server.start()
     try:
@@ -35,7 +40,7 @@ def _measure_own(arena: Arena) -> Run:
         run = arena.load(
             "transactions",
             server,
-            driver="stubs",
+            driver=driver,
             producers=_PRODUCERS,
             value_bytes=_VALUE_BYTES,
             topic=TOPIC,

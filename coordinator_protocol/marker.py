@@ -196,15 +196,27 @@ def control_batch(header: BatchHeader, stored: bytes) -> bytes:
         outcome=Outcome(outcome),
         csn=csn,
     )
-    return encode_marker_batch(header, marker, first_offset)
+    return marker_row(
+        marker,
+        first_offset=first_offset,
+        offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        now_ms=header.base_timestamp_ms,
+    )
 
 
-def encode_marker_batch(header: BatchHeader, marker: Marker, first_offset: int) -> bytes:
-    """A marker by itself, where no batch of its transaction is written with it. The header is `control_header`'s;
-    `first_offset`: where the records that it ends begin here; -1 = there are none."""
+def marker_row(
+    marker: Marker, *, first_offset: int, offset: int, leader_epoch: int, now_ms: int, behind: bytes = b""
+) -> bytes:
+    """The row that a marker at this offset lies in: the only place that chooses between its two forms. `behind`: the
+    last row that the same write appends for the transaction, which gets the marker as its tail; empty = it appends
+    none, and the marker is a batch by itself. `first_offset`: where the records that it ends begin; -1 = there are
+    none."""
+    if behind:
+        return behind + encode_tail(marker, first_offset, now_ms)
+    header = control_header(marker.producer_id, marker.txn_epoch, now_ms, offset, leader_epoch)
     rest_of_header, payload = encode_offsetless(header, encode_marker_payload(marker, first_offset))
-    counted = HEADER_BYTES_COUNTED + len(payload)
-    return pack_place(header.base_offset, counted, header.leader_epoch) + rest_of_header + payload
+    return pack_place(offset, HEADER_BYTES_COUNTED + len(payload), leader_epoch) + rest_of_header + payload
 
 
 def _fields(tail: bytes) -> tuple[int, int, int, int, int, int, int, int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordinator_protocol.batch import HEADER_BYTES_COUNTED, TAIL_BYTES, BatchHeader, pack_place
-from coordinator_protocol.marker import Marker, Outcome, control_header, encode_marker_batch, encode_tail
+from coordinator_protocol.batch import HEADER_BYTES_COUNTED, BatchHeader, pack_place
+from coordinator_protocol.marker import Marker, Outcome, marker_row
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
 from partition_log.partition_state import Append, Partition, aborted_by
@@ -70,13 +70,12 @@ def grow(
     verdict = rules.judge_marker(before, marker, forgotten=head.forgotten)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
     first_offset = start_offset if opened is None else opened.first_offset
-    if rows:
-        row = rows[-1][1] + encode_tail(marker, first_offset, now_ms)
-        rows[-1], marker_bytes = (offset, row), TAIL_BYTES
-    else:
-        header = control_header(marker.producer_id, marker.txn_epoch, now_ms, offset, leader_epoch)
-        row = encode_marker_batch(header, marker, first_offset)
-        rows, marker_bytes = [(offset, row)], len(row)
+    last_row = rows.pop()[1] if rows else b""
+    row = marker_row(
+        marker, first_offset=first_offset, offset=offset, leader_epoch=leader_epoch, now_ms=now_ms, behind=last_row
+    )
+    rows.append((offset, row))
+    marker_bytes = len(row) - len(last_row)
     ordinal, end_offset, grown_bytes = appends[0].ordinal, offset + 1, size_bytes + marker_bytes
     records, markers = totals.record_count + record_count, totals.marker_count + 1
     totals = LogTotals(totals.size_bytes + grown_bytes, records, markers, totals.abort_count + is_aborted)

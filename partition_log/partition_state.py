@@ -14,12 +14,11 @@ from msgspec import Struct
 from coordinator_protocol.batch import (
     HEADER_BYTES_COUNTED,
     NO_PRODUCER_ID,
-    TAIL_BYTES,
     BatchHeader,
     OffsetlessBatch,
     pack_place,
 )
-from coordinator_protocol.marker import Marker, Outcome, control_header, encode_marker_batch, encode_tail
+from coordinator_protocol.marker import Marker, Outcome, marker_row
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
@@ -174,23 +173,25 @@ class PartitionDraft:
             self._newest_ms = batch.max_timestamp_ms
 
     def end(self, marker: Marker) -> None:
-        """Put the marker behind everything, which ends the producer's transaction if it has one open here."""
+        """Put the marker behind everything, which ends the producer's transaction if it has one open here. Behind
+        batches of this draft it is the tail of their last row; where there are none, a row by itself."""
         offset, opened = self.end_offset, None if self.entry is None else self.entry.open_transaction
         first_offset = NO_OFFSET if opened is None else opened.first_offset
         if opened is not None and marker.outcome is _ABORT:
             self._aborted = aborted_by(marker, first_offset, offset)
         self.entry = rules.entry_after_marker(self.entry, marker, now_ms=self._now_ms)
         self.end_offset = offset + 1
-        if self._rows:
-            row = self._rows.pop()[1] + encode_tail(marker, first_offset, self._now_ms)
-            self._marker_bytes = TAIL_BYTES
-        else:
-            epoch, leader_epoch = marker.txn_epoch, self._head.leadership.epoch
-            header = control_header(marker.producer_id, epoch, self._now_ms, offset, leader_epoch)
-            row = encode_marker_batch(header, marker, first_offset)
-            self._marker_bytes = len(row)
+        last_row = self._rows.pop()[1] if self._rows else b""
+        row = marker_row(
+            marker,
+            first_offset=first_offset,
+            offset=offset,
+            leader_epoch=self._head.leadership.epoch,
+            now_ms=self._now_ms,
+            behind=last_row,
+        )
         self._rows.append((offset, row))
-        self._marker = marker
+        self._marker, self._marker_bytes = marker, len(row) - len(last_row)
 
     def record(self) -> tuple[BatchesAppended | TransactionEnded, PartitionGrew]:
         """The change, to be replayed and stored, and the event that tells of it. Something was appended."""

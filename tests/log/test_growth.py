@@ -21,10 +21,12 @@ from coordinator_runtime.timeline import Journal
 from partition_log.batches import batches
 from partition_log.codec import LogRows, log_key
 from partition_log.counting import count_records
+from partition_log.growth import grow
+from partition_log.partition_state import Partition, PartitionDraft
 from partition_log.reading import Budget, PartitionRead, find_by_time
 from partition_log.records import PartitionCreated, TransactionEnded
 from partition_log.shard import Append, LogShard
-from partition_log.state import IndexProgress, Isolation, PartitionConfig
+from partition_log.state import IndexProgress, Isolation, PartitionConfig, PartitionHead
 from partition_log.stretches import stretches
 from tests.harness.memory_store import MemoryStore
 from tests.harness.staged import counted_bytes
@@ -158,6 +160,31 @@ def test_one_step_is_as_good_as_many(
         assert at_once.shard.open_transactions(ORDINAL) == steps.shard.open_transactions(ORDINAL)
         assert at_once.producers_and_aborts() == steps.producers_and_aborts()
         assert at_once.shown() == steps.shown()
+
+
+@given(CONFIGS, BATCHES, st.sampled_from(Outcome), st.booleans())
+def test_a_draft_that_appends_and_ends_gives_the_same_record(
+    config: PartitionConfig, sent: list[tuple[int, int]], outcome: Outcome, is_open: bool
+) -> None:
+    room = Room(config)
+    partition, head, ending = Partition(Journal()), PartitionHead(), marker(PRODUCER_ID, 0, outcome, 1)
+
+    def draft() -> PartitionDraft:
+        return PartitionDraft(ORDINAL, partition, head, PRODUCER_ID, config, TURN.now_ms)
+
+    if is_open:
+        opening = draft()
+        opening.append(room.batch(PRODUCER_ID, 0, 1), 0)
+        opened, _grew = opening.record()
+        assert opened.producer is not None
+        partition.put(PRODUCER_ID, opened.producer)
+        head = opened.head
+    appends = [room.batch(PRODUCER_ID, 0, count, timestamp_ms=timestamp_ms) for count, timestamp_ms in sent]
+    whole = draft()
+    for append in appends:
+        whole.append(append, 0)
+    whole.end(ending)
+    assert whole.record() == grow(partition, head, appends, ending, config, TURN.now_ms)[1:]
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

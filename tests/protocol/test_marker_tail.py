@@ -25,9 +25,9 @@ from coordinator_protocol.marker import (
     Outcome,
     control_batch,
     decode_marker_payload,
-    encode_marker_batch,
     encode_tail,
     marker_header,
+    marker_row,
 )
 
 MARKER = Marker(
@@ -69,11 +69,22 @@ def test_a_tail_stands_for_the_batch_that_would_lie_there_by_itself(
     marker: Marker, base_offset: int, count: int, payload: bytes, leader_epoch: int, first_offset: int, now_ms: int
 ) -> None:
     batch = batch_of(marker, base_offset, count, payload, leader_epoch)
-    found, tail = split_row(batch + encode_tail(marker, first_offset, now_ms))
+    offset = base_offset + count
+    row, alone = (
+        marker_row(
+            marker,
+            first_offset=first_offset,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            behind=before,
+        )
+        for before in (batch, b"")
+    )
+    found, tail = split_row(row)
     assert found == batch
     assert tail is not None
     header = marker_header(decode_header(found), tail)
-    alone = encode_marker_batch(header, marker, first_offset)
     assert control_batch(header, tail) == alone
     assert header == decode_header(alone)
     assert control_batch(header, alone) == alone, "a marker by itself stays as it is"

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator_protocol import marker as protocol_marker
 from coordinator_runtime import rows as runtime_rows
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
@@ -26,7 +27,7 @@ from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import batches as log_batches
 from partition_log import codec as log_codec
-from partition_log import growth, load_checks
+from partition_log import load_checks
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
 from partition_log.shard import LogShard, PartitionMarkers
@@ -237,7 +238,7 @@ MUTANTS = (
     Mutant(
         "end_from_the_last_batch",
         "a marker says of its transaction that it begins later than it does",
-        ((growth, "encode_tail", bugs.end_from_the_last_batch),),
+        ((protocol_marker, "encode_tail", bugs.end_from_the_last_batch),),
         _TRANSACTING,
     ),
     Mutant(

@@ -21,6 +21,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
 from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
+from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import (
     AddressRefused,
     close,
@@ -32,7 +33,7 @@ from coordinator_server.listening import (
     tcp_sockets,
 )
 from coordinator_server.session import SESSION_METHOD
-from coordinator_server.tls import ClientAuth, Credentials, KeptCredentials
+from coordinator_server.tls import ClientAuth, Credentials
 from coordinator_server.transport import Handler, TransportError
 from coordinator_server.transports import (
     CONNECTION_AGE_GRACE_MS,

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.addresses import Address, ListenText, is_local, parse_listen
+from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import give_unix_address_back, is_unix
-from coordinator_server.tls import ClientAuth, KeptCredentials, TlsFiles
+from coordinator_server.tls import ClientAuth, TlsFiles
 from coordinator_server.transport import Handler
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import ConnectionNumbers, Transport, TransportName, TransportOptions

@@ -22,12 +22,13 @@ from grpc_health.v1 import health, health_pb2
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
+from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import AddressRefused, close, is_unix, listen, tcp_sockets
 from coordinator_server.native_exchange import Exchange
 from coordinator_server.native_services import health_methods, reflection_methods
 from coordinator_server.native_streams import CREDIT_MESSAGES, ServicerStream, SessionStream, Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
-from coordinator_server.tls import ClientAuth, Credentials, KeptCredentials, TlsRefused
+from coordinator_server.tls import ClientAuth, Credentials, TlsRefused
 from coordinator_server.transport import Handler
 from coordinator_server.transports import (
     CONNECTION_AGE_GRACE_MS,

@@ -27,6 +27,7 @@ from coordinator_server.addresses import Address, parse_address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
+from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
 from coordinator_server.listeners import Listeners, OpenListener
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
@@ -37,7 +38,7 @@ from coordinator_server.metrics.server import LoopLag
 from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
-from coordinator_server.tls import CredentialsWatch, KeptCredentials, TlsRefused
+from coordinator_server.tls import TlsRefused
 from coordinator_server.transport_choice import TransportMissing
 from coordinator_server.transports import CertificateNumbers, ConnectionNumbers, TransportOptions
 

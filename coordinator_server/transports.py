@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
-from coordinator_server.tls import KeptCredentials
+from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.transport import Handler
 
 KEEPALIVE_MS: Final = 30_000

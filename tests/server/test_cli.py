@@ -112,6 +112,18 @@ def test_help_needs_neither_the_network_nor_the_store() -> None:
         "heavy = {'grpc', 'rocksdict', 'pydantic', 'structlog', 'uvloop', 'pyarrow', 'pyspark'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
+    _run_alone(source)
+
+
+@pytest.mark.slow
+def test_a_server_without_tls_does_not_load_what_reads_certificates() -> None:
+    _run_alone(
+        "import sys, coordinator_server.build, coordinator_server.process\n"
+        "assert 'cryptography' not in sys.modules, 'it takes 9 MB of memory'"
+    )
+
+
+def _run_alone(source: str) -> None:
     subprocess.run(
         [sys.executable, "-c", source],
         env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"},

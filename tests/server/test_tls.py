@@ -28,9 +28,11 @@ from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.certificates import read_credentials
 from coordinator_server.config import Config
+from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listeners import Listener, Listeners
-from coordinator_server.tls import ClientAuth, KeptCredentials, TlsFiles, TlsRefused, read_credentials
+from coordinator_server.tls import ClientAuth, TlsFiles, TlsRefused
 from coordinator_server.transport import Dispatcher
 from coordinator_server.transport_choice import TransportMissing
 from coordinator_server.transports import TransportName, TransportOptions

@@ -23,6 +23,7 @@ from coordinator_client.consumer.polled import ConsumerRecords
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.descriptions import (
     BlockingTransaction,
+    DeletedRecords,
     GroupDescription,
     GroupLag,
     GroupListing,
@@ -77,6 +78,7 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerRecords",
     "CorruptBatch",
+    "DeletedRecords",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",

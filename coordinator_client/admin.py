@@ -12,6 +12,7 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.calls import (
     CREATE_TOPICS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_TOPICS,
     DESCRIBE_TRANSACTIONS,
@@ -20,7 +21,9 @@ from coordinator_client.calls import (
     Deadlines,
 )
 from coordinator_client.connection import Connection, connection_to
+from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.descriptions import (
+    DeletedRecords,
     PartitionDescription,
     PartitionExplanation,
     TransactionDescription,
@@ -28,7 +31,7 @@ from coordinator_client.descriptions import (
     partition_explanation,
     transaction_description,
 )
-from coordinator_client.errors import Rejected, check_here, rejected
+from coordinator_client.errors import OutcomeUnknown, Rejected, check_here, rejected
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.settings import duration_ms
@@ -115,7 +118,8 @@ class Admin(GroupCalls):
         """Create a topic and return it; durable when this returns.
 
         `config`: settings by name; `validate_payload` is `full` (default: only batches that every reader can decode
-        are taken) or `header`. `is_existing_ok`: a topic of that name with as many partitions and these settings is
+        are taken) or `header`; `retention_ms` and `retention_bytes` are what each partition keeps at most, `-1` without
+        a limit. `is_existing_ok`: a topic of that name with as many partitions and these settings is
         fine. Raises: Rejected with TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS; Misconfigured
         with INVALID_CONFIG.
         """
@@ -179,6 +183,32 @@ class Admin(GroupCalls):
         except Rejected as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not error.lost_attempts:
                 raise
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, DeletedRecords]:
+        """Delete the records of partitions before an offset each, -1 for all that there are, and return where each
+        begins now; durable when this returns. What an open transaction or another reader still needs stays, and the
+        answer says so.
+
+        Raises: Rejected (OFFSET_OUT_OF_RANGE for an offset behind the high watermark; UNKNOWN_TOPIC_OR_PARTITION).
+        Partitions that were not refused are done.
+        """
+        request = log.DeleteRecordsRequest(header=self._mutation())
+        for topic, partition in before:
+            check_here(check_topic_name, topic, Method.DELETE_RECORDS)
+            request.partitions.add(topic=topic, partition=partition, offset=before[TopicPartition(topic, partition)])
+        try:
+            reply = self._connection.ask(
+                DELETE_RECORDS, request, deadlines=self._deadlines, items=lambda reply: reply.results
+            )
+        except OutcomeUnknown as error:
+            error.action = "Do it again: it does no harm twice."
+            raise
+        return {
+            TopicPartition(found.topic, found.partition): DeletedRecords(
+                low_watermark=found.low_watermark, held_back=found.held_back
+            )
+            for found in reply.results
+        }
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Return one topic. Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist."""

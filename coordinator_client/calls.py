@@ -112,6 +112,7 @@ COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, 
 DESCRIBE_PRODUCERS: Final = Rpc(
     Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString
 )
+DELETE_RECORDS: Final = Rpc(Method.DELETE_RECORDS, _LOG, log.DeleteRecordsRequest, log.DeleteRecordsResponse.FromString)
 ABORT_TRANSACTIONS: Final = Rpc(
     Method.ABORT_TRANSACTIONS, _ADMIN, admin.AbortTransactionsRequest, admin.AbortTransactionsResponse.FromString
 )

@@ -47,6 +47,16 @@ class PartitionDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedRecords:
+    """Where a partition begins, after records of it were to be deleted."""
+
+    low_watermark: int
+    """The first offset that is left."""
+    held_back: str
+    """What kept it from beginning where it was asked to; empty: nothing did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionStep:
     """One step of a transactional id."""
 

@@ -175,7 +175,7 @@ def assemble(
     authorizer: Authorizer = ALLOW_ALL,
 ) -> Core:
     """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
-    catalog = CatalogShard(runtime.journal, shard_count=config.shard_count, incarnation=store.incarnation.number)
+    catalog = _catalog(runtime, store, config)
     counters = CountersShard(runtime.journal, store.incarnation)
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
@@ -234,13 +234,22 @@ def assemble(
     return core
 
 
+def _catalog(runtime: Runtime, store: Store, config: CoreConfig) -> CatalogShard:
+    return CatalogShard(
+        runtime.journal,
+        shard_count=config.shard_count,
+        incarnation=store.incarnation.number,
+        default_retention=config.default_retention,
+    )
+
+
 def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     """What shards there are."""
     runtime, catalog, config, around = base.runtime, base.catalog, base.config, base.surroundings
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, catalog, config, base.store.incarnation),
+        partitions_kind(runtime, catalog, config, incarnation=base.store.incarnation),
         groups_kind(
             runtime,
             catalog,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.late_answers import WAITING_MAX
 from group_coordinator.config import GroupConfig
+from partition_log.catalog.settings import KEEP_ALL, Retention
 from partition_log.state import PartitionConfig
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
@@ -23,6 +24,8 @@ class CoreConfig:
     """Whether callers may take part in somebody else's two-phase commit (KIP-939)."""
     transactional_id_expiration_ms: int = EXPIRATION_MS
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    default_retention: Retention = KEEP_ALL
+    """What partitions keep whose topics do not say it themselves."""
     groups: GroupConfig = field(default_factory=GroupConfig)
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members of their groups."""

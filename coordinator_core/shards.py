@@ -13,9 +13,11 @@ from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStanding, ShardStopped
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
+    NO_LEASES,
     Authorizer,
     CallContext,
     MarkerPort,
+    OffsetLeases,
     Permission,
     ResourceType,
     TopicMetadata,
@@ -61,15 +63,20 @@ def counters_kind(counters: CountersShard) -> ShardKind:
 
 
 def partitions_kind(
-    runtime: Runtime, catalog: CatalogShard, config: CoreConfig, incarnation: Incarnation = FIRST
+    runtime: Runtime,
+    catalog: CatalogShard,
+    config: CoreConfig,
+    *,
+    incarnation: Incarnation = FIRST,
+    leases: OffsetLeases = NO_LEASES,
 ) -> ShardKind:
     """The shards of partitions. The catalog, which says what is in each of them, must be loaded before them.
-    `incarnation`: that of the store."""
+    `incarnation`: that of the store. `leases`: what keeps old records."""
     return ShardKind(
         coordinator=Coordinator.LOG,
         shard_count=config.shard_count,
         rows=LogRows(catalog.ordinals_in),
-        make=lambda key: LogShard(key, runtime.journal, config.partitions, incarnation),
+        make=lambda key: LogShard(key, runtime.journal, config.partitions, incarnation, leases),
         before_serving=LogShard.before_serving,
     )
 

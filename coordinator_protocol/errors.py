@@ -159,6 +159,7 @@ class Method(StrEnum):
     FETCH = "Fetch"
     LIST_OFFSETS = "ListOffsets"
     COUNT_RECORDS = "CountRecords"
+    DELETE_RECORDS = "DeleteRecords"
     WRITE_TXN_MARKERS = "WriteTxnMarkers"
     DESCRIBE_PRODUCERS = "DescribeProducers"
     TAKE_SNAPSHOT = "TakeSnapshot"

@@ -248,6 +248,23 @@ class OpenTransactions(Protocol):
         """An operation on the partition's shard that does what `then` decides about those of one partition."""
 
 
+class OffsetLeases(Protocol):
+    """Says which old records somebody still reads, so that they are not removed."""
+
+    def oldest(self, ordinal: int) -> int | None:
+        """The first offset of a partition that somebody holds, live state; None: nobody holds any."""
+
+
+class NoLeases:
+    """Nobody holds anything."""
+
+    def oldest(self, ordinal: int) -> int | None:
+        return None
+
+
+NO_LEASES: Final = NoLeases()
+
+
 class MarkerGuard(Protocol):
     """What the log asks before it takes a marker from outside. The transaction coordinator implements it."""
 

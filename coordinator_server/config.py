@@ -40,6 +40,7 @@ from coordinator_server.tls import ClientAuth
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
+from partition_log.catalog.settings import FOR_EVER, Retention
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
@@ -66,6 +67,12 @@ def _checked_assignors(text: str) -> str:
     return text
 
 
+def _checked_limit(number: int) -> int:
+    if number == 0:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return number
+
+
 def _listeners(value: object) -> object:
     """Tables of a file come as they are; the environment and flags have only text."""
     if not isinstance(value, str):
@@ -80,6 +87,7 @@ MoreListeners = Annotated[tuple[Listener, ...], NoDecode, BeforeValidator(_liste
 AssignorNames = Annotated[str, AfterValidator(_checked_assignors)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+KeptLimit = Annotated[int, Field(ge=FOR_EVER, le=2**63 - 1), AfterValidator(_checked_limit)]
 
 
 class Config(BaseSettings):
@@ -163,6 +171,15 @@ class Config(BaseSettings):
     transaction there never is. Must be longer than producers repeat a batch. Too small: a repeated batch is appended
     twice, and an idle producer without a transactional id gets UNKNOWN_PRODUCER_ID and needs a new identity. Too large:
     producers that will never write again keep their memory."""
+
+    default_retention_ms: KeptLimit = FOR_EVER
+    """How long records are kept in topics that have no `retention_ms` of their own; -1 for ever. Records go by whole
+    stretches of the log (1 MiB or 256 batches), never before all transactions that began earlier have ended. Too small:
+    readers that pause lose records. Too large, or -1: the disk fills."""
+
+    default_retention_bytes: KeptLimit = FOR_EVER
+    """How many bytes of its log each partition keeps in topics that have no `retention_bytes` of their own; -1 for no
+    limit. Too small: readers that fall behind lose records. Too large, or -1: the disk fills."""
 
     transaction_two_phase_commit_enable: bool = False
     """Whether producers may take part in somebody else's two-phase commit (enable_2pc, PrepareTransaction). Their
@@ -454,6 +471,7 @@ class Config(BaseSettings):
             two_phase_commit_enable=self.transaction_two_phase_commit_enable,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
             partitions=PartitionConfig(producer_id_expiration_ms=self.producer_id_expiration_ms),
+            default_retention=Retention(self.default_retention_ms, self.default_retention_bytes),
             groups=self.group_config(),
             group_waits_max=self.group_waits_max,
         )

@@ -40,7 +40,14 @@ from group_coordinator.events import (
     TargetComputed,
     TargetFailed,
 )
-from partition_log.records import DamageFound, MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
+from partition_log.records import (
+    DamageFound,
+    MarkerFromOutside,
+    PartitionGrew,
+    ProducersExpired,
+    RecordsDeleted,
+    TopicChanged,
+)
 from txn_coordinator.hanging import Hanging
 from txn_coordinator.records import (
     HangingTransactionAborted,
@@ -243,6 +250,7 @@ class EventObserver:
             TransactionExpired: self._expired,
             TopicChanged: self._topic_changed,
             ProducersExpired: self._producers_expired,
+            RecordsDeleted: self._records_deleted,
             MarkerFromOutside: self._marker_from_outside,
             HangingTransactionAborted: self._hanging_aborted,
             **groups.tellers,
@@ -279,6 +287,17 @@ class EventObserver:
 
     def _producers_expired(self, event: ProducersExpired, _turn: Turn) -> None:
         self._log_numbers.expired(event)
+
+    def _records_deleted(self, event: RecordsDeleted, turn: Turn) -> None:
+        self._log_numbers.deleted(event)
+        _partition_log.info(
+            "records_deleted",
+            **self._partition(event.ordinal),
+            offsets=event.offsets,
+            cause=event.cause.value,
+            client_id=turn.client_id,
+            host=turn.host,
+        )
 
     def _hanging_aborted(self, event: HangingTransactionAborted, turn: Turn) -> None:
         _log.warning(

@@ -38,7 +38,8 @@ from coordinator_server.partition_audit import (
 )
 from coordinator_server.stored import StoredRows
 from partition_log.batches import LogDamaged
-from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
+from partition_log.catalog.settings import PayloadValidation
+from partition_log.catalog.state import OrdinalsAllocated, TopicCreated
 from partition_log.epoch_rows import load_epochs
 from partition_log.load_checks import RowsMissing
 from partition_log.state import PartitionHead, ProducerEntry

@@ -51,6 +51,7 @@ from partition_log.records import (
     BatchesAppended,
     LeaderEpochRaised,
     LogRecord,
+    LogStartMoved,
     PartitionCreated,
     PartitionDeleted,
     PartitionRestored,
@@ -453,6 +454,10 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
     staged.size_bytes += EPOCH_ROW_BYTES
 
 
+def _stage_log_start(record: LogStartMoved, staged: StagedRows) -> None:
+    _stage_head(record.ordinal, record.head, staged)
+
+
 def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
     start, end = partition_key(record.ordinal), partition_key(record.ordinal + 1)
     for family in _FAMILIES:
@@ -496,6 +501,7 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     ProducersForgotten: _stage_forgotten,
     PartitionCreated: _stage_leadership,
     LeaderEpochRaised: _stage_leadership,
+    LogStartMoved: _stage_log_start,
     PartitionDeleted: _stage_deleted,
 }
 

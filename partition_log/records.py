@@ -7,6 +7,7 @@ anything up, and the rows that a load finds are records of the same kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import ClassVar, Final
 
 from msgspec import Struct
@@ -35,6 +36,13 @@ class PartitionCreated(Struct, frozen=True, gc=False):
 
 class LeaderEpochRaised(Struct, frozen=True, gc=False):
     """A partition goes on from its log end in another leader epoch."""
+
+    ordinal: int
+    head: PartitionHead
+
+
+class LogStartMoved(Struct, frozen=True, gc=False):
+    """What lies before the log start of a partition is not served any more, and may be removed once this is durable."""
 
     ordinal: int
     head: PartitionHead
@@ -123,6 +131,7 @@ class ProducerRestored(Struct, frozen=True, gc=False):
 LogRecord = (
     PartitionCreated
     | LeaderEpochRaised
+    | LogStartMoved
     | PartitionDeleted
     | BatchesAppended
     | TransactionEnded
@@ -131,6 +140,12 @@ LogRecord = (
     | PartitionRestored
     | ProducerRestored
 )
+
+
+class RemovalCause(StrEnum):
+    """Why records go; the value names it to observers."""
+
+    REQUEST = "request"
 
 
 class TopicChanged(Struct, frozen=True, gc=False):
@@ -153,6 +168,15 @@ class PartitionGrew(Struct, frozen=True, gc=False):
     outcome: Outcome | None = None
     """What the marker says; None = there is no marker."""
     marker_bytes: int = 0
+
+
+class RecordsDeleted(Struct, frozen=True, gc=False):
+    """The log start of a partition went ahead, durably. Told by the runtime."""
+
+    ordinal: int
+    offsets: int
+    """How many offsets lie before it now that did not before."""
+    cause: RemovalCause
 
 
 class ProducersExpired(Struct, frozen=True, gc=False):

@@ -5,14 +5,15 @@ A result that is a refusal carries its error and nothing else that means anythin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
-from partition_log.catalog.state import NewTopic, PayloadValidation
+from partition_log.catalog.state import NewTopic
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead, ProducerEntry
 
@@ -59,7 +60,8 @@ class TopicDescription(Struct, frozen=True):
     name: str
     topic_id: bytes = b""
     heads: tuple[PartitionHead, ...] = ()
-    validate_payload: PayloadValidation = PayloadValidation.FULL
+    config: Mapping[str, str] = MappingProxyType({})
+    """The value of every setting, also of those that the topic does not have itself."""
     error: CoordinatorError | None = None
 
 
@@ -181,6 +183,30 @@ class CountResult(Struct, frozen=True):
     name: PartitionName
     counted: Counted = NOTHING_COUNTED
     head: PartitionHead | None = None
+    error: CoordinatorError | None = None
+
+
+class RecordsToDelete(Struct, frozen=True):
+    """Asks that a partition begins at an offset."""
+
+    name: PartitionName
+    offset: int
+    """The first offset that stays; `retention.HIGH_WATERMARK`: all that there is goes."""
+
+
+class DeleteRecords(Struct, frozen=True):
+    """Records to be deleted; no partition twice."""
+
+    partitions: Sequence[RecordsToDelete]
+
+
+class DeleteRecordsResult(Struct, frozen=True):
+    """Where the log of a partition begins now, and what kept it from beginning further on."""
+
+    name: PartitionName
+    low_watermark: int = 0
+    held_back: str = ""
+    """Empty: nothing did."""
     error: CoordinatorError | None = None
 
 

@@ -58,12 +58,15 @@ from partition_log.fetch import Fetcher
 from partition_log.leadership import check_line, epoch_at
 from partition_log.partition_state import Append, Appended
 from partition_log.reading import Budget, bound_of, find_by_time
+from partition_log.records import RemovalCause
 from partition_log.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     CountQuery,
     CountRecords,
     CountResult,
+    DeleteRecords,
+    DeleteRecordsResult,
     DescribeProducers,
     Fetch,
     FetchResult,
@@ -74,16 +77,20 @@ from partition_log.requests import (
     Produce,
     ProduceResult,
     ProducersDescription,
+    RecordsToDelete,
 )
 from partition_log.shard import LogShard
 from partition_log.state import NO_OFFSET, Isolation, PartitionHead
 
-ResultT = TypeVar("ResultT", ProduceResult, FetchResult, OffsetResult, CountResult, ProducersDescription)
+ResultT = TypeVar(
+    "ResultT", ProduceResult, FetchResult, OffsetResult, CountResult, DeleteRecordsResult, ProducersDescription
+)
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11.
 _READ: Final = Permission.READ
 _WRITE: Final = Permission.WRITE
 _DESCRIBE: Final = Permission.DESCRIBE
+_DELETE: Final = Permission.DELETE
 _TOPIC: Final = ResourceType.TOPIC
 
 
@@ -331,6 +338,31 @@ class LogService:
         except (LogDamaged, StoreUnreadable) as damage:
             return CountResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
         return CountResult(placed.name, counted, head)
+
+    def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
+        """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies
+        there is removed from the store afterwards (`removal`).
+
+        Raises Refused INVALID_REQUEST for what is no partition's name, and for a partition that is named twice."""
+        check_partitions([wanted.name for wanted in command.partitions])
+        deleted = all_of([self._delete_records(wanted, context) for wanted in command.partitions])
+        return deleted.then(self._when_catalog_durable)
+
+    def _delete_records(self, wanted: RecordsToDelete, context: CallContext) -> Pending[DeleteRecordsResult]:
+        placed = self._find(_DELETE, context, wanted.name)
+        if isinstance(placed, Refused):
+            return settled(DeleteRecordsResult(wanted.name, error=placed))
+        moved = self._runtime.write(
+            Operation(
+                placed.shard,
+                lambda log, _turn: log.decide_move_log_start(placed.ref.ordinal, wanted.offset, RemovalCause.REQUEST),
+            ),
+            context,
+            is_urgent=True,
+        )
+        return moved.map(
+            lambda start: DeleteRecordsResult(placed.name, start.log_start_offset, start.held_back)
+        ).answer_error(lambda error: DeleteRecordsResult(placed.name, error=error))
 
     def describe_producers(
         self, command: DescribeProducers, context: CallContext

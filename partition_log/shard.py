@@ -14,6 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import (
@@ -28,7 +30,7 @@ from coordinator_runtime.decision import (
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.incarnation import FIRST, Incarnation
-from coordinator_runtime.ports import EndIdentity, OpenInPartition
+from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
@@ -39,6 +41,7 @@ from partition_log.records import (
     APPENDED,
     LeaderEpochRaised,
     LogRecord,
+    LogStartMoved,
     MarkerFromOutside,
     PartitionCreated,
     PartitionDeleted,
@@ -47,7 +50,10 @@ from partition_log.records import (
     ProducerSealed,
     ProducersExpired,
     ProducersForgotten,
+    RecordsDeleted,
+    RemovalCause,
 )
+from partition_log.retention import move_log_start
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     NO_COORDINATOR_SHARD,
@@ -76,9 +82,11 @@ class LogShard:
         journal: Journal,
         config: PartitionConfig | None = None,
         incarnation: Incarnation = FIRST,
+        leases: OffsetLeases = NO_LEASES,
     ) -> None:
         self.key = key
         self._incarnation = incarnation
+        self._leases = leases
         self._journal = journal
         self._config = config if config is not None else PartitionConfig()
         self._heads: TimelineMap[int, PartitionHead] = TimelineMap(journal)
@@ -284,6 +292,21 @@ class LogShard:
         raised = [each for each in after.forgotten.csns if each not in known]
         return ProducersForgotten(ordinal, tuple(entries), after, raised, rules.remembered_ends(entries))
 
+    def decide_move_log_start(self, ordinal: int, wanted: int, cause: RemovalCause) -> Decision:
+        """Let the log of a partition begin at an offset, or as near to it as its last stable offset and leases allow.
+        The reply is a `MovedLogStart`. Raises Refused as `move_log_start`, and UNKNOWN_TOPIC_OR_PARTITION."""
+        head, durable = self._heads.get(ordinal), self._heads.durable(ordinal)
+        if head is None:
+            raise _unknown()
+        high_watermark = 0 if durable is None else durable.log_end_offset
+        moved = move_log_start(head, wanted, high_watermark=high_watermark, leased_from=self._leases.oldest(ordinal))
+        offsets = moved.log_start_offset - head.log_start_offset
+        if not offsets:
+            return Decision(moved)
+        after = replace(head, log_start_offset=moved.log_start_offset)
+        record = Record(self.key, LogStartMoved(ordinal, after))
+        return Decision(moved, (record,), events=(RecordsDeleted(ordinal, offsets, cause),))
+
     def decide_create(self, ordinals: Iterable[int], turn: Turn) -> Decision:
         """Make empty partitions."""
         head = head_of_new(self._incarnation, turn.now_ms)
@@ -332,7 +355,7 @@ class LogShard:
         match value:
             case PartitionCreated(ordinal, head) | PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
-            case LeaderEpochRaised(ordinal, head):
+            case LeaderEpochRaised(ordinal, head) | LogStartMoved(ordinal, head):
                 self._heads.put(ordinal, head)
             case ProducerRestored(ordinal, producer_id, producer) | ProducerSealed(ordinal, producer_id, producer):
                 self._existing(ordinal).put(producer_id, producer)

@@ -161,4 +161,4 @@ class TopicService:
             head = shard.durable_head(ordinal)
             assert head is not None, "a topic and its partitions are on disk together"
             heads.append(head)
-        return TopicDescription(topic.name, topic.topic_id, tuple(heads), topic.validate_payload)
+        return TopicDescription(topic.name, topic.topic_id, tuple(heads), self._catalog.settings(topic))

@@ -13,15 +13,20 @@ from coordinator_server.commands.options import (
     DEFAULT_SERVER,
     DryRun,
     Output,
+    PartitionPlace,
     Patience,
     Server,
     Yes,
     make_sure,
+    parse_partition,
 )
-from coordinator_server.output import Column, OutputFormat, Row, print_list, uuid_text
+from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, print_list, uuid_text
 
 app = typer.Typer(
-    name="topic", help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None
+    name="topic",
+    help="Create, list, describe and delete topics, or their oldest records.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -53,6 +58,12 @@ def create(
             help="full: take only batches that every reader can decode. header: look at headers and checksums only."
         ),
     ] = ValidatePayload.FULL,
+    retention_ms: Annotated[
+        int | None, typer.Option(help="How long records are kept; -1 for ever. Not given: as the server is configured.")
+    ] = None,
+    retention_bytes: Annotated[
+        int | None, typer.Option(help="How many bytes each partition keeps; -1 without a limit. Not given: as above.")
+    ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
     ] = False,
@@ -64,6 +75,8 @@ def create(
     """Create a topic."""
     # What is the default anyway, every server knows.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
+    limits = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
+    config |= {setting: str(value) for setting, value in limits.items() if value is not None}
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if dry_run:
             is_new = admin.would_create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
@@ -115,6 +128,8 @@ def describe(
         Column("OPEN TXNS", "open_transactions", is_number=True),
         Column("LEADER EPOCH", "leader_epoch", is_number=True),
         Column("VALIDATE PAYLOAD", "validate_payload"),
+        Column("RETENTION MS", "retention_ms", is_number=True),
+        Column("RETENTION BYTES", "retention_bytes", is_number=True),
     )
     print_list(rows, columns, output, empty="")
 
@@ -143,6 +158,69 @@ def delete(
         Column("OPEN TXNS", "open_transactions", is_number=True),
     )
     print_list([{**summary, "result": result} for summary in summaries], columns, output, empty="")
+
+
+@app.command()
+def delete_records(
+    partitions: Annotated[
+        list[PartitionPlace],
+        typer.Argument(metavar="TOPIC-PARTITION...", parser=parse_partition, help="Partitions, as in orders-0."),
+    ],
+    before: Annotated[
+        int | None, typer.Option("--before", min=0, metavar="OFFSET", help="The first offset that stays.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all that there is at this moment.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Delete the oldest records of partitions; the partitions stay, and their offsets go on. What a transaction that is
+    open may still need is kept, and HELD BACK says so."""
+    if (before is None) is not everything:
+        raise CommandFailed(ExitStatus.USAGE, "say where to stop: --before OFFSET, or --all; not both")
+    places = list(dict.fromkeys(partitions))
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        there = {name: remote.topic_there(connection, name, timeout_ms) for name in {place.topic for place in places}}
+        rows = [dict(_to_be_deleted(place, there[place.topic], before)) for place in places]
+        if not dry_run:
+            if not yes:
+                make_sure(f"{row['partition']}: {row['offsets']} offsets" for row in rows)
+            wanted = {sdk.TopicPartition(*place): -1 if before is None else before for place in places}
+            done = admin.delete_records(wanted)
+            for row, place in zip(rows, places, strict=True):
+                found = done[sdk.TopicPartition(*place)]
+                row |= {"result": "deleted", "log_start_offset": found.low_watermark, "held_back": found.held_back}
+    columns = (
+        Column("PARTITION", "partition"),
+        Column("RESULT", "result"),
+        Column("LOG START", "log_start_offset", is_number=True),
+        Column("HELD BACK", "held_back"),
+    )
+    print_list(rows, columns, output, empty="")
+
+
+def _to_be_deleted(place: PartitionPlace, topic: sdk.TopicDescription, before: int | None) -> Row:
+    """Raises CommandFailed for a partition that is not there, and for records that are not there yet."""
+    if place.partition >= len(topic.partitions):
+        raise CommandFailed(
+            ExitStatus.PROBLEM, f"{place.topic} has {len(topic.partitions)} partitions, from 0; {place} is none of them"
+        )
+    found = topic.partitions[place.partition]
+    if before is not None and before > found.high_watermark:
+        raise CommandFailed(
+            ExitStatus.PROBLEM, f"{place} ends at offset {found.high_watermark}: it cannot be deleted up to {before}"
+        )
+    wanted = found.high_watermark if before is None else before
+    start = max(found.log_start_offset, min(wanted, found.last_stable_offset))
+    return {
+        "partition": str(place),
+        "result": "would be deleted",
+        "log_start_offset": start,
+        "offsets": start - found.log_start_offset,
+        "held_back": "a transaction is open" if start < wanted else "",
+    }
 
 
 def _deletions(summaries: list[Row]) -> list[str]:
@@ -175,7 +253,7 @@ def _partitions(topic: sdk.TopicDescription) -> list[Row]:
             "topic": topic.name,
             "topic_id": _id(topic),
             "partition": found.partition,
-            "validate_payload": topic.config.get("validate_payload"),
+            **topic.config,
             "log_start_offset": found.log_start_offset,
             "last_stable_offset": found.last_stable_offset,
             "high_watermark": found.high_watermark,

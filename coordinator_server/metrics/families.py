@@ -221,6 +221,11 @@ FAMILIES: Final = (
         "txn_partition_expired_producers_total", (), "Producers that did not write for long and that partitions forgot."
     ),
     _counter(
+        "txn_partition_deleted_offsets_total",
+        ("topic", "cause"),
+        "Offsets that the log start passed. Cause: request (DeleteRecords), retention.",
+    ),
+    _counter(
         "txn_partition_damaged_places_total",
         ("topic", "family"),
         "Damaged places that readers met, each counted once: in LOG records are lost, in the other families what finds "

@@ -18,7 +18,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
-from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsRead
+from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsDeleted, RecordsRead
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, OpenTransaction, PartitionHead
 
@@ -50,6 +50,8 @@ class LogNumbers:
         """Records read by topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
         self._expired_producers = 0
+        self._deleted: dict[Labels, int] = {}
+        """Offsets by topic and cause."""
         self._damaged: dict[Labels, int] = {}
         """Places by topic and family."""
 
@@ -82,6 +84,13 @@ class LogNumbers:
         """A partition forgot producers that did not write."""
         self._expired_producers += event.count
 
+    def deleted(self, event: RecordsDeleted) -> None:
+        """The log start of a partition went ahead."""
+        ref = self.partition(event.ordinal)
+        if ref is not None:
+            labels = (ref.topic, event.cause.value)
+            self._deleted[labels] = self._deleted.get(labels, 0) + event.offsets
+
     def read(self, event: RecordsRead) -> None:
         """A fetch was answered."""
         read = self._read.get((event.topic, event.isolation))
@@ -102,7 +111,9 @@ class LogNumbers:
         self._appended_to = {ordinal: each for ordinal, each in self._appended_to.items() if each is not gone}
         for isolation in Isolation:
             self._read.pop((topic, isolation), None)
-        self._damaged = {labels: count for labels, count in self._damaged.items() if labels[0] != topic}
+        for counted in (self._deleted, self._damaged):
+            for labels in [labels for labels in counted if labels[0] == topic]:
+                del counted[labels]
 
     def readings(self) -> Readings:
         """Everything that is counted here."""
@@ -121,6 +132,7 @@ class LogNumbers:
             "txn_partition_appended_records_total": records,
             "txn_partition_appended_bytes_total": size,
             "txn_partition_expired_producers_total": single(self._expired_producers),
+            "txn_partition_deleted_offsets_total": dict(self._deleted),
             "txn_partition_damaged_places_total": dict(self._damaged),
             "txn_read_records_total": read,
             "txn_coordinator_markers_total": {

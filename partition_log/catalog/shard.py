@@ -15,12 +15,12 @@ from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape
 from coordinator_runtime.timeline import Journal, TimelineMap
+from partition_log.catalog.settings import KEEP_ALL, PayloadValidation, Retention, all_settings
 from partition_log.catalog.state import (
     ORDINAL_MAX,
     CatalogRecord,
     NewTopic,
     OrdinalsAllocated,
-    PayloadValidation,
     PlacedPartition,
     Topic,
     TopicCreated,
@@ -39,10 +39,13 @@ class CatalogShard:
     """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog` and
     `TopicMetadata`."""
 
-    def __init__(self, journal: Journal, *, shard_count: int, incarnation: int = 0) -> None:
+    def __init__(
+        self, journal: Journal, *, shard_count: int, incarnation: int = 0, default_retention: Retention = KEEP_ALL
+    ) -> None:
         self._shard_count = shard_count
         self._incarnation = incarnation
         """Incarnation of the store."""
+        self._default_retention = default_retention
         self._topics: TimelineMap[str, Topic] = TimelineMap(journal)
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
         self._placed: TimelineMap[int, PlacedPartition] = TimelineMap(journal)
@@ -120,6 +123,10 @@ class CatalogShard:
     def durable_topics(self) -> list[Topic]:
         """All topics that are on disk, by name."""
         return sorted((topic for _, topic in self._topics.durable_items()), key=lambda topic: topic.name)
+
+    def settings(self, topic: Topic) -> dict[str, str]:
+        """The value of every setting of a topic, also of those that it does not have itself."""
+        return all_settings(topic.settings, self._default_retention)
 
     def ordinals_in(self, shard: ShardKey) -> list[int]:
         """Partitions that live in a shard, ascending."""

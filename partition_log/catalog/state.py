@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -17,18 +16,10 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionName, PartitionRef
+from partition_log.catalog.settings import PayloadValidation, check_settings, payload_validation
 
 ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
-
-
-class PayloadValidation(StrEnum):
-    """How much of a batch is looked at before it is accepted; the value of the setting `validate_payload`."""
-
-    FULL = "full"
-    """Header, checksum, and whether every reader can decode the payload."""
-    HEADER = "header"
-    """Only its header and checksum: the writer vouches for the payload."""
 
 
 class Topic(Struct, frozen=True):
@@ -44,10 +35,8 @@ class Topic(Struct, frozen=True):
 
     @property
     def validate_payload(self) -> PayloadValidation:
-        """The setting. A value that only a newer program knows counts as the strictest: who takes only what every
-        reader can decode spoils no log."""
-        is_header = (VALIDATE_PAYLOAD, PayloadValidation.HEADER.value) in self.settings
-        return PayloadValidation.HEADER if is_header else PayloadValidation.FULL
+        """How much of a batch is looked at before it is accepted."""
+        return payload_validation(self.settings)
 
 
 class PlacedPartition(Struct, frozen=True):
@@ -82,11 +71,6 @@ class OrdinalsAllocated(Struct, frozen=True):
 
 CatalogRecord = TopicCreated | TopicDeleted | OrdinalsAllocated
 
-VALIDATE_PAYLOAD: Final = "validate_payload"
-"""The only setting that topics have."""
-
-_VALIDATIONS: Final = tuple(PayloadValidation)
-
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
@@ -113,18 +97,7 @@ def check_new_topic(topic: NewTopic, limits: Limits) -> None:
             f"the topic {topic.name} cannot have {topic.partition_count} partitions: choose 1 to "
             f"{limits.partitions_per_topic_max}",
         )
-    strangers = sorted(topic.config.keys() - {VALIDATE_PAYLOAD})
-    if strangers:
-        raise Refused(
-            ErrorCode.INVALID_CONFIG,
-            f"topics have no setting {strangers[0]!a:.80}, only {VALIDATE_PAYLOAD}; leave it out",
-        )
-    value = topic.config.get(VALIDATE_PAYLOAD, PayloadValidation.FULL)
-    if value not in _VALIDATIONS:
-        raise Refused(
-            ErrorCode.INVALID_CONFIG,
-            f"{VALIDATE_PAYLOAD} of the topic {topic.name} cannot be {value!a:.80}: choose {' or '.join(_VALIDATIONS)}",
-        )
+    check_settings(topic.name, topic.config)
 
 
 def repeated_names(topics: Sequence[NewTopic]) -> frozenset[str]:

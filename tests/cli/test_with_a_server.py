@@ -87,6 +87,34 @@ def test_a_topic_lives_and_dies(ask: Terminal) -> None:
     ask("topic", "describe", "life").refused(1, "there is no topic 'life'")
 
 
+def test_the_oldest_records_are_deleted(ask: Terminal) -> None:
+    topic = "oldest"
+    ask("topic", "create", topic).well()
+    ask("produce", topic, stdin="a\nb\nc\n").well()
+    delete = ("topic", "delete-records", f"{topic}-0")
+    ask(*delete, "--yes").refused(2, "--before OFFSET, or --all")
+    ask(*delete, "--before", "1", "--all", "--yes").refused(2, "not both")
+    (planned,) = ask(*delete, "--before", "2", "--dry-run", "-o", "json").well().document
+    assert (planned["result"], planned["log_start_offset"], planned["offsets"]) == ("would be deleted", 2, 2)
+    assert ask(*delete, "--before", "2", stdin="n\n").status == 2
+    assert values(ask("consume", topic, "-o", "json")) == ["a", "b", "c"]
+    (done,) = ask(*delete, "--before", "2", "--yes", "-o", "json").well().document
+    assert (done["result"], done["log_start_offset"], done["held_back"]) == ("deleted", 2, "")
+    assert values(ask("consume", topic, "-o", "json")) == ["c"]
+    ask(*delete, "--before", "99", "--yes").refused(1, "ends at offset")
+    ask("topic", "delete-records", f"{topic}-7", "--all", "--yes").refused(1, "has 1 partitions, from 0")
+    ask("topic", "delete-records", "nowhere-0", "--all", "--yes").refused(1, "there is no topic 'nowhere'")
+    ask(*delete, "--all", "--yes").well()
+    assert values(ask("consume", topic, "-o", "json")) == []
+
+
+def test_the_limits_of_retention_of_a_topic_are_set_and_shown(ask: Terminal) -> None:
+    ask("topic", "create", "kept", "--retention-ms", "0").refused(1, "retention_ms", "from 1 to")
+    ask("topic", "create", "kept", "--retention-ms", "5000", "--retention-bytes", "-1").well()
+    (shown,) = ask("topic", "describe", "kept", "-o", "json").well().document
+    assert (shown["retention_ms"], shown["retention_bytes"]) == ("5000", "-1")
+
+
 def test_nothing_is_created_by_a_dry_run(ask: Terminal) -> None:
     assert "would be created" in ask("topic", "create", "dry", "--dry-run").well().stdout
     ask("topic", "describe", "dry").refused(1, "there is no topic 'dry'")

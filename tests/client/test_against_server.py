@@ -23,6 +23,7 @@ from coordinator_client import (
     Misconfigured,
     Producer,
     Rejected,
+    TopicPartition,
     plan_ranges,
     read,
 )
@@ -243,6 +244,26 @@ def test_topics_are_created_described_and_deleted(shared: ServerProcess) -> None
             admin.describe_topic("short-lived")
         with pytest.raises(Rejected, match="INVALID_PARTITIONS"):
             admin.create_topic("too-wide", 10_001)
+
+
+def test_old_records_are_deleted_as_far_as_open_transactions_allow(shared: ServerProcess, topic: str) -> None:
+    here, there = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with Admin(shared.address) as admin, Producer(shared.address, transactional_id=topic) as producer:
+        with producer.transaction() as txn:
+            txn.send(topic, b"first", partition=0)
+            txn.send(topic, b"first", partition=1)
+        with producer.transaction() as txn:
+            txn.send(topic, b"second", partition=0)
+            txn.flush()
+            deleted = admin.delete_records({here: -1, there: 1})
+            assert (deleted[here].low_watermark, deleted[there].low_watermark) == (2, 1)
+            assert "began at offset 2 is open" in deleted[here].held_back
+            assert deleted[there].held_back == ""
+        assert values(shared, topic) == [b"second"]
+        with pytest.raises(Rejected, match="OFFSET_OUT_OF_RANGE"):
+            admin.delete_records({there: 100})
+        assert admin.delete_records({here: -1})[here].held_back == ""
+        assert values(shared, topic) == []
 
 
 def test_a_topic_that_is_deleted_in_a_transaction_aborts_it(shared: ServerProcess, topic: str) -> None:

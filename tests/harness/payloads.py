@@ -6,7 +6,7 @@ from typing import Final
 
 from coordinator_protocol.limits import Limits
 from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.state import VALIDATE_PAYLOAD, PayloadValidation
+from partition_log.catalog.settings import VALIDATE_PAYLOAD, PayloadValidation
 from tests.harness.workers import HeldWorker
 
 UNREADABLE_PAYLOADS: Final = {VALIDATE_PAYLOAD: PayloadValidation.HEADER}

@@ -18,6 +18,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
+from partition_log.catalog.settings import KEEP_ALL, Retention
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
@@ -102,6 +103,16 @@ class Batch:
         return ClientBatch(name, BatchHeader(**{**fields, **self.changes}), self.payload, self.crc)
 
 
+@dataclass
+class HeldOffsets:
+    """Implements `coordinator_runtime.ports.OffsetLeases`."""
+
+    held: dict[int, int]
+
+    def oldest(self, ordinal: int) -> int | None:
+        return self.held.get(ordinal)
+
+
 class LogRoom:
     """Everything of the partition log on one store. `crash` gives the room that a restart finds."""
 
@@ -114,19 +125,36 @@ class LogRoom:
         limits: Limits | None = None,
         authorizer: Authorizer | None = None,
         csn: int = 0,
+        default_retention: Retention = KEEP_ALL,
     ) -> None:
         self.store = store if store is not None else MemoryStore()
         self.clock = clock if clock is not None else ManualClock()
         self.config = config
+        self.default_retention = default_retention
         self.limits = limits if limits is not None else Limits()
         self.driver = HandDriver(self.store, self.clock)
         self.runtime = self.driver.runtime
         self.catalog = CatalogShard(
-            self.runtime.journal, shard_count=SHARD_COUNT, incarnation=self.store.incarnation.number
+            self.runtime.journal,
+            shard_count=SHARD_COUNT,
+            incarnation=self.store.incarnation.number,
+            default_retention=default_retention,
         )
         self.driver.load(catalog_kind(self.catalog))
-        core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())
-        self.driver.load(partitions_kind(self.runtime, self.catalog, core_config, self.store.incarnation))
+        core_config = CoreConfig(
+            shard_count=SHARD_COUNT, partitions=config or PartitionConfig(), default_retention=default_retention
+        )
+        self.leases: dict[int, int] = {}
+        """The first offset that somebody holds, by ordinal."""
+        self.driver.load(
+            partitions_kind(
+                self.runtime,
+                self.catalog,
+                core_config,
+                incarnation=self.store.incarnation,
+                leases=HeldOffsets(self.leases),
+            )
+        )
         self.markers = PartitionMarkers(self.catalog)
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers
@@ -171,8 +199,17 @@ class LogRoom:
         """What a restart finds: everything flushed, and the first groups of what was not."""
         assert isinstance(self.store, MemoryStore)
         self.driver.write_unsynced(kept_groups)
-        store = self.store.crash(kept_groups=kept_groups)
-        return LogRoom(store, self.clock, config=self.config, limits=self.limits, csn=self.transactions.csn)
+        return self._reopened(self.store.crash(kept_groups=kept_groups))
+
+    def _reopened(self, store: Store) -> LogRoom:
+        return LogRoom(
+            store,
+            self.clock,
+            config=self.config,
+            limits=self.limits,
+            csn=self.transactions.csn,
+            default_retention=self.default_retention,
+        )
 
     def backup(self) -> MemoryStore:
         """A copy of the store as it is now."""
@@ -183,7 +220,7 @@ class LogRoom:
         """What a start finds where a backup took the place of this store."""
         store = backup.copy()
         store.begin_line(LineCause.RESTORE, self.clock.wall_ms())
-        room = LogRoom(store, self.clock, config=self.config, limits=self.limits, csn=self.transactions.csn)
+        room = self._reopened(store)
         room.flush()
         return room
 

@@ -18,11 +18,11 @@ from coordinator_runtime.store import CommitGroup, Family
 from coordinator_runtime.unknown_rows import UnknownRow
 from partition_log import codec
 from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
+from partition_log.catalog.settings import PayloadValidation
 from partition_log.catalog.state import (
     CatalogRecord,
     NewTopic,
     OrdinalsAllocated,
-    PayloadValidation,
     Topic,
     TopicCreated,
     TopicDeleted,
@@ -213,7 +213,7 @@ def test_a_catalog_record_of_a_newer_program_is_skipped() -> None:
 
 
 def test_a_topic_with_a_setting_of_a_newer_program_is_loaded_and_held_to_the_strictest_we_know() -> None:
-    settings = {"validate_payload": "signed", "retention_ms": "1000"}
+    settings = {"validate_payload": "signed", "colour": "1000"}
     stored = log_pb2.TopicValue(topic_id=b"i" * 16, partition_ordinals=[1], settings=settings)
     encoded = stored.SerializeToString(deterministic=True)
     created = CatalogCodec().decode(TOPIC_TYPE, b"a", encoded)

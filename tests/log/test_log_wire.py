@@ -27,6 +27,7 @@ RESPONSES: dict[str, Any] = {
         "Fetch",
         "ListOffsets",
         "CountRecords",
+        "DeleteRecords",
         "WriteTxnMarkers",
         "DescribeProducers",
     )
@@ -79,13 +80,27 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
     created = call(room, log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=3)])).results[0]
     assert (created.name, created.partition_count, len(created.topic_id)) == ("t", 3, 16)
     described = call(room, log_pb2.DescribeTopicsRequest()).topics[0]
-    assert described.config == {"validate_payload": "full"}
+    assert described.config == {"validate_payload": "full", "retention_ms": "-1", "retention_bytes": "-1"}
     assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
     deleted = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[0]
     assert (deleted.name, deleted.error_code) == ("t", 0)
     again = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="t")])).results[0]
     assert (again.error_code, again.error_class) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED)
     assert again.error_message
+
+
+def test_records_are_deleted_up_to_an_offset(room: LogRoom) -> None:
+    for _ in range(3):
+        room.append(Batch())
+    wanted = [log_pb2.RecordsToDelete(topic=TOPIC, partition=partition, offset=2) for partition in (0, 1)]
+    done, refused = call(room, log_pb2.DeleteRecordsRequest(partitions=wanted)).results
+    assert (done.topic, done.partition, done.low_watermark, done.held_back, done.error_code) == (TOPIC, 0, 2, "", 0)
+    assert (refused.error_code, refused.error_class) == (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorClass.REJECTED)
+    assert "high watermark 0" in refused.error_message
+    twice = call(room, log_pb2.DeleteRecordsRequest(partitions=wanted[:1] * 2))
+    assert twice.error_code == ErrorCode.INVALID_REQUEST
+    fetched_before = fetched(room, fetch_offset=1)
+    assert (fetched_before.error_code, fetched_before.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
 
 
 def test_a_batch_travels_there_and_back(room: LogRoom) -> None:

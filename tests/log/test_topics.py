@@ -8,6 +8,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.ports import CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
+from partition_log.catalog.settings import Retention
 from partition_log.catalog.state import NewTopic
 from partition_log.requests import (
     CountQuery,
@@ -37,6 +38,8 @@ from tests.log.log_room import (
 )
 
 TX = transactional()
+NO_LIMITS = ("", "0", "-2", "1.5", " 7", "7d", "1_000", "01", "9223372036854775808", "\u0661")
+"""What no limit of retention can be."""
 
 
 def create(room: LogRoom, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
@@ -103,12 +106,34 @@ def test_a_topic_is_not_read_before_it_is_durable() -> None:
         (NewTopic("fine", 10_001), ErrorCode.INVALID_PARTITIONS),
         (NewTopic("fine", 1, {"retention.ms": "1"}), ErrorCode.INVALID_CONFIG),
         (NewTopic("fine", 1, {"validate_payload": "yes"}), ErrorCode.INVALID_CONFIG),
+        *[(NewTopic("fine", 1, {"retention_ms": value}), ErrorCode.INVALID_CONFIG) for value in NO_LIMITS],
+        *[(NewTopic("fine", 1, {"retention_bytes": value}), ErrorCode.INVALID_CONFIG) for value in NO_LIMITS],
     ],
 )
 def test_what_cannot_be_created_is_refused(topic: NewTopic, expected: ErrorCode) -> None:
     room = LogRoom()
     assert [code(result) for result in create(room, topic)] == [expected]
     assert room.topics.describe_topics(DescribeTopics(), CONTEXT) == []
+
+
+def test_a_setting_that_does_not_exist_names_the_one_that_may_be_meant() -> None:
+    (result,) = create(LogRoom(), NewTopic("fine", 1, {"retention.ms": "1"}))
+    assert "did you mean retention_ms?" in str(result.error)
+
+
+def test_a_topic_shows_its_own_limits_of_retention_and_else_those_of_the_server() -> None:
+    room = LogRoom(default_retention=Retention(retention_ms=1_000, retention_bytes=2_000))
+    own, none = {"retention_ms": "-1", "retention_bytes": str(2**63 - 1)}, {"retention_bytes": "5"}
+    create(room, NewTopic("own", 1, own), NewTopic("partly", 1, none), NewTopic("servers", 1))
+    shown = [
+        {name: topic.config[name] for name in ("retention_ms", "retention_bytes")}
+        for topic in room.topics.describe_topics(DescribeTopics(), CONTEXT)
+    ]
+    assert shown == [
+        own,
+        {"retention_ms": "1000", "retention_bytes": "5"},
+        {"retention_ms": "1000", "retention_bytes": "2000"},
+    ]
 
 
 def test_each_topic_is_created_or_refused_by_itself(room: LogRoom) -> None:

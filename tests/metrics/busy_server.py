@@ -187,6 +187,10 @@ class BusyServer:
             assert await self.end("a", await self.opened("a"), committed=committed) == 0
         for isolation in (common_pb2.ISOLATION_LEVEL_READ_COMMITTED, common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED):
             await self.fetch(isolation)
+        await self.topic("trimmed")
+        assert await self.end("a", await self.opened("a", "trimmed"), committed=True) == 0
+        oldest = log_pb2.RecordsToDelete(topic="trimmed", offset=1)
+        await self.log.DeleteRecords(log_pb2.DeleteRecordsRequest(partitions=[oldest]), timeout=DEADLINE_SECONDS)
         zombie = await self.opened("a")
         for partition in (0, 1):
             await self.verify("a", zombie, partition)

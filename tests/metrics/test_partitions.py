@@ -8,8 +8,11 @@ import pytest
 
 from coordinator_protocol.marker import Outcome
 from coordinator_server.metrics.instruments import Histogram
+from partition_log.requests import DeleteRecords, RecordsToDelete
+from partition_log.retention import HIGH_WATERMARK
 from partition_log.state import Isolation
-from tests.harness.world import WorldOptions
+from tests.harness.group_calls import ANYBODY
+from tests.harness.world import WorldOptions, partition_name
 from tests.metrics.observed import PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.state import Identity
 
@@ -120,3 +123,17 @@ def test_producers_that_were_forgotten_are_counted() -> None:
         world.tick(1_000)
         world.settle()
     assert world.value("txn_partition_expired_producers_total") == 1
+
+
+def test_offsets_that_the_log_start_passed_are_counted(world: ObservedWorld) -> None:
+    world.ended(world.opened("a"), Outcome.COMMIT, "a")
+    wanted = RecordsToDelete(partition_name(f"{TOPIC}-0"), HIGH_WATERMARK)
+    deleted = world.inside.log.delete_records(DeleteRecords([wanted]), ANYBODY)
+    world.settle()
+    end = deleted.result()[0].low_watermark
+    assert end > 0
+    counted = world.readings()["txn_partition_deleted_offsets_total"]
+    assert counted == {(TOPIC, "request"): end}
+    world.delete_topic(TOPIC)
+    world.settle()
+    assert world.readings()["txn_partition_deleted_offsets_total"] == {}

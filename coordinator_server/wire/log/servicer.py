@@ -31,13 +31,15 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.wire.edge import set_error, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
-from partition_log.catalog.state import VALIDATE_PAYLOAD, NewTopic
+from partition_log.catalog.state import NewTopic
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, MarkerResult, WriteTxnMarkers
 from partition_log.requests import (
     CountQuery,
     CountRecords,
     CountResult,
     CreateTopics,
+    DeleteRecords,
+    DeleteRecordsResult,
     DeleteTopics,
     DescribeProducers,
     DescribeTopics,
@@ -49,6 +51,7 @@ from partition_log.requests import (
     Produce,
     ProduceResult,
     ProducersDescription,
+    RecordsToDelete,
     TopicDescription,
     TopicName,
     TopicResult,
@@ -119,6 +122,11 @@ class LogServicer:
         self, request: log_pb2.CountRecordsRequest, context: CallContext
     ) -> Pending[log_pb2.CountRecordsResponse]:
         return self._log.count_records(count_records(request), context).map(count_records_response)
+
+    def DeleteRecords(
+        self, request: log_pb2.DeleteRecordsRequest, context: CallContext
+    ) -> Pending[log_pb2.DeleteRecordsResponse]:
+        return self._log.delete_records(delete_records(request), context).map(delete_records_response)
 
     def WriteTxnMarkers(
         self, request: log_pb2.WriteTxnMarkersRequest, context: CallContext
@@ -253,7 +261,7 @@ def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
     message = log_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
-        config={} if topic.error else {VALIDATE_PAYLOAD: topic.validate_payload},
+        config=topic.config,
         partitions=[
             log_pb2.PartitionDescription(
                 partition=partition,
@@ -342,6 +350,31 @@ def _count_result(result: CountResult) -> log_pb2.CountResult:
         message.log_start_offset = head.log_start_offset
     _set_any(message, Method.COUNT_RECORDS, result.error)
     return message
+
+
+def delete_records(message: log_pb2.DeleteRecordsRequest) -> DeleteRecords:
+    return DeleteRecords(
+        [
+            RecordsToDelete(PartitionName(item.topic, item.topic_id, item.partition), item.offset)
+            for item in message.partitions
+        ]
+    )
+
+
+def delete_records_response(results: Sequence[DeleteRecordsResult]) -> log_pb2.DeleteRecordsResponse:
+    """Where each partition begins now."""
+    response = log_pb2.DeleteRecordsResponse()
+    for result in results:
+        topic, topic_id, partition = result.name
+        message = response.results.add(
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            low_watermark=result.low_watermark,
+            held_back=result.held_back,
+        )
+        _set_any(message, Method.DELETE_RECORDS, result.error)
+    return response
 
 
 def _set_any(message: Message, method: Method, error: CoordinatorError | None) -> None:

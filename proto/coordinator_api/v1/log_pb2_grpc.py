@@ -69,6 +69,11 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.FromString,
                 _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/coordinator_api.v1.LogService/DeleteRecords',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
         self.WriteTxnMarkers = channel.unary_unary(
                 '/coordinator_api.v1.LogService/WriteTxnMarkers',
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersRequest.SerializeToString,
@@ -134,6 +139,15 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteRecords(self, request, context):
+        """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
+        there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
+        partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WriteTxnMarkers(self, request, context):
         """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
         partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
@@ -188,6 +202,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.CountRecords,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsResponse.SerializeToString,
             ),
             'WriteTxnMarkers': grpc.unary_unary_rpc_method_handler(
                     servicer.WriteTxnMarkers,
@@ -389,6 +408,33 @@ class LogService(object):
             '/coordinator_api.v1.LogService/CountRecords',
             coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/DeleteRecords',
+            coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,11 @@ class LogServiceStub:
     """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
     everything is 0.
     """
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
+    """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
+    there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
+    partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
+    """
     WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]
     """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
     partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
@@ -74,6 +79,11 @@ class LogServiceAsyncStub(LogServiceStub):
     CountRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.CountRecordsRequest, _log_pb2.CountRecordsResponse]  # type: ignore[assignment]
     """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
     everything is 0.
+    """
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
+    there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
+    partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
     """
     WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
     """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
@@ -141,6 +151,17 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_log_pb2.CountRecordsResponse, _abc.Awaitable[_log_pb2.CountRecordsResponse]]:
         """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
         everything is 0.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteRecords(
+        self,
+        request: _log_pb2.DeleteRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.DeleteRecordsResponse, _abc.Awaitable[_log_pb2.DeleteRecordsResponse]]:
+        """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
+        there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
+        partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,109 @@
+"""The settings of topics: their names, what each may be, and what holds where a topic has none of its own.
+
+A value is kept as it was set, as text. One that only a newer program knows counts as what does the least harm.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from coordinator_protocol.errors import ErrorCode, Refused
+
+VALIDATE_PAYLOAD: Final = "validate_payload"
+RETENTION_MS: Final = "retention_ms"
+RETENTION_BYTES: Final = "retention_bytes"
+
+FOR_EVER: Final = -1
+"""Value of a limit of retention that there is not."""
+
+_NUMBER: Final = re.compile("-1|[1-9][0-9]{0,18}")
+_NUMBER_MAX: Final = 2**63 - 1
+
+
+class PayloadValidation(StrEnum):
+    """How much of a batch is looked at before it is accepted; the value of the setting `validate_payload`."""
+
+    FULL = "full"
+    """Header, checksum, and whether every reader can decode the payload."""
+    HEADER = "header"
+    """Only its header and checksum: the writer vouches for the payload."""
+
+
+class Retention(Struct, frozen=True):
+    """What each partition of a topic keeps. Beyond either limit the oldest records go; FOR_EVER = no limit."""
+
+    retention_ms: int = FOR_EVER
+    """How long records are kept."""
+    retention_bytes: int = FOR_EVER
+    """How much of the log is kept, in bytes as they are stored."""
+
+
+KEEP_ALL: Final = Retention()
+
+
+def _why_no_validation(value: str) -> str | None:
+    return None if value in tuple(PayloadValidation) else f"choose {' or '.join(PayloadValidation)}"
+
+
+def _why_no_limit(value: str) -> str | None:
+    if _NUMBER.fullmatch(value) and int(value) <= _NUMBER_MAX:
+        return None
+    return f"choose a whole number from 1 to {_NUMBER_MAX}, or -1 for no limit"
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    VALIDATE_PAYLOAD: _why_no_validation,
+    RETENTION_MS: _why_no_limit,
+    RETENTION_BYTES: _why_no_limit,
+}
+"""All settings that there are, each with what says why it cannot have a value."""
+
+
+def check_settings(topic: str, settings: Mapping[str, str]) -> None:
+    """Return only if a topic may have these settings. Raises Refused INVALID_CONFIG."""
+    for name, value in sorted(settings.items()):
+        check = _CHECKS.get(name)
+        if check is None:
+            near = difflib.get_close_matches(name, _CHECKS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_CHECKS)}"
+            raise Refused(ErrorCode.INVALID_CONFIG, f"topics have no setting {name!a:.80}: {hint}")
+        why = check(value)
+        if why is not None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} of the topic {topic} cannot be {str(value)!a:.80}: {why}")
+
+
+def payload_validation(settings: Iterable[tuple[str, str]]) -> PayloadValidation:
+    """How batches of a topic are checked. An unknown value counts as the strictest: who takes only what every reader
+    can decode spoils no log."""
+    is_header = (VALIDATE_PAYLOAD, PayloadValidation.HEADER.value) in settings
+    return PayloadValidation.HEADER if is_header else PayloadValidation.FULL
+
+
+def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retention:
+    """What the partitions of a topic keep. An unknown value counts as no limit: who removes nothing loses nothing."""
+    own = dict(settings)
+
+    def limit(name: str, otherwise: int) -> int:
+        value = own.get(name)
+        if value is None:
+            return otherwise
+        return FOR_EVER if _why_no_limit(value) else int(value)
+
+    return Retention(limit(RETENTION_MS, default.retention_ms), limit(RETENTION_BYTES, default.retention_bytes))
+
+
+def all_settings(settings: Iterable[tuple[str, str]], default: Retention) -> dict[str, str]:
+    """The value of every setting, also of those that a topic does not have itself."""
+    settings = tuple(settings)
+    kept = retention(settings, default)
+    return {
+        VALIDATE_PAYLOAD: payload_validation(settings).value,
+        RETENTION_MS: str(kept.retention_ms),
+        RETENTION_BYTES: str(kept.retention_bytes),
+    }

@@ -13,6 +13,7 @@ from functools import partial
 
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
+from coordinator_core.lane import Lane
 from coordinator_core.shards import (
     ShardControl,
     catalog_kind,
@@ -118,6 +119,8 @@ class Core:
     checks: BatchChecks
     answers: LateAnswers
     news: News
+    lane: Lane | None
+    """None: everything takes the general path."""
 
     def load_shared(self) -> Pending[None]:
         """Read what all shards share. The reply is refused if it cannot be read: then nothing can be served."""
@@ -229,6 +232,7 @@ def assemble(
         checks=base.checks,
         answers=answers,
         news=news,
+        lane=Lane() if config.lane else None,
     )
     sender.on_fenced = core.retire
     return core

@@ -29,3 +29,5 @@ class CoreConfig:
     groups: GroupConfig = field(default_factory=GroupConfig)
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members of their groups."""
+    lane: bool = True
+    """Whether calls of the common shape take the lane (`coordinator_core/lane.py`), or the general path, too."""

@@ -38,7 +38,7 @@ from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control
 from coordinator_server.transport import Dispatcher
-from coordinator_server.wire.servicers import NodeAddress, servicers
+from coordinator_server.wire.servicers import NodeAddress, lane_front, servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS
 
 SERVICES = (
@@ -156,6 +156,7 @@ def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers:
     runtime.on_defect = partial(_on_defect, numbers)
     commits.on_synced = numbers.runtime.synced
     dispatcher.on_answered = numbers.calls.answered
+    dispatcher.on_taken = numbers.calls.taken
     dispatcher.on_unanswered = numbers.calls.unanswered
     dispatcher.on_defect = numbers.met_defect
     shard_observer = ShardObserver(numbers)
@@ -190,7 +191,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     await core.load_shared()
     # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
     core.loader.listen(server.observer)
-    server.dispatcher.open(servicers(core, NodeAddress(config.node_id, address.host, address.port)))
+    server.dispatcher.open(servicers(core, NodeAddress(config.node_id, address.host, address.port)), lane_front(core))
     readings.is_loaded = True
     failed = await core.load_shards()
     server.observer.is_start_over = True

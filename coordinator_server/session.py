@@ -11,7 +11,7 @@ Source: design 6 (`Session`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,7 +25,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
-from coordinator_server.transport import CallStatus, Handler, TransportError
+from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
 SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
@@ -102,29 +102,40 @@ class Session:
             self._has_begun = True
             self._context = replace(self._context, client_id=request.header.client_id)
         now_ms = self._clock.monotonic_ms()
-        for call in request.calls:
-            self._begin(call, now_ms)
+        self._begin(request.calls, now_ms)
         for correlation_id in request.cancels:
             pending = self._unanswered.get(correlation_id)
             if pending is not None:
                 pending.cancel()
 
-    def _begin(self, call: session_pb2.SessionCall, now_ms: int) -> None:
-        correlation_id = call.correlation_id
-        if correlation_id in self._unanswered:
-            raise TransportError(
-                CallStatus.INVALID_ARGUMENT,
-                f"correlation id {correlation_id} belongs to a call that is not answered yet; choose another",
-            )
-        context, timeout_ms = self._context, call.timeout_ms
-        if timeout_ms > 0:
-            context = replace(context, deadline_ms=now_ms + timeout_ms)
-        pending = self._handler(call.method, call.body, context)
-        if pending.is_settled:
-            self._answer(correlation_id, pending)
-        else:
-            self._unanswered[correlation_id] = pending
-            pending.on_settled(partial(self._answer, correlation_id))
+    def _begin(self, calls: Iterable[session_pb2.SessionCall], now_ms: int) -> None:
+        contexts = {0: self._context}
+        begun: dict[int, Call] = {}
+        for call in calls:
+            correlation_id, timeout_ms = call.correlation_id, max(call.timeout_ms, 0)
+            if correlation_id in begun:
+                # Unless it is answered at once.
+                self._hand_over(begun)
+                begun = {}
+            if correlation_id in self._unanswered:
+                self._hand_over(begun)
+                raise TransportError(
+                    CallStatus.INVALID_ARGUMENT,
+                    f"correlation id {correlation_id} belongs to a call that is not answered yet; choose another",
+                )
+            context = contexts.get(timeout_ms)
+            if context is None:
+                context = contexts[timeout_ms] = replace(self._context, deadline_ms=now_ms + timeout_ms)
+            begun[correlation_id] = (call.method, call.body, context)
+        self._hand_over(begun)
+
+    def _hand_over(self, calls: Mapping[int, Call]) -> None:
+        for correlation_id, pending in zip(calls, self._handler.message([*calls.values()]), strict=True):
+            if pending.is_settled:
+                self._answer(correlation_id, pending)
+            else:
+                self._unanswered[correlation_id] = pending
+                pending.on_settled(partial(self._answer, correlation_id))
 
     def _answer(self, correlation_id: int, settled: Pending[bytes]) -> None:
         self._unanswered.pop(correlation_id, None)

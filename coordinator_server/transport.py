@@ -9,11 +9,12 @@ which one runs (design 6).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, Protocol
 
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
@@ -24,7 +25,7 @@ from coordinator_api.v1 import common_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.names import check_client_id
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.admission import Admission, Room
 from coordinator_server.answer_bytes import LARGE_ANSWERS
@@ -35,9 +36,38 @@ REQUEST_ID_BYTES: Final = 16
 CLIENT_TXN_VERSIONS: Final = (1, 2)
 CLIENT_TXN_VERSION_DEFAULT: Final = 2
 
-Handler = Callable[[str, bytes, CallContext], Pending[bytes]]
-"""(full method name, serialised request, caller) -> serialised response. Fails with `TransportError` only. Cancelling
-the Pending tells the inside that nobody waits any more."""
+Call = tuple[str, bytes, CallContext]
+"""Full method name, serialised request, caller."""
+
+
+class Handler(Protocol):
+    """Takes calls. The replies are serialised responses, and fail with `TransportError` only. Cancelling one tells the
+    inside that nobody waits any more."""
+
+    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]: ...
+
+    def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        """Begin all calls of one message, in their order."""
+
+
+class LaneFront(Protocol):
+    """Takes calls of the common shape, several at once (`coordinator_core/lane.py`)."""
+
+    @property
+    def method(self) -> Method: ...
+
+    def take(self, request: Any, context: CallContext) -> bytes | None:  # noqa: ANN401  as a servicer's functions
+        """The response, for when `end` is settled. None: nothing has happened, and the call is for its servicer."""
+
+    def end(self) -> Pending[None]:
+        """What was taken since the last end becomes durable. The error is that of all these calls."""
+
+    def take_back(self) -> None:
+        """Nothing of what was taken since the last end has happened."""
+
+    def refused(self, request: Any, error: Exception) -> Message:  # noqa: ANN401  as `take`
+        """The response to a call that was taken, when `end` fails."""
+
 
 _log = structlog.get_logger("transport")
 
@@ -121,6 +151,8 @@ class Dispatcher:
         self._clock = clock
         self.on_answered: Callable[[Method, int, Message], None] = lambda _method, _elapsed_us, _response: None
         """Told of every response, and how many microseconds it took."""
+        self.on_taken: Callable[[Method, int], None] = lambda _method, _elapsed_us: None
+        """Told of every response of the lane, none of which tells of an error."""
         self.on_unanswered: Callable[[Method, int, CallStatus], None] = lambda _method, _elapsed_us, _status: None
         """Told of every call that ended without one."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
@@ -129,12 +161,19 @@ class Dispatcher:
         self._admission = admission
         self._places = admission.places
         self._message_bytes_max = message_bytes_max
-        self._unanswered: dict[Pending[Message], tuple[Method, Room]] = {}
-        """The calls without an answer, and the room that each takes."""
+        self._unanswered: dict[Pending[Any], tuple[Method, Room, int]] = {}
+        """What is not answered yet, the room that it takes, and for how many calls: one, or those that the lane took
+        together."""
+        self._lane: LaneFront | None = None
+        self._lane_names: Sequence[str] = ()
+        """Names of the methods whose calls are offered to the lane."""
         self._gate = Gate.LOADING
 
-    def open(self, servicers: Iterable[object]) -> None:
+    def open(self, servicers: Iterable[object], lane: LaneFront | None = None) -> None:
         """Take work from now on. A servicer has one function per method, with the method's name."""
+        self._lane = lane
+        if lane is not None:
+            self._lane_names = [name for name, codec in self._table.items() if codec.method == lane.method]
         servicers = list(servicers)
         for codec in self._table.values():
             found = [
@@ -150,11 +189,14 @@ class Dispatcher:
 
     @property
     def unanswered_calls(self) -> int:
-        return len(self._unanswered)
+        return self.calls_in_flight().total()
 
-    def calls_in_flight(self) -> Mapping[Method, int]:
+    def calls_in_flight(self) -> Counter[Method]:
         """Return the number of calls in flight by method."""
-        return Counter(method for method, _room in self._unanswered.values())
+        in_flight: Counter[Method] = Counter()
+        for method, _room, calls in self._unanswered.values():
+            in_flight[method] += calls
+        return in_flight
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
         """Answer every call that still waits (parked, long polls): with the error, or with what the closed gate says.
@@ -172,6 +214,8 @@ class Dispatcher:
         codec = self._table.get(method)
         if codec is None:
             return failed(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
+        if method in self._lane_names:
+            return self.message([(method, body, call)])[0]
         began_us = self._clock.monotonic_us()
         reply: Pending[bytes] = Pending()
         if not codec.reads_much:
@@ -183,11 +227,80 @@ class Dispatcher:
             self._reply(codec, reply, began_us, failed(refusal))
         return reply
 
+    def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        """Begin all calls of one message, in their order: what the lane leaves is begun before it goes on."""
+        replies: list[Pending[bytes]] = []
+        while len(replies) < len(calls):
+            method, body, call = calls[len(replies)]
+            if method not in self._lane_names:
+                replies.append(self(method, body, call))
+                continue
+            taken = self._take(islice(calls, len(replies), None))
+            replies += taken
+            if not taken:
+                replies.append(Pending())
+                self._begin(self._table[method], body, call, replies[-1], self._clock.monotonic_us())
+        return replies
+
+    def _take(self, calls: Iterable[Call]) -> Sequence[Pending[bytes]]:
+        """Offer calls to the lane, up to the first one that is not for it. Replies of those that it took."""
+        lane, began_us = self._lane, self._clock.monotonic_us()
+        assert lane is not None, "methods are offered to a lane"
+        codec = self._table[lane.method]
+        room, calls_max = self._places[lane.method]
+        taken: list[tuple[Pending[bytes], Any, bytes]] = []
+        try:
+            for method, body, call in calls:
+                if method not in self._lane_names or room.calls + len(taken) >= calls_max or self._gate is not _SERVING:
+                    break
+                request: Any = codec.request_type.FromString(body)
+                answer = lane.take(request, call_context(request.header, call, codec.method))
+                if answer is None:
+                    break
+                taken.append((Pending(), request, answer))
+        except (DecodeError, Refused):
+            # The servicer finds the same, and says so.
+            pass
+        except Exception as defect:  # noqa: BLE001  our bug: it costs these calls their place in the lane
+            self._met_defect(codec.method, defect)
+            lane.take_back()
+            return []
+        if taken:
+            ended = lane.end()
+            room.calls += len(taken)
+            self._unanswered[ended] = codec.method, room, len(taken)
+            ended.on_settled(partial(self._answer_taken, lane, codec, taken, began_us))
+        return [reply for reply, _request, _answer in taken]
+
+    def _answer_taken(
+        self,
+        lane: LaneFront,
+        codec: Codec,
+        taken: Sequence[tuple[Pending[bytes], Any, bytes]],
+        began_us: int,
+        ended: Pending[None],
+    ) -> None:
+        _method, room, calls = self._unanswered.pop(ended)
+        room.calls -= calls
+        try:
+            ended.result()
+        except Exception as error:  # noqa: BLE001  defects are told apart in `_reply`
+            for reply, request, _answer in taken:
+                response = settled(request).map(partial(lane.refused, error=error))
+                self._reply(codec, reply, began_us, response)
+            return
+        elapsed_us = self._clock.monotonic_us() - began_us
+        for reply, _request, answer in taken:
+            if reply.is_cancelled:
+                self._end_unanswered(codec.method, reply, _gave_up(), began_us)
+            else:
+                self.on_taken(codec.method, elapsed_us)
+                reply.succeed(answer)
+
     def _begin(self, codec: Codec, body: bytes, call: CallContext, reply: Pending[bytes], began_us: int) -> None:
         method = codec.method
         if reply.is_cancelled:
-            error = TransportError(CallStatus.CANCELLED, "the caller gave up")
-            self._end_unanswered(method, reply, error, began_us)
+            self._end_unanswered(method, reply, _gave_up(), began_us)
             return
         try:
             if self._gate is not _SERVING:
@@ -208,20 +321,20 @@ class Dispatcher:
             return
         reply.on_cancel = pending.cancel
         room.calls += 1
-        self._unanswered[pending] = method, room
+        self._unanswered[pending] = method, room, 1
         pending.on_settled(partial(self._reply, codec, reply, began_us))
 
     def _reply(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
         waited = self._unanswered.pop(settled, None)
         if waited is not None:
-            waited[1].calls -= 1
+            waited[1].calls -= waited[2]
         try:
             try:
                 response = settled.result()
             except CoordinatorError as error:
                 response = error_response(codec.method, codec.response_type, error)
             if reply.is_cancelled:
-                raise TransportError(CallStatus.CANCELLED, "the caller gave up")
+                raise _gave_up()
             body = response.SerializeToString()
             if codec.reads_much:
                 self._reads.spent(len(body))
@@ -231,12 +344,15 @@ class Dispatcher:
         except TransportError as error:
             self._end_unanswered(codec.method, reply, error, began_us)
         except Exception as defect:  # noqa: BLE001  our bug: it fails this call alone
-            _log.error("defect", method=codec.method, exc_info=defect)
-            self.on_defect(defect)
+            self._met_defect(codec.method, defect)
             text = f"{codec.method} met a defect of the server; the server's log has the details"
             self._end_unanswered(codec.method, reply, TransportError(CallStatus.INTERNAL, text), began_us)
         else:
             reply.succeed(body)
+
+    def _met_defect(self, method: Method, defect: Exception) -> None:
+        _log.error("defect", method=method, exc_info=defect)
+        self.on_defect(defect)
 
     def _end_unanswered(self, method: Method, reply: Pending[bytes], error: TransportError, began_us: int) -> None:
         self.on_unanswered(method, self._clock.monotonic_us() - began_us, error.status)
@@ -274,6 +390,10 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
         method or call.method,
         call.connection,
     )
+
+
+def _gave_up() -> TransportError:
+    return TransportError(CallStatus.CANCELLED, "the caller gave up")
 
 
 def _undecodable(codec: Codec, body: bytes, error: DecodeError) -> TransportError:

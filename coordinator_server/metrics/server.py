@@ -69,9 +69,8 @@ class CallNumbers:
 
     def answered(self, method: Method, elapsed_us: int, response: Message) -> None:
         """A call has its response."""
+        self.taken(method, elapsed_us)
         numbers = self._methods[method]
-        numbers.answered += 1
-        numbers.seconds.observe(elapsed_us)
         if code := response.error_code:  # type: ignore[attr-defined]  # every response has one
             numbers.errors[code] += 1
         for field in numbers.item_fields:
@@ -79,6 +78,12 @@ class CallNumbers:
                 if item.error_code:
                     _count_items(numbers, response, field)
                     break
+
+    def taken(self, method: Method, elapsed_us: int) -> None:
+        """A call has a response that tells of no error."""
+        numbers = self._methods[method]
+        numbers.answered += 1
+        numbers.seconds.observe(elapsed_us)
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
         """A call ended without a response."""

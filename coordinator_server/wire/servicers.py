@@ -9,6 +9,7 @@ from coordinator_server.wire.groups.classic import ClassicServicer
 from coordinator_server.wire.groups.committed import OffsetServicer
 from coordinator_server.wire.groups.consumer import ConsumerServicer
 from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.wire.transactions.lane import TransactFront
 from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
 from coordinator_server.wire.transactions.servicer import TransactionServicer
 
@@ -22,6 +23,11 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
         AdminServicer(core.config.limits, core.admin),
         *group_servicers(core),
     ]
+
+
+def lane_front(core: Core) -> TransactFront | None:
+    """What feeds the lane of a core; None where it has none."""
+    return None if core.lane is None else TransactFront(core.lane)
 
 
 def group_servicers(core: Core) -> list[object]:

@@ -56,6 +56,7 @@ from tests.harness.calls import partition_name as partition_name
 from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
+from tests.harness.lane_calls import transact
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
@@ -99,6 +100,7 @@ class WorldOptions:
     group_config: GroupConfig = field(default_factory=GroupConfig)
     authorizer: Authorizer = ALLOW_ALL
     two_phase_commit_enable: bool = True
+    lane: bool = True
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)
@@ -115,6 +117,7 @@ class WorldOptions:
                 producer_id_expiration_ms=self.producer_expiration_ms,
             ),
             groups=self.group_config,
+            lane=self.lane,
         )
 
 
@@ -459,7 +462,7 @@ class World:
             [_client_batch(*batch, now_ms) for batch in contents.batches],
             [_group_offset(*offset) for offset in contents.offsets],
         )
-        return called(lambda: self.inside.transactions.transact(command, context))
+        return called(lambda: transact(self.inside.core, command, context))
 
     def read(
         self,

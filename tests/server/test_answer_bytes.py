@@ -29,6 +29,7 @@ from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import TransportName, TransportOptions
 from coordinator_server.wire.edge import THROTTLE_MS
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, until
 from tests.harness.transports import wanted_transport
 
@@ -113,7 +114,7 @@ async def answering(answer: bytes = ANSWER, later: Pending[bytes] | None = None)
 
     transport = open_transport(wanted_transport(), [], SystemClock(), TransportOptions(16 * MEBI))
     port = transport.bind(HOST, 0)
-    await transport.start(handle, answers)
+    await transport.start(OneByOne(handle), answers)
     try:
         yield Answering(answers, port, calls)
     finally:
@@ -198,7 +199,7 @@ async def test_an_answer_to_who_leaves_as_it_comes_is_not_held() -> None:
         called.set()
         return pending
 
-    calls = _Calls(handle, SystemClock(), GrpcSessions(SystemClock()), answers)
+    calls = _Calls(OneByOne(handle), SystemClock(), GrpcSessions(SystemClock()), answers)
     serving = asyncio.ensure_future(calls.service(SimpleNamespace(method=UNARY)).unary_unary(b"", Leaving()))
     await called.wait()
     pending.succeed(ANSWER)
@@ -230,7 +231,7 @@ class Network:
 def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> None:
     answers, network = AnswerBytes(AnswerLimits()), Network()
     call = CallContext(connection="a")
-    session = Session(lambda _method, body, _call: settled(body), SystemClock(), call, SessionLimits(), answers)
+    session = Session(OneByOne(lambda _m, body, _c: settled(body)), SystemClock(), call, SessionLimits(), answers)
     stream = SessionStream(session, network)
     for number in range(1, 4):
         calls = [session_pb2.SessionCall(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
@@ -248,7 +249,7 @@ def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> 
 def test_a_stream_that_is_gone_gives_back_what_it_held() -> None:
     answers = AnswerBytes(AnswerLimits())
     call = CallContext(connection="a")
-    session = Session(lambda _method, body, _call: settled(body), SystemClock(), call, SessionLimits(), answers)
+    session = Session(OneByOne(lambda _m, body, _c: settled(body)), SystemClock(), call, SessionLimits(), answers)
     stream = SessionStream(session, Network())
     calls = [session_pb2.SessionCall(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
     stream.message(session_pb2.SessionRequest(calls=calls).SerializeToString())

@@ -25,6 +25,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.output import ExitStatus
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import Transport, TransportName, TransportOptions
+from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.server_process import ServerProcess
 from tests.harness.transports import wanted_transport
@@ -59,7 +60,7 @@ async def serving(options: TransportOptions) -> AsyncIterator[tuple[Transport, i
 
     transport = open_transport(wanted_transport(), [], SystemClock(), options)
     port = transport.bind(HOST, 0)
-    await transport.start(handle)
+    await transport.start(OneByOne(handle))
     try:
         yield transport, port, calls
     finally:
@@ -122,7 +123,7 @@ async def test_a_connection_has_no_more_streams_than_it_may() -> None:
 
     transport = open_transport(wanted_transport(), [], SystemClock(), TransportOptions(1 << 20, streams_max=100))
     port = transport.bind(HOST, 0)
-    await transport.start(handle)
+    await transport.start(OneByOne(handle))
     with RawPeer(port) as peer:
         # Whoever has not been told of the limit may go beyond it; this one has.
         peer.send(frame(SETTINGS, ACK, 0) + b"".join(call(2 * n + 1, "/a.B/Held", b"") for n in range(150)))

@@ -10,6 +10,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.native_streams import Stream, StreamHandle
+from tests.harness.one_by_one import OneByOne
 
 native = pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
 
@@ -45,7 +46,7 @@ async def test_answers_that_are_there_go_before_new_work_begins() -> None:
         begun.append(Pending())
         return begun[-1]
 
-    exchange = Exchange(network, SystemClock(), handler, no_streams)
+    exchange = Exchange(network, SystemClock(), OneByOne(handler), no_streams)
     network.came = [(native.CALL, 1, "/a.B/C", b"", "host", 7, None)]
     exchange.on_arrivals()
     begun[0].succeed(b"first")

@@ -15,6 +15,7 @@ from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
 from coordinator_server.transport import CallStatus, TransportError
 from coordinator_server.transports import TransportName
 from tests.harness.manual_clock import ManualClock
+from tests.harness.one_by_one import OneByOne
 from tests.server.test_grpc_transport import Served, serve
 
 Call = session_pb2.SessionCall
@@ -29,7 +30,9 @@ class Room:
         self.calls: list[tuple[str, bytes, CallContext]] = []
         self.waiting: dict[bytes, Pending[bytes]] = {}
         self.cancelled: list[bytes] = []
-        self.session = Session(self._handle, self.clock, CallContext(host="10.0.0.1"), limits or SessionLimits())
+        self.session = Session(
+            OneByOne(self._handle), self.clock, CallContext(host="10.0.0.1"), limits or SessionLimits()
+        )
 
     def _handle(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         self.calls.append((method, body, call))

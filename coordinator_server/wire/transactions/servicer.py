@@ -132,18 +132,10 @@ class TransactionServicer:
         self, request: transaction_pb2.TransactRequest, context: CallContext
     ) -> Pending[transaction_pb2.TransactResponse]:
         try:
-            # Refused for what can never be a partition or an offset.
-            command = requests.Transact(
-                request.transactional_id,
-                Identity(request.producer_id, request.producer_epoch),
-                Outcome.COMMIT if request.committed else Outcome.ABORT,
-                [client_batch(item) for item in request.batches],
-                [transacted_offsets(group) for group in request.groups] if request.groups else (),
-            )
-            ended = self._service.transact(command, context)
+            ended = self._service.transact(transact_command(request), context)
         except Refused as refusal:
             ended = failed(refusal)
-        return ended.map(_transacted, partial(_transact_refused, request))
+        return ended.map(transact_response, partial(transact_refused, request))
 
     def DescribeTransactions(
         self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext
@@ -231,7 +223,19 @@ def _ended(context: CallContext, ended: Ended) -> transaction_pb2.EndTxnResponse
     )
 
 
-def _transacted(result: TransactResult) -> transaction_pb2.TransactResponse:
+def transact_command(request: transaction_pb2.TransactRequest) -> requests.Transact:
+    """Raises Refused for what can never be a partition or an offset."""
+    return requests.Transact(
+        request.transactional_id,
+        Identity(request.producer_id, request.producer_epoch),
+        Outcome.COMMIT if request.committed else Outcome.ABORT,
+        [client_batch(item) for item in request.batches],
+        [transacted_offsets(group) for group in request.groups] if request.groups else (),
+    )
+
+
+def transact_response(result: TransactResult) -> transaction_pb2.TransactResponse:
+    """The answer to a Transact."""
     response = transaction_pb2.TransactResponse()
     response.producer_id, response.producer_epoch = result.ended.next_identity
     response.csn = result.ended.csn
@@ -246,7 +250,7 @@ def _transacted(result: TransactResult) -> transaction_pb2.TransactResponse:
     return response
 
 
-def _transact_refused(request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:
+def transact_refused(request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:
     """Tells which partition or group is at fault, where the refusal knows. A defect stays an error."""
     if not isinstance(error, CoordinatorError):
         raise error

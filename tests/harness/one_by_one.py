@@ -1,0 +1,23 @@
+"""A handler made of a function that takes a single call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_server.transport import Call
+
+
+class OneByOne:
+    """Implements `coordinator_server.transport.Handler`."""
+
+    def __init__(self, handle: Callable[[str, bytes, CallContext], Pending[bytes]]) -> None:
+        self._handle = handle
+
+    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
+        return self._handle(method, body, call)
+
+    def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        """Each call by itself."""
+        return [self._handle(*call) for call in calls]

@@ -1,0 +1,176 @@
+"""What the dispatcher does with calls that a lane may take: their order, their answers, their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import structlog
+
+from coordinator_api.v1 import transaction_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, UnknownOutcome
+from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.transport import Call, CallStatus, Dispatcher, TransportError
+from coordinator_server.wire.edge import error_response
+from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactionServicer
+
+CALL = CallContext(host="10.0.0.1")
+TRANSACT = f"/{SERVICE.full_name}/Transact"
+
+
+class Servicer(FakeTransactionServicer):
+    """Notes the order in which Transacts come, and answers none."""
+
+    def __init__(self, order: list[str]) -> None:
+        super().__init__()
+        self.order = order
+
+    def Transact(
+        self, request: transaction_pb2.TransactRequest, _context: CallContext
+    ) -> Pending[transaction_pb2.TransactResponse]:
+        self.order.append(f"general {request.transactional_id}")
+        return Pending()
+
+
+class FakeLane:
+    """Takes the ids that begin with a small letter."""
+
+    method = Method.TRANSACT
+
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+        self.ends: list[Pending[None]] = []
+
+    def take(self, request: transaction_pb2.TransactRequest, _context: CallContext) -> bytes | None:
+        if request.transactional_id == "defect":
+            raise KeyError("a defect")
+        if not request.transactional_id.islower():
+            return None
+        self.order.append(f"lane {request.transactional_id}")
+        return request.transactional_id.encode()
+
+    def end(self) -> Pending[None]:
+        self.order.append("end")
+        self.ends.append(Pending())
+        return self.ends[-1]
+
+    def take_back(self) -> None:
+        self.order.append("taken back")
+
+    def refused(self, _request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:
+        assert isinstance(error, CoordinatorError)
+        return error_response(Method.TRANSACT, transaction_pb2.TransactResponse, error)
+
+
+class Desk:
+    """A dispatcher with a lane that takes some Transacts, and what came of its calls."""
+
+    def __init__(self, calls_max: int = 100) -> None:
+        self.order: list[str] = []
+        self.lane = FakeLane(self.order)
+        admission = Admission(AdmissionLimits(calls_in_work_max=calls_max), lambda: 0)
+        self.dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
+        self.dispatcher.open([Servicer(self.order)], self.lane)
+        self.taken: list[Method] = []
+        self.dispatcher.on_taken = lambda method, _elapsed_us: self.taken.append(method)
+
+    def send(self, *ids: str) -> list[Pending[bytes]]:
+        """One message; `find` is another call."""
+        return list(self.dispatcher.message([self._call(name) for name in ids]))
+
+    def _call(self, name: str) -> Call:
+        if name == "find":
+            return FIND_COORDINATOR, b"", CALL
+        return TRANSACT, transaction_pb2.TransactRequest(transactional_id=name).SerializeToString(), CALL
+
+
+def test_calls_begin_in_their_order_wherever_they_go() -> None:
+    desk = Desk()
+    desk.send("a", "b", "C", "d", "find", "e", "F")
+    assert desk.order == [
+        *("lane a", "lane b", "end", "general C"),
+        *("lane d", "end"),
+        *("lane e", "end", "general F"),
+    ]
+
+
+def test_a_call_by_itself_is_a_message_of_one() -> None:
+    desk = Desk()
+    reply = desk.dispatcher(TRANSACT, transaction_pb2.TransactRequest(transactional_id="a").SerializeToString(), CALL)
+    assert desk.order == ["lane a", "end"]
+    assert not reply.is_settled
+    desk.lane.ends[0].succeed(None)
+    assert reply.result() == b"a"
+
+
+def test_answers_come_together_once_all_is_durable_and_count_until_then() -> None:
+    desk = Desk()
+    replies = desk.send("a", "b", "C")
+    assert not any(reply.is_settled for reply in replies)
+    assert desk.dispatcher.unanswered_calls == 3
+    assert desk.dispatcher.calls_in_flight() == {Method.TRANSACT: 3}
+    desk.lane.ends[0].succeed(None)
+    assert [replies[0].result(), replies[1].result()] == [b"a", b"b"]
+    assert desk.dispatcher.unanswered_calls == 1
+    assert desk.taken == [Method.TRANSACT] * 2
+
+
+def test_a_failed_store_is_told_to_each_call() -> None:
+    desk = Desk()
+    replies = desk.send("a", "b")
+    desk.lane.ends[0].fail(UnknownOutcome("the store failed"))
+    for reply in replies:
+        response = transaction_pb2.TransactResponse.FromString(reply.result())
+        assert response.error_class == ErrorClass.UNKNOWN_OUTCOME
+    assert desk.taken == []
+    assert desk.dispatcher.unanswered_calls == 0
+
+
+def test_who_gave_up_is_not_answered_and_the_others_are() -> None:
+    desk = Desk()
+    gone, waiting = desk.send("a", "b")
+    unanswered: list[CallStatus] = []
+    desk.dispatcher.on_unanswered = lambda _method, _elapsed_us, status: unanswered.append(status)
+    gone.cancel()
+    desk.lane.ends[0].succeed(None)
+    with pytest.raises(TransportError, match="gave up"):
+        gone.result()
+    assert waiting.result() == b"b"
+    assert unanswered == [CallStatus.CANCELLED]
+
+
+def test_a_call_too_many_is_refused_as_without_a_lane() -> None:
+    desk = Desk(calls_max=2)
+    replies = desk.send("a", "b", "c")
+    assert desk.order == ["lane a", "lane b", "end"]
+    response = transaction_pb2.TransactResponse.FromString(replies[2].result())
+    assert response.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    desk.lane.ends[0].succeed(None)
+    desk.send("c")
+    assert desk.order[-2:] == ["lane c", "end"]
+
+
+@pytest.mark.parametrize("damage", [lambda body: body + b"\xff", lambda _body: b"\x0a\x03\x12\x01x"])
+def test_what_cannot_be_read_is_refused_by_itself(damage: Callable[[bytes], bytes]) -> None:
+    """No message, or a header with a request id of one byte."""
+    desk = Desk()
+    body = transaction_pb2.TransactRequest(transactional_id="b").SerializeToString()
+    calls: list[Call] = [(TRANSACT, body, CALL), (TRANSACT, damage(body), CALL), (TRANSACT, body, CALL)]
+    replies = desk.dispatcher.message(calls)
+    assert desk.order == ["lane b", "end", "lane b", "end"]
+    assert [reply.is_settled for reply in replies] == [False, True, False]
+
+
+def test_a_defect_of_the_lane_costs_nobody_an_answer() -> None:
+    desk = Desk()
+    with structlog.testing.capture_logs() as lines:
+        desk.send("a", "defect", "b")
+    assert [line["event"] for line in lines] == ["defect", "defect"]
+    assert desk.order == [
+        *("lane a", "taken back", "general a"),
+        *("taken back", "general defect"),
+        *("lane b", "end"),
+    ]

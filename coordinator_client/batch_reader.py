@@ -84,6 +84,9 @@ class PartitionRange:
     start_offset: int
     end_offset: int | None
     topic_id: bytes = b""
+    end_epoch: int | None = None
+    """The leader epoch in which `end_offset` was learned (`OffsetResult.leader_epoch`). With it, nothing is read where
+    the log before the end is another one by now; without it, that goes unnoticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +287,7 @@ class BatchReader:
                 fetch_offset=cursor.next_offset,
                 end_offset=cursor.range.end_offset,
                 last_read_epoch=cursor.epoch,
+                end_epoch=cursor.range.end_epoch,
             )
         return request
 
@@ -304,8 +308,8 @@ class BatchReader:
             return None
         if fields.HasField("diverging"):
             error.action = (
-                f"What was read of {topic}-{partition} from offset {fields.diverging.end_offset} on is not in the log"
-                " any more: undo what was made of it, and read again from there."
+                f"What was in {topic}-{partition} from offset {fields.diverging.end_offset} on is not in the log any "
+                "more: undo what was made of it, and read again from there, up to an end that is asked for anew."
             )
         if what not in NOTHING_CHANGED:
             raise error

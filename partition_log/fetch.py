@@ -28,7 +28,7 @@ from coordinator_runtime.store import Family, Store, StoreDamaged, StoreUnreadab
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
-from partition_log.leadership import check_line, epoch_at
+from partition_log.leadership import check_line, check_range, epoch_at
 from partition_log.reading import Budget, PartitionRead
 from partition_log.records import DamageFound, RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
@@ -241,6 +241,8 @@ class Fetcher:
             current_leader_epoch=item.current_leader_epoch,
             last_read_epoch=item.last_read_epoch,
         )
+        if item.end_epoch is not None and item.end_offset is not None:
+            check_range(head, item.end_offset, item.end_epoch)
         if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
             raise _out_of_range(read.next_offset, head)
         read.advance(head, budget)
@@ -345,6 +347,8 @@ def _check(request: Fetch) -> None:
     for item in request.items:
         if item.partition_bytes_max < 0:
             numbers["partition_max_bytes"] = item.partition_bytes_max
+        if item.end_epoch is not None and item.end_offset is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, "end_epoch is that of end_offset, which is not set: set both")
     for name, number in numbers.items():
         if number < 0:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")

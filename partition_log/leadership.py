@@ -103,6 +103,19 @@ def check_line(
         )
 
 
+def check_range(head: PartitionHead, end_offset: int, end_epoch: int) -> None:
+    """Return only if everything before the end of a range is what it was when the end was learned, in this epoch.
+    Raises Diverged."""
+    found = divergence(head, end_epoch, end_offset)
+    if found is not None:
+        raise Diverged(
+            found,
+            f"the range up to offset {end_offset} was planned in leader epoch {end_epoch}, and is not all in this log: "
+            f"it went another way from offset {found.end_offset} on, because acknowledged writes were lost or a backup "
+            "was restored. Drop what was made of the range from there on, and plan it anew",
+        )
+
+
 def _other_leader(theirs: int, ours: int) -> Refused:
     if theirs < ours:
         return Refused(

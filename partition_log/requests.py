@@ -100,6 +100,9 @@ class FetchItem(Struct, frozen=True):
     last_read_epoch: int | None = None
     """The leader epoch of what it has read before `fetch_offset`; None: it does not say, and is not told where the log
     is another one than it read."""
+    end_epoch: int | None = None
+    """The leader epoch in which `end_offset` was learned; None: it does not say, and is not told where the log before
+    that is another one by now."""
 
 
 class Fetch(Struct, frozen=True):

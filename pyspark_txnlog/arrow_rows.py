@@ -261,14 +261,15 @@ _SCHEMA: Final = pa.schema(
         ("controlRecords", pa.int64()),
         ("corruptBatches", pa.int64()),
         ("corruptOffsets", pa.int64()),
+        ("leaderEpoch", pa.int32()),
     ]
 )
 
 
 def report_batch(scanned: OffsetRange, *, rows: int, hidden: Hidden, skipped: Skipped) -> pa.RecordBatch:
     """Return the one row about a range."""
-    numbers = [scanned.partition, scanned.start_offset, scanned.end_offset, rows, hidden.aborted, hidden.control]
-    numbers += [skipped.batches, skipped.offsets]
+    numbers: list[int | None] = [scanned.partition, scanned.start_offset, scanned.end_offset]
+    numbers += [rows, hidden.aborted, hidden.control, skipped.batches, skipped.offsets, scanned.leader_epoch]
     columns = [[scanned.topic], *([number] for number in numbers)]
     return pa.record_batch(
         [pa.array(column, declared.type) for column, declared in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
-from pyspark_txnlog.options import FORMAT, ReadOptions, Report, offsets_json, parse_options, topic_ids_json
+from pyspark_txnlog.options import FORMAT, Position, ReadOptions, Report, offsets_json, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read, tls_of
 from pyspark_txnlog.ranges import OffsetRange
 from pyspark_txnlog.spark_session import start_spark
@@ -186,9 +186,12 @@ def run_job(
         say("starting Spark")
         spark = start_spark("txnlog committed read", master=settings.master)
     try:
-        fixed = settings.options | _fixed(planned)
+        ranges = _fixed(planned)
+        fixed = settings.options | ranges
         _put(spark, settings, fixed, say)
         counts = _account(spark, settings, fixed, say)
+        if ranges:
+            say(f"the next read goes on behind this one with --starting-offsets '{ranges['endingOffsets']}'")
     finally:
         if is_own:
             spark.stop()
@@ -217,11 +220,11 @@ def _plan(options: ReadOptions) -> tuple[list[OffsetRange], dict[tuple[str, int]
 
 def _fixed(planned: list[OffsetRange]) -> dict[str, str]:
     """Return the options that make Spark read exactly these ranges of exactly these topics."""
-    starting: dict[str, dict[int, int]] = {}
-    ending: dict[str, dict[int, int]] = {}
+    starting: dict[str, dict[int, Position]] = {}
+    ending: dict[str, dict[int, Position]] = {}
     for found in planned:
-        starting.setdefault(found.topic, {})[found.partition] = found.start_offset
-        ending.setdefault(found.topic, {})[found.partition] = found.end_offset
+        starting.setdefault(found.topic, {})[found.partition] = Position(found.start_offset)
+        ending.setdefault(found.topic, {})[found.partition] = Position(found.end_offset, found.leader_epoch)
     if not planned:
         return {}
     return {

@@ -106,7 +106,10 @@ def _parser() -> argparse.ArgumentParser:
         help="columns with commas between them; fewer are faster (default: all but headers)",
     )
     parser.add_argument(
-        "--starting-offsets", metavar="JSON", help='earliest (default) or JSON like {"topic":{"0":23,"1":-2}}'
+        "--starting-offsets",
+        metavar="JSON",
+        help='earliest (default) or JSON, {"topic":{"0":23,"1":-2}}; an offset may be {"offset":23,"leaderEpoch":0},'
+        " as the job before says it",
     )
     parser.add_argument(
         "--ending-offsets", metavar="JSON", help='latest (default) or JSON like {"topic":{"0":50,"1":-1}}'

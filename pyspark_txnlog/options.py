@@ -1,7 +1,9 @@
 """The options of the source. Every option that is not understood is an error that says what to do.
 
 The names are those of Spark's Kafka source wherever the meaning is the same. Options are matched without regard to
-case, as Spark does. Offsets are `earliest`, `latest`, or Kafka's JSON with one number per topic and partition.
+case, as Spark does. Offsets are `earliest`, `latest`, or Kafka's JSON with one number per topic and partition. In place
+of a number there may be `{"offset":23,"leaderEpoch":0}`, with the leader epoch in which the offset was learned: then a
+read fails that would go on behind records, or end behind records, that the log has lost since.
 
 Source: spec spark 8; the options startingOffsets, endingOffsets and assign of Spark's Kafka source.
 """
@@ -15,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from coordinator_client.settings import ON_CORRUPT_BATCH, RAISE
 
@@ -25,8 +27,20 @@ FORMAT: Final = "txnlog"
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-PartitionOffsets: TypeAlias = Mapping[str, Mapping[int, int]]
-"""Topic -> partition -> offset, `EARLIEST` or `LATEST`."""
+
+class Position(NamedTuple):
+    """An offset, `EARLIEST` or `LATEST`, and the leader epoch in which it was learned."""
+
+    offset: int
+    leader_epoch: int | None = None
+    """None: not known, so nobody notices where the log before the offset is another one by now."""
+
+
+PartitionOffsets: TypeAlias = Mapping[str, Mapping[int, Position]]
+"""Topic -> partition -> where a read begins or ends."""
+
+_OFFSET: Final = "offset"
+_LEADER_EPOCH: Final = "leaderEpoch"
 
 
 class InvalidOption(ValueError):
@@ -80,26 +94,43 @@ def parse_assign(text: str) -> Mapping[str, tuple[int, ...]]:
 def offsets_json(offsets: PartitionOffsets) -> str:
     """Return the offsets as `parse_starting` and `parse_ending` read them."""
     return json.dumps(
-        {topic: {str(partition): offset for partition, offset in found.items()} for topic, found in offsets.items()},
+        {
+            topic: {
+                str(partition): offset if epoch is None else {_OFFSET: offset, _LEADER_EPOCH: epoch}
+                for partition, (offset, epoch) in found.items()
+            }
+            for topic, found in offsets.items()
+        },
         separators=(",", ":"),
     )
 
 
 def _parse_json(option: str, text: str, *, word: str, special: int) -> PartitionOffsets:
     example = f'{{"topic":{{"0":23,"1":{special}}}}}'
-    parsed: dict[str, dict[int, int]] = {}
+    parsed: dict[str, dict[int, Position]] = {}
     for topic, partitions in _json_object(option, text, example, word=word).items():
         if not isinstance(partitions, dict) or not partitions:
             raise InvalidOption(f"{option} must give an offset per partition for {topic!r}, like {example}")
         parsed[topic] = {}
-        for key, offset in partitions.items():
+        for key, given in partitions.items():
             if not (key.isascii() and key.isdigit()):
                 raise InvalidOption(f"{option} has {key!r} where the number of a partition of {topic!r} belongs")
-            if not (_is_count(offset) or offset == special):
+            position = given if isinstance(given, dict) else {_OFFSET: given}
+            offset, epoch = position.get(_OFFSET), position.get(_LEADER_EPOCH)
+            if given == special:
+                parsed[topic][int(key)] = Position(special)
+                continue
+            if not _is_count(offset):
                 raise InvalidOption(
-                    f"{option} has {offset!r} for {topic}-{key}; an offset from 0 or {special} ({word}) belongs there"
+                    f"{option} has {given!r} for {topic}-{key}; an offset from 0 or {special} ({word}) belongs there, "
+                    f'or {{"{_OFFSET}":23,"{_LEADER_EPOCH}":0}}'
                 )
-            parsed[topic][int(key)] = offset
+            if position.keys() - {_OFFSET, _LEADER_EPOCH} or not (epoch is None or _is_epoch(epoch)):
+                raise InvalidOption(
+                    f"{option} has {given!r} for {topic}-{key}; {_OFFSET} and {_LEADER_EPOCH}, a number from 0 to "
+                    f"{_EPOCH_MAX}, are all that belongs there"
+                )
+            parsed[topic][int(key)] = Position(offset, epoch)
     return parsed
 
 
@@ -115,9 +146,16 @@ def _json_object(option: str, text: str, example: str, *, word: str = "") -> dic
     return found
 
 
-def _is_count(number: object) -> bool:
+def _is_count(number: object) -> TypeGuard[int]:
     # True and False are ints to Python, but not to JSON.
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+_EPOCH_MAX: Final = 2**31 - 1
+
+
+def _is_epoch(number: object) -> bool:
+    return _is_count(number) and number <= _EPOCH_MAX
 
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

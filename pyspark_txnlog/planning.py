@@ -6,15 +6,17 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
-from coordinator_client.calls import LIST_OFFSETS, Deadlines
+from coordinator_client.calls import FETCH, LIST_OFFSETS, Deadlines
 from coordinator_client.connection import Connection
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.tls import Tls
-from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
+from coordinator_protocol.errors import ErrorCode
+from pyspark_txnlog.options import Position, ReadOptions, TlsNames, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, plan_ranges
 
 CLIENT_ID = "pyspark-txnlog"
@@ -50,7 +52,7 @@ def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]
 
     Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
     """
-    return plan_ranges(options, read_positions(connection, options))
+    return plan_ranges(options, _compared(connection, options, read_positions(connection, options)))
 
 
 def read_positions(connection: Connection, options: ReadOptions) -> list[Positions]:
@@ -71,13 +73,59 @@ def read_positions(connection: Connection, options: ReadOptions) -> list[Positio
         deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
         items=lambda reply: reply.results,
     )
-    offsets = [result.offset for result in reply.results]
+    earliest, latest = reply.results[: len(chosen)], reply.results[len(chosen) :]
     return [
-        Positions(topic=topic.name, topic_id=topic.topic_id, partition=partition, earliest=earliest, end=end)
-        for (topic, partition), earliest, end in zip(
-            chosen, offsets[: len(chosen)], offsets[len(chosen) :], strict=True
+        Positions(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=partition,
+            earliest=first.offset,
+            end=end.offset,
+            leader_epoch=end.leader_epoch if end.HasField("leader_epoch") else None,
         )
+        for (topic, partition), first, end in zip(chosen, earliest, latest, strict=True)
     ]
+
+
+def _compared(connection: Connection, options: ReadOptions, positions: list[Positions]) -> list[Positions]:
+    """Return the positions with what the server says of the offsets that the options name with a leader epoch.
+
+    It is asked after the ends were taken. Where the log changes only then, the tasks notice it by the ends.
+    """
+    asked = [
+        (found, position)
+        for found in positions
+        for offsets in (options.starting, options.ending)
+        if offsets
+        and (position := offsets.get(found.topic, {}).get(found.partition))
+        and position.leader_epoch is not None
+    ]
+    if not asked:
+        return positions
+    request = log.FetchRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
+    for found, position in asked:
+        # Up to where it begins: nothing is read, and all of the log before it is looked at.
+        request.partitions.add(
+            topic=found.topic,
+            topic_id=found.topic_id,
+            partition=found.partition,
+            fetch_offset=position.offset,
+            end_offset=position.offset,
+            last_read_epoch=position.leader_epoch,
+        )
+    reply = connection.ask(
+        FETCH,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: [
+            result.fields for result in reply.results if result.fields.error_code != ErrorCode.OFFSET_OUT_OF_RANGE.value
+        ],
+    )
+    parted: dict[tuple[str, int], dict[Position, int]] = {}
+    for (found, position), result in zip(asked, reply.results, strict=True):
+        if result.fields.HasField("diverging"):
+            parted.setdefault((found.topic, found.partition), {})[position] = result.fields.diverging.end_offset
+    return [replace(found, parted_at=parted.get((found.topic, found.partition), {})) for found in positions]
 
 
 def _chosen_partitions(connection: Connection, options: ReadOptions) -> list[tuple[TopicDescription, int]]:
@@ -122,6 +170,7 @@ def open_range(connection: Connection, options: ReadOptions, scanned: OffsetRang
         partition=scanned.partition,
         start_offset=scanned.start_offset,
         end_offset=scanned.end_offset,
+        end_epoch=scanned.leader_epoch,
     )
     fetching = FetchOptions(
         isolation=options.isolation, on_corrupt_batch=options.on_corrupt_batch, patience_ms=options.rpc_timeout_ms

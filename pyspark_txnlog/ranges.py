@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from pyspark_txnlog.options import EARLIEST, LATEST, InvalidOption, PartitionOffsets, ReadOptions
+from pyspark_txnlog.options import EARLIEST, LATEST, InvalidOption, PartitionOffsets, Position, ReadOptions
 
 
 class DataLoss(RuntimeError):
@@ -28,6 +28,11 @@ class Positions:
     earliest: int
     end: int
     """The last stable offset, or the high watermark for read_uncommitted: nothing behind it is promised."""
+    leader_epoch: int | None = None
+    """The leader epoch in which the end was learned."""
+    parted_at: Mapping[Position, int] = field(default_factory=dict)
+    """Positions that the options name with a leader epoch and that are of another log: at which offset that left this
+    one."""
 
     @property
     def place(self) -> str:
@@ -44,6 +49,8 @@ class OffsetRange:
     partition: int
     start_offset: int
     end_offset: int
+    leader_epoch: int | None = None
+    """The leader epoch in which the end was planned: the log before it stays what it was, or the task fails."""
 
     @property
     def offset_count(self) -> int:
@@ -75,7 +82,7 @@ def split_ranges(ranges: Sequence[OffsetRange], min_partitions: int) -> list[Off
 
 
 def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
-    end = _asked(options.ending, found, LATEST)
+    end = _asked(options, "endingOffsets", found, LATEST)
     if end == LATEST:
         end = found.end
     if end > found.end:
@@ -85,14 +92,14 @@ def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
             f"endingOffsets asks for {found.place} up to {end}, and for {options.isolation} it ends at {found.end}; "
             "ask for less, or again when its open transactions have ended"
         )
-    start = _asked(options.starting, found, EARLIEST)
+    start = _asked(options, "startingOffsets", found, EARLIEST)
     if start == EARLIEST:
         start = found.earliest
     elif start < found.earliest:
         _lose(options, f"{found.place} begins at {found.earliest} and the read at {start}: records before it are gone")
         start = found.earliest
     if start > end:
-        if options.ending is not None:
+        if options.ending is not None and not found.parted_at:
             raise InvalidOption(f"startingOffsets begins {found.place} at {start}, behind its end {end}")
         _lose(options, f"{found.place} ends at {end} for {options.isolation} and the read would begin at {start}")
         start = end
@@ -102,11 +109,25 @@ def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
         partition=found.partition,
         start_offset=start,
         end_offset=max(start, end),
+        leader_epoch=found.leader_epoch,
     )
 
 
-def _asked(offsets: PartitionOffsets | None, found: Positions, default: int) -> int:
-    return default if offsets is None else offsets[found.topic][found.partition]
+def _asked(options: ReadOptions, option: str, found: Positions, default: int) -> int:
+    """Return the offset that the option names. Where the log has parted from the one that it is of, what both have ends
+    before it."""
+    offsets = options.ending if option == "endingOffsets" else options.starting
+    asked = Position(default) if offsets is None else offsets[found.topic][found.partition]
+    parted_at = found.parted_at.get(asked)
+    if parted_at is None:
+        return asked.offset
+    _lose(
+        options,
+        f"{option} is of a log of {found.place} that had more: what lay there up to offset {asked.offset} in leader "
+        f"epoch {asked.leader_epoch} is not all there now, it went another way from offset {parted_at} on, because "
+        "acknowledged writes were lost or a backup was restored. Decide what becomes of what was read from there on",
+    )
+    return parted_at
 
 
 def _check_coverage(option: str, offsets: PartitionOffsets | None, positions: Sequence[Positions]) -> None:

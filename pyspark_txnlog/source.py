@@ -151,6 +151,7 @@ _RANGE_TYPES: Final[Mapping[str, DataType]] = MappingProxyType(
         "controlRecords": LongType(),
         "corruptBatches": LongType(),
         "corruptOffsets": LongType(),
+        "leaderEpoch": IntegerType(),
     }
 )
 

@@ -45,6 +45,11 @@ class FakePartition:
         end = min([*ends, self.end])
         return log.EpochEnd(epoch=epoch, end_offset=end) if offset > end else None
 
+    def diverging_from(self, asked: log.FetchPartition) -> log.EpochEnd | None:
+        """Where the line of who asks left this one."""
+        read = asked.HasField("last_read_epoch") and self.diverging(asked.last_read_epoch, asked.fetch_offset)
+        return read or (self.diverging(asked.end_epoch, asked.end_offset) if asked.HasField("end_epoch") else None)
+
     @property
     def end(self) -> int:
         return behind(self.batches[-1]) if self.batches else 0
@@ -184,11 +189,7 @@ class FakeLog:
             partition = self.partitions[asked.partition]
             result.high_watermark = partition.end
             result.last_stable_offset = self._visible_end(asked.partition, True)
-            diverging = (
-                partition.diverging(asked.last_read_epoch, asked.fetch_offset)
-                if asked.HasField("last_read_epoch")
-                else None
-            )
+            diverging = partition.diverging_from(asked)
             if diverging is not None:
                 refuse(result, Method.FETCH, ErrorCode.OFFSET_OUT_OF_RANGE, "it went another way")
                 result.diverging.CopyFrom(diverging)

@@ -80,5 +80,19 @@ def test_a_reader_of_ranges_names_what_it_read_and_raises(room: Room) -> None:
     batches = iter(reader)
     assert [next(batches).rows()[0][1] for _ in range(4)] == [b"a", b"b", b"lost 1", b"lost 2"]
     lose_two(room)
-    with pytest.raises(Rejected, match=r"it went another way.*from offset 2 on is not in the log any more"):
+    with pytest.raises(Rejected, match=r"it went another way.*from offset 2 on is not in the log any more: undo"):
         next(batches)
+
+
+@pytest.mark.parametrize("end_epoch", [0, None])
+def test_a_range_whose_end_was_planned_before_the_loss_is_not_read(room: Room, end_epoch: int | None) -> None:
+    lose_two(room)
+    asked = PartitionRange(topic="t", partition=0, start_offset=0, end_offset=4, end_epoch=end_epoch)
+    batches = BatchReader(room.world.connection(), [asked])
+    if end_epoch is None:
+        assert [batch.rows()[0][1] for batch in batches] == [b"a", b"b", b"c", b"d"], "nobody can tell"
+        return
+    with pytest.raises(
+        Rejected, match=r"it went another way.*from offset 2 on is not in the log any more.*asked for anew"
+    ):
+        next(iter(batches))

@@ -321,7 +321,7 @@ class LogRoom:
     ) -> Pending[list[FetchResult]]:
         """Fetch what the fields of FetchItem and Fetch say; by default partition 0 from offset 0, at once."""
         if request is None:
-            of_item = ("end_offset", "partition_bytes_max", "current_leader_epoch", "last_read_epoch")
+            of_item = ("end_offset", "partition_bytes_max", "current_leader_epoch", "last_read_epoch", "end_epoch")
             item_fields = {key: fields.pop(key) for key in of_item if key in fields}
             name = PartitionName(fields.pop("topic", TOPIC), b"", fields.pop("partition", 0))
             item = FetchItem(name, fields.pop("fetch_offset", 0), **item_fields)

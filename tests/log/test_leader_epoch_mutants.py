@@ -10,6 +10,8 @@ import pytest
 from coordinator_protocol.batch import pack_place
 from partition_log import fetch, growth, leadership, partition_state
 from partition_log import shard as log_shard
+from partition_log.leadership import Diverged
+from partition_log.state import PartitionHead
 from tests.log import test_leader_epochs as tests
 from tests.log.log_room import LogRoom
 
@@ -37,6 +39,24 @@ def _not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetch, "check_line", lambda *_arguments, **_named: None)
 
 
+def _range_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fetch, "check_range", lambda *_arguments: None)
+
+
+def _range_by_its_end_alone(patch: pytest.MonkeyPatch) -> None:
+    genuine = fetch.check_range
+    patch.setattr(fetch, "check_range", lambda head, end, _epoch: genuine(head, end, head.leadership.epoch))
+
+
+def _range_of_an_unknown_epoch(patch: pytest.MonkeyPatch) -> None:
+    def lenient(head: PartitionHead, end_offset: int, end_epoch: int) -> None:
+        found = leadership.divergence(head, end_epoch, end_offset)
+        if found is not None and found.end_offset < end_offset:
+            raise Diverged(found, "")
+
+    patch.setattr(fetch, "check_range", lenient)
+
+
 def _epoch_behind_the_next_offset(patch: pytest.MonkeyPatch) -> None:
     genuine = leadership.epoch_at
     patch.setattr(fetch, "epoch_at", lambda line, offset: genuine(line, offset + 1))
@@ -55,6 +75,11 @@ def _property() -> None:
         getattr(tests, name)(seed)
 
 
+def _pieces() -> None:
+    for seed in range(20):
+        tests.test_a_range_that_names_the_epoch_of_its_end_is_read_as_it_was_planned_or_not_at_all(seed)
+
+
 @pytest.mark.parametrize(
     ("bug", "noticed_by"),
     [
@@ -66,6 +91,9 @@ def _property() -> None:
             lambda: tests.test_a_reader_is_told_where_its_line_left_this_one(_room(), tests.FIRST_LINE, 3, None),
         ),
         (_not_checked, _property),
+        (_range_not_checked, _pieces),
+        (_range_by_its_end_alone, _pieces),
+        (_range_of_an_unknown_epoch, _pieces),
         (
             _epoch_behind_the_next_offset,
             lambda: tests.test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(_room()),

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from coordinator_protocol.batch import payload_of, verify_batch
-from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.batch import BatchHeader, payload_of, verify_batch
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, first_epoch, next_incarnation
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.shard_table import ShardState
@@ -182,6 +182,92 @@ def test_a_reader_is_told_where_its_line_left_this_one(
     assert isinstance(result.error, Diverged)
     assert (result.error.code, result.error.divergence) == (ErrorCode.OFFSET_OUT_OF_RANGE, Divergence(*diverging))
     assert (result.batches, result.next_offset) == ((), offset)
+
+
+@pytest.mark.parametrize(
+    ("end_epoch", "end_offset", "diverging"),
+    [
+        (FIRST_LINE, 3, None),
+        (FIRST_LINE, 4, (FIRST_LINE, 3)),
+        (SECOND, 2, None),
+        (SECOND, 6, (SECOND, 5)),
+        (THIRD, 6, None),
+        (THIRD, 7, (THIRD, 6)),
+        # Of a line that this log never was in: nobody can say where that left the epoch before it.
+        (SECOND + 1, 4, (SECOND, 4)),
+        (SECOND + 1, 6, (SECOND, 5)),
+        (-1, 4, (-1, 0)),
+    ],
+)
+def test_a_range_is_served_as_long_as_all_before_its_end_is_what_it_was(
+    room: LogRoom, end_epoch: int, end_offset: int, diverging: tuple[int, int] | None
+) -> None:
+    result = lines(room).read(end_offset=end_offset, end_epoch=end_epoch)
+    if diverging is None:
+        assert result.error is None
+        return
+    assert isinstance(result.error, Diverged)
+    assert (result.error.code, result.error.divergence) == (ErrorCode.OFFSET_OUT_OF_RANGE, Divergence(*diverging))
+    assert f"planned in leader epoch {end_epoch}" in result.error.message
+    assert (result.batches, result.next_offset) == ((), 0)
+
+
+def test_an_epoch_of_an_end_needs_the_end(room: LogRoom) -> None:
+    with pytest.raises(Refused, match="end_epoch is that of end_offset, which is not set: set both"):
+        room.read(end_epoch=0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_range_that_names_the_epoch_of_its_end_is_read_as_it_was_planned_or_not_at_all(seed: int) -> None:
+    rng = Random(seed)
+    room = LogRoom()
+    room.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - room.clock.wall_ms())
+    room.create()
+    backups, plans = [room.backup()], [_Plan(room)]
+    for number in range(80):
+        match rng.choices(("append", "back up", "restore", "plan", "read"), (6, 2, 1, 2, 8))[0]:
+            case "append":
+                room.append(Batch(count=rng.randint(1, 3), payload=str(number).encode()))
+            case "back up":
+                backups.append(room.backup())
+            case "restore":
+                room.clock.step_wall(1_000)
+                room = room.restore(rng.choice(backups))
+            case "plan":
+                plans.append(_Plan(room))
+            case _:
+                rng.choice(plans).read_piece(room, rng)
+    room.append(Batch(count=3))
+    of_this_line = _Plan(room)
+    assert any(of_this_line.read_piece(room, rng) for _ in range(20))
+
+
+class _Plan:
+    """A range up to the end that a log had, and what lay in it."""
+
+    def __init__(self, room: LogRoom) -> None:
+        end = room.offsets(-1)[0]
+        self.end_offset, self.epoch = end.offset, end.leader_epoch
+        self.batches = self._batches(room, 0, self.end_offset)
+
+    def read_piece(self, room: LogRoom, rng: Random) -> bool:
+        start_offset, end_offset = sorted(rng.randint(0, self.end_offset) for _ in range(2))
+        if start_offset == end_offset:
+            return False
+        found = self._batches(room, start_offset, end_offset, end_epoch=self.epoch)
+        planned = [(header, payload) for header, payload in self.batches or () if header.last_offset >= start_offset]
+        assert found is None or found == [each for each in planned if each[0].base_offset < end_offset]
+        return found is not None
+
+    @staticmethod
+    def _batches(
+        room: LogRoom, start_offset: int, end_offset: int, **fields: int | None
+    ) -> list[tuple[BatchHeader, bytes]] | None:
+        result = room.read(fetch_offset=start_offset, end_offset=end_offset, bytes_max=1 << 20, **fields)
+        if result.error is not None:
+            assert code(result) is ErrorCode.OFFSET_OUT_OF_RANGE
+            return None
+        return [(header, bytes(payload_of(encoded))) for header, encoded in result.batches]
 
 
 def test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(room: LogRoom) -> None:

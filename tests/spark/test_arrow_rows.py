@@ -77,12 +77,12 @@ def test_the_schema_is_the_one_that_spark_compares_with() -> None:
 
 def test_the_schema_of_the_report_is_the_one_that_spark_compares_with() -> None:
     asked = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), report=Report.RANGES)
-    scanned = OffsetRange(topic="t", topic_id=bytes(16), partition=1, start_offset=2, end_offset=9)
+    scanned = OffsetRange(topic="t", topic_id=bytes(16), partition=1, start_offset=2, end_offset=9, leader_epoch=3)
 
     made = report_batch(scanned, rows=4, hidden=Hidden(aborted=2, control=1), skipped=Skipped(1, 6))
 
     assert to_arrow_schema(schema_of(asked), timezone="UTC").equals(made.schema)
-    assert list(made.to_pylist()[0].values()) == ["t", 1, 2, 9, 4, 2, 1, 1, 6]
+    assert list(made.to_pylist()[0].values()) == ["t", 1, 2, 9, 4, 2, 1, 1, 6, 3]
 
 
 @pytest.mark.parametrize("encoding", list(ENCODERS))

@@ -9,10 +9,12 @@ import pytest
 from pyspark_txnlog.options import (
     COLUMNS,
     InvalidOption,
+    Position,
     ReadOptions,
     Report,
     Topics,
     offsets_json,
+    parse_ending,
     parse_options,
     parse_starting,
     topic_ids_json,
@@ -51,8 +53,8 @@ def test_the_names_of_the_kafka_source_are_understood_in_any_case() -> None:
         endpoint="h:1",
         topics=Topics(names=("a", "b")),
         columns=(*COLUMNS, "headers"),
-        starting={"a": {0: 23, 1: -2}},
-        ending={"a": {0: 50, 1: -1}},
+        starting={"a": {0: Position(23), 1: Position(-2)}},
+        ending={"a": {0: Position(50), 1: Position(-1)}},
         isolation="read_uncommitted",
         is_loss_fatal=False,
         min_partitions=10,
@@ -89,7 +91,9 @@ def test_headers_can_be_named_as_a_column() -> None:
 def test_topic_ids_and_offsets_survive_their_own_notation() -> None:
     options = parse_options(LEAST | {"topicIds": topic_ids_json({"flights": bytes(range(16))})})
     assert options.topic_ids == {"flights": bytes(range(16))}
-    assert parse_starting(offsets_json({"a": {0: 7, 12: 9}})) == {"a": {0: 7, 12: 9}}
+    offsets = {"a": {0: Position(7), 12: Position(9, leader_epoch=0)}}
+    assert offsets_json(offsets) == '{"a":{"0":7,"12":{"offset":9,"leaderEpoch":0}}}'
+    assert parse_starting(offsets_json(offsets)) == parse_ending(offsets_json(offsets)) == offsets
 
 
 def test_options_travel_to_the_workers() -> None:
@@ -146,6 +150,11 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
         (LEAST | {"startingOffsets": '{"a":{"0":-1}}'}, "an offset from 0 or -2 (earliest) belongs there"),
         (LEAST | {"startingOffsets": '{"a":{"x":1}}'}, "where the number of a partition of 'a' belongs"),
         (LEAST | {"startingOffsets": '{"a":{"0":1.5}}'}, "has 1.5 for a-0"),
+        (LEAST | {"startingOffsets": '{"a":{"0":{"offset":-2}}}'}, 'belongs there, or {"offset":23,"leaderEpoch":0}'),
+        (LEAST | {"startingOffsets": '{"a":{"0":{"leaderEpoch":1}}}'}, "has {'leaderEpoch': 1} for a-0; an offset"),
+        (LEAST | {"endingOffsets": '{"a":{"0":{"offset":1,"epoch":1}}}'}, "offset and leaderEpoch, a number from 0 to"),
+        (LEAST | {"endingOffsets": '{"a":{"0":{"offset":1,"leaderEpoch":-1}}}'}, "are all that belongs there"),
+        (LEAST | {"endingOffsets": '{"a":{"0":{"offset":1,"leaderEpoch":2147483648}}}'}, "from 0 to 2147483647"),
         (LEAST | {"startingOffsets": '{"a":7}'}, "must give an offset per partition for 'a'"),
         (LEAST | {"startingOffsets": "[]"}, "must be a JSON object with a topic in it"),
         (LEAST | {"endingOffsets": "earliest"}, "would read nothing"),

@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
 from coordinator_client.connection import Connection
+from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.transport import Call
-from coordinator_protocol.errors import Method
-from pyspark_txnlog.options import ReadOptions, Topics, parse_options
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_runtime.incarnation import LineCause
+from partition_log.leadership import divergence, epoch_at
+from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership
+from pyspark_txnlog.options import Position, ReadOptions, Topics, parse_options
 from pyspark_txnlog.planning import UnknownTopic, plan_read, shared_connection
+from pyspark_txnlog.ranges import DataLoss
 
 
 class PositionsOnly:
@@ -22,6 +28,9 @@ class PositionsOnly:
     def __init__(self, topics: Mapping[str, list[tuple[int, int, int]]]) -> None:
         self.topics = topics
         self.asked: list[Method] = []
+        self.line = FIRST_LEADERSHIP
+        """Leader epochs of every partition."""
+        self.compared: list[log.FetchPartition] = []
 
     def start(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:
         raise NotImplementedError("planning blocks")
@@ -33,6 +42,8 @@ class PositionsOnly:
                 return self._describe([topic.name for topic in request.topics] or sorted(self.topics))
             case log.ListOffsetsRequest():
                 return self._list_offsets(request)
+            case log.FetchRequest():
+                return self._fetch(request)
             case _:
                 raise NotImplementedError(rpc.method)
 
@@ -53,7 +64,24 @@ class PositionsOnly:
         for query in request.partitions:
             assert query.topic_id == topic_id(query.topic)
             position = self.topics[query.topic][query.partition]
-            reply.results.add(offset=position[0 if query.timestamp_ms == -2 else latest])
+            offset = position[0 if query.timestamp_ms == -2 else latest]
+            reply.results.add(offset=offset, leader_epoch=epoch_at(self.line, offset))
+        return reply
+
+    def _fetch(self, request: log.FetchRequest) -> FetchReply:
+        reply = FetchReply()
+        for asked in request.partitions:
+            assert asked.end_offset == asked.fetch_offset, "nothing is to be read"
+            self.compared.append(asked)
+            head = replace(
+                EMPTY_HEAD, log_end_offset=self.topics[asked.topic][asked.partition][2], leadership=self.line
+            )
+            found = divergence(head, asked.last_read_epoch, asked.fetch_offset)
+            result = log.FetchResult()
+            if found is not None:
+                result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE.value
+                result.diverging.CopyFrom(log.EpochEnd(epoch=found.epoch, end_offset=found.end_offset))
+            reply.results.append(PartitionReply(result, ()))
         return reply
 
 
@@ -104,6 +132,54 @@ def test_a_pattern_without_a_topic_reads_nothing_and_says_so(two_topics: Positio
 def test_a_topic_with_another_id_is_not_the_one_that_was_asked_for(two_topics: PositionsOnly) -> None:
     with pytest.raises(UnknownTopic, match=r"the topic a with the id 0101.* is gone"):
         plan(two_topics, Topics(names=("a",)), topic_ids={"a": b"\x01" * 16})
+
+
+@pytest.fixture
+def two_lines(two_topics: PositionsOnly) -> PositionsOnly:
+    """The log was in epoch 2 from offset 4 on, until it was lost from 6 on; then it went on in epoch 5."""
+    begun = [LeaderEpoch(epoch, start, 0, LineCause.DATA_LOSS) for epoch, start in ((0, 0), (2, 4), (5, 6))]
+    two_topics.line = Leadership(5, 5, tuple(begun))
+    return two_topics
+
+
+def of_b(position: Position) -> dict[str, dict[int, Position]]:
+    return {"b": {0: position}}
+
+
+def test_only_offsets_with_an_epoch_are_compared_with_the_log(two_lines: PositionsOnly) -> None:
+    asked = ReadOptions(
+        endpoint="h:1", topics=Topics(names=("b",)), starting=of_b(Position(2)), ending=of_b(Position(5, 2))
+    )
+    with Connection("h:1", open_transport=lambda _endpoint: two_lines) as connection:
+        (planned,) = plan_read(connection, asked)
+    assert (planned.start_offset, planned.end_offset, planned.leader_epoch) == (2, 5, 2)
+    assert [(found.fetch_offset, found.last_read_epoch) for found in two_lines.compared] == [(5, 2)]
+
+
+@pytest.mark.parametrize("option", ["starting", "ending"])
+@pytest.mark.parametrize(
+    ("position", "parted_at"),
+    [
+        (Position(9, 2), 6),
+        (Position(7, 0), 4),
+        (Position(5, 1), 4),
+        (Position(9, 4), 6),
+        (Position(4, 1), 4),
+    ],
+)
+def test_an_offset_of_another_line_fails_the_read_and_says_from_where_on(
+    two_lines: PositionsOnly, option: str, position: Position, parted_at: int
+) -> None:
+    with pytest.raises(
+        DataLoss, match=f"{option}Offsets is of a log of b-0 .* went another way from offset {parted_at}"
+    ):
+        plan(two_lines, Topics(names=("b",)), isolation="read_uncommitted", **{option: of_b(position)})
+
+
+@pytest.mark.parametrize("position", [Position(6, 2), Position(4, 0), Position(9, 5), Position(2, 2)])
+def test_an_offset_of_this_line_is_read_on_from(two_lines: PositionsOnly, position: Position) -> None:
+    planned = plan(two_lines, Topics(names=("b",)), isolation="read_uncommitted", starting=of_b(position))
+    assert planned == [("b", 0, position.offset, 9)]
 
 
 def test_a_process_has_one_connection_to_a_server() -> None:

@@ -9,22 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_txnlog.options import InvalidOption, ReadOptions, Topics
+from pyspark_txnlog.options import InvalidOption, Position, ReadOptions, Topics
 from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges, split_ranges
 
 TOPIC_ID = bytes(16)
 
 
 def options(
-    starting: Mapping[int, int] | None = None, ending: Mapping[int, int] | None = None, *, is_loss_fatal: bool = True
+    starting: Mapping[int, int | Position] | None = None,
+    ending: Mapping[int, int | Position] | None = None,
+    *,
+    is_loss_fatal: bool = True,
 ) -> ReadOptions:
     return ReadOptions(
         endpoint="h:1",
         topics=Topics(names=("t",)),
-        starting=None if starting is None else {"t": starting},
-        ending=None if ending is None else {"t": ending},
+        starting=None if starting is None else {"t": places(starting)},
+        ending=None if ending is None else {"t": places(ending)},
         is_loss_fatal=is_loss_fatal,
     )
+
+
+def places(given: Mapping[int, int | Position]) -> dict[int, Position]:
+    return {partition: Position(place) if isinstance(place, int) else place for partition, place in given.items()}
 
 
 def positions(*bounds: tuple[int, int]) -> list[Positions]:
@@ -81,6 +88,47 @@ def test_records_that_are_gone_are_passed_over_on_request() -> None:
 def test_a_start_behind_the_end_of_the_log_means_that_records_are_gone() -> None:
     with pytest.raises(DataLoss, match="t-0 ends at 10 for read_committed and the read would begin at 30"):
         plan_ranges(options({0: 30}), positions((0, 10)))
+
+
+START, END = Position(6, leader_epoch=1), Position(9, leader_epoch=1)
+
+
+def parted(parted_at: Mapping[Position, int]) -> list[Positions]:
+    return [
+        Positions(topic="t", topic_id=TOPIC_ID, partition=0, earliest=0, end=20, leader_epoch=7, parted_at=parted_at)
+    ]
+
+
+def test_a_range_keeps_the_epoch_in_which_its_end_was_planned() -> None:
+    planned = plan_ranges(options({0: START}, {0: END}), parted({}))
+    assert bounds(planned) == [(0, 6, 9)]
+    assert {piece.leader_epoch for piece in split_ranges(planned, 3)} == {7}
+
+
+@pytest.mark.parametrize(
+    ("parted_at", "what"),
+    [
+        (
+            {START: 4},
+            "startingOffsets is of a log of t-0 that had more: .* offset 6 in leader epoch 1 .* from offset 4 on",
+        ),
+        ({END: 8}, "endingOffsets is of a log of t-0 that had more: .* offset 9 in leader epoch 1 .* from offset 8 on"),
+    ],
+)
+def test_an_offset_of_another_log_fails_the_read(parted_at: Mapping[Position, int], what: str) -> None:
+    with pytest.raises(DataLoss, match=what):
+        plan_ranges(options({0: START}, {0: END}), parted(parted_at))
+
+
+@pytest.mark.parametrize(
+    ("parted_at", "left"),
+    [({START: 4}, (0, 4, 9)), ({END: 8}, (0, 6, 8)), ({START: 4, END: 4}, (0, 4, 4)), ({END: 5}, (0, 5, 5))],
+)
+def test_what_both_logs_have_and_what_is_new_is_read_on_request(
+    parted_at: Mapping[Position, int], left: tuple[int, int, int]
+) -> None:
+    with pytest.warns(RuntimeWarning, match="it went another way from offset|the read would begin at 6"):
+        assert bounds(plan_ranges(options({0: START}, {0: END}, is_loss_fatal=False), parted(parted_at))) == [left]
 
 
 def test_ranges_without_offsets_are_no_work() -> None:

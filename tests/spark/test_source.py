@@ -150,7 +150,24 @@ def test_the_report_accounts_for_every_offset_of_a_range(read: Read, topics: Top
 
     rows = [tuple(row) for row in read(topic, report="ranges").orderBy("partition").collect()]
 
-    assert rows == [(topic, 0, 0, 7, 2, 3, 2, 0, 0), (topic, 1, 0, 2, 1, 0, 1, 0, 0)]
+    assert rows == [(topic, 0, 0, 7, 2, 3, 2, 0, 0, 0), (topic, 1, 0, 2, 1, 0, 1, 0, 0, 0)]
+
+
+def test_a_read_goes_on_behind_another_and_fails_where_that_is_of_another_log(read: Read, topics: Topics) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a"])
+    (row,) = read(topic, report="ranges").collect()
+    topics.commit(topic, ["b"])
+
+    def behind(offset: int, leader_epoch: int) -> DataFrame:
+        position = {"offset": offset, "leaderEpoch": leader_epoch}
+        return read(topic, startingOffsets=json.dumps({topic: {"0": position}}))
+
+    assert values(behind(row.endOffset, row.leaderEpoch)) == ["b"]
+    with pytest.raises(
+        Exception, match=r"DataLoss: startingOffsets is of a log of .* went another way from offset 4 on"
+    ):
+        behind(9, row.leaderEpoch).collect()
 
 
 def test_more_tasks_read_the_same_records(read: Read, topics: Topics) -> None:

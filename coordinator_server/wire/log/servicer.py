@@ -203,7 +203,10 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
         end_offset = item.end_offset if item.HasField("end_offset") else None
         current = item.current_leader_epoch if item.HasField("current_leader_epoch") else None
         last_read = item.last_read_epoch if item.HasField("last_read_epoch") else None
-        items.append(FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes, current, last_read))
+        end_epoch = item.end_epoch if item.HasField("end_epoch") else None
+        items.append(
+            FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes, current, last_read, end_epoch)
+        )
     return Fetch(
         tuple(items),
         _isolation(message.isolation_level),

@@ -1017,6 +1017,7 @@ class FetchPartition(_message.Message):
     PARTITION_MAX_BYTES_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     LAST_READ_EPOCH_FIELD_NUMBER: _builtins.int
+    END_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -1036,6 +1037,12 @@ class FetchPartition(_message.Message):
     because acknowledged writes were lost or a backup was restored, nothing is served: see FetchResult.diverging.
     Absent: not checked, and such a reader is shown other records at offsets that it has read.
     """
+    end_epoch: _builtins.int
+    """The leader epoch in which end_offset was learned: OffsetResult.leader_epoch, where all of the log up to end_offset was
+    there. Where this log has something else before end_offset now, nothing is served: see FetchResult.diverging. For who
+    reads a range in pieces, or again, and must not be shown records of two lines of the log. Only with end_offset.
+    Absent: not checked.
+    """
     def __init__(
         self,
         *,
@@ -1047,19 +1054,24 @@ class FetchPartition(_message.Message):
         partition_max_bytes: _builtins.int = ...,
         current_leader_epoch: _builtins.int | None = ...,
         last_read_epoch: _builtins.int | None = ...,
+        end_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_offset", b"end_offset", "last_read_epoch", b"last_read_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_epoch", b"_end_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_epoch", b"end_epoch", "end_offset", b"end_offset", "last_read_epoch", b"last_read_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_read_epoch", b"last_read_epoch", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_epoch", b"_end_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_epoch", b"end_epoch", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_read_epoch", b"last_read_epoch", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__end_epoch: _TypeAlias = _typing.Literal["end_epoch"]  # noqa: Y015
+    _WhichOneofArgType__end_epoch: _TypeAlias = _typing.Literal["_end_epoch", b"_end_epoch"]  # noqa: Y015
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015
     _WhichOneofReturnType__last_read_epoch: _TypeAlias = _typing.Literal["last_read_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_read_epoch: _TypeAlias = _typing.Literal["_last_read_epoch", b"_last_read_epoch"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_epoch) -> _WhichOneofReturnType__end_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_offset) -> _WhichOneofReturnType__end_offset | None: ...
     @_typing.overload
@@ -1156,7 +1168,9 @@ class FetchResult(_message.Message):
 
     @_builtins.property
     def diverging(self) -> Global___EpochEnd:
-        """With OFFSET_OUT_OF_RANGE, and an end_offset of fetch_offset at most: the reader has read what is not in this log."""
+        """With OFFSET_OUT_OF_RANGE: with an end_offset of fetch_offset at most, the reader has read what is not in this log; with
+        a larger one, before the end_offset that was asked for, the range was planned of what is not.
+        """
 
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordBatch]: ...
@@ -1376,7 +1390,9 @@ class OffsetResult(_message.Message):
     timestamp_ms: _builtins.int
     """Largest timestamp of the batch found by time; -1 for earliest and latest."""
     leader_epoch: _builtins.int
-    """The leader epoch of the offset, to be sent as last_read_epoch by who begins there. Absent without an offset."""
+    """The leader epoch of the offset, to be sent as last_read_epoch by who begins there, and as end_epoch by who ends there.
+    Absent without an offset.
+    """
     def __init__(
         self,
         *,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from coordinator_core.access import AclAuthorizer
+from coordinator_core.acls import AclService
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.lane import Lane
@@ -98,6 +100,7 @@ class Admin:
     hanging: HangingTransactions
     explainer: PartitionExplainer
     shards: ShardControl
+    acls: AclService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,7 @@ class Core:
     runtime: Runtime
     store: Store
     config: CoreConfig
-    authorizer: Authorizer
+    access: AclAuthorizer
     loader: ShardLoader
     catalog: CatalogShard
     markers: LocalMarkers
@@ -124,7 +127,9 @@ class Core:
 
     def load_shared(self) -> Pending[None]:
         """Read what all shards share. The reply is refused if it cannot be read: then nothing can be served."""
-        return all_of([self.loader.load(CATALOG_KEY), self.loader.load(COUNTERS)]).map(lambda _loaded: None)
+        return all_of([self.loader.load(CATALOG_KEY), self.loader.load(COUNTERS)]).map(
+            lambda _read: self.access.renew()
+        )
 
     def load_shards(self) -> Pending[int]:
         """Read the shards. The reply comes when each serves or cannot be read: how many those are, which the others do
@@ -175,11 +180,13 @@ def assemble(
     store: Store,
     config: CoreConfig,
     surroundings: Surroundings,
-    authorizer: Authorizer = ALLOW_ALL,
+    authorizer: Authorizer | None = None,
 ) -> Core:
-    """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
+    """All parts, joined, with nothing loaded. Who may do what, an authorizer says if one is given, else the
+    configuration."""
     catalog = _catalog(runtime, store, config)
     counters = CountersShard(runtime.journal, store.incarnation)
+    access = AclAuthorizer(runtime, catalog.acls, config.super_users)
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
     base = _Foundation(
@@ -187,7 +194,7 @@ def assemble(
         store=store,
         config=config,
         surroundings=surroundings,
-        authorizer=authorizer,
+        authorizer=authorizer or (access if config.enforces_acls else ALLOW_ALL),
         catalog=catalog,
         router=router,
         transaction_router=ShardRouter(Coordinator.TRANSACTIONS, config.shard_count),
@@ -220,11 +227,12 @@ def assemble(
             hanging=hanging,
             explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, base.authorizer),
             shards=ShardControl(loader, base.authorizer),
+            acls=AclService(runtime, catalog.acls, access, base.authorizer, is_enforced=config.enforces_acls),
         ),
         runtime=runtime,
         store=store,
         config=config,
-        authorizer=base.authorizer,
+        access=access,
         loader=loader,
         catalog=catalog,
         markers=base.markers,

@@ -27,6 +27,11 @@ class CoreConfig:
     default_retention: Retention = KEEP_ALL
     """What partitions keep whose topics do not say it themselves."""
     groups: GroupConfig = field(default_factory=GroupConfig)
+    enforces_acls: bool = False
+    """Whether callers may do only what the ACLs of the catalog allow them. False: everybody may do everything, and ACLs
+    can be prepared."""
+    super_users: tuple[str, ...] = ()
+    """Principals that may do everything all the same."""
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members of their groups."""
     lane: bool = True

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from coordinator_core.config import CoreConfig
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.incarnation import FIRST, Incarnation
@@ -174,7 +175,7 @@ class ShardControl:
 
     def list_shards(self, coordinator: str, context: CallContext) -> list[ShardStanding]:
         """Where the shards of a coordinator stand; those of all if it is not named. Raises Refused INVALID_REQUEST."""
-        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, "shards")
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         wanted = {_coordinator(coordinator)} if coordinator else set(Coordinator)
         return [each for each in self._loader.standings() if each.key.coordinator in wanted]
 
@@ -189,7 +190,7 @@ class ShardControl:
     def _act(
         self, act: Callable[[ShardKey], Pending[None]], coordinator: str, number: int, context: CallContext
     ) -> Pending[ShardStanding]:
-        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "shards")
+        require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         key = ShardKey(_coordinator(coordinator), number)
         self.on_asked(key, context)
         return act(key).map(lambda _done: self._loader.standing(key))

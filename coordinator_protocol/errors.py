@@ -175,6 +175,10 @@ class Method(StrEnum):
     LIST_SHARDS = "ListShards"
     LOAD_SHARD = "LoadShard"
     UNLOAD_SHARD = "UnloadShard"
+    CREATE_ACLS = "CreateAcls"
+    DELETE_ACLS = "DeleteAcls"
+    DESCRIBE_ACLS = "DescribeAcls"
+    CHECK_PERMISSION = "CheckPermission"
 
     SESSION = "Session"
 
@@ -248,6 +252,8 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.LIST_SHARDS,
         Method.LOAD_SHARD,
         Method.UNLOAD_SHARD,
+        Method.DESCRIBE_ACLS,
+        Method.CHECK_PERMISSION,
         Method.SESSION,
     }
 )

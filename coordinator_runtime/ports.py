@@ -10,11 +10,12 @@ question whether a caller may do it, which all of them ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from coordinator_protocol.acls import Permission as Permission
+from coordinator_protocol.acls import ResourceType as ResourceType
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
@@ -274,32 +275,13 @@ class MarkerGuard(Protocol):
         the csn was never given away."""
 
 
-class Permission(StrEnum):
-    """What a caller wants to do."""
-
-    READ = "read"
-    WRITE = "write"
-    DESCRIBE = "describe"
-    CREATE = "create"
-    DELETE = "delete"
-    ALTER_CONFIGS = "alter_configs"
-    CLUSTER_ACTION = "cluster_action"
-    TWO_PHASE_COMMIT = "two_phase_commit"
-
-
-class ResourceType(StrEnum):
-    """What permissions are given on."""
-
-    TRANSACTIONAL_ID = "transactional_id"
-    TOPIC = "topic"
-    GROUP = "group"
-    CLUSTER = "cluster"
-
-
 class Authorizer(Protocol):
     """Decides who may do what. Services ask it (`authorization.require`), so that no front can go around it."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool: ...
+
+    def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None:
+        """Told of every refusal that the caller gets to see; what is left out of a list is none."""
 
 
 class AnswerRoom(Protocol):
@@ -341,22 +323,48 @@ def require(
 ) -> None:
     """Return only if the caller may do it. Raises Refused with the resource's authorization code."""
     if not authorizer.is_allowed(context, permission, resource, name):
-        raise denial(context, permission, resource, name)
+        raise denial(authorizer, context, permission, resource, name)
 
 
-def denial(context: CallContext, permission: Permission, resource: ResourceType, name: str) -> Refused:
-    """The refusal for a caller who may not do it."""
+def denial(
+    authorizer: Authorizer, context: CallContext, permission: Permission, resource: ResourceType, name: str
+) -> Refused:
+    """The refusal for a caller who may not do it. It repeats only what the caller sent."""
+    authorizer.on_refused(context, permission, resource, name)
     return Refused(
         _CODES[resource],
         f"{context.principal} may not {permission.value} {resource.value} {name!a}; ask for that permission",
     )
 
 
+def require_by_id(
+    authorizer: Authorizer, context: CallContext, permission: Permission, topic: str, topic_id: bytes
+) -> None:
+    """Return only if the caller may do it with a topic that was found by its id. Raises Refused: who may not even
+    describe the topic is told what everybody is told of an id that no topic has, and does not learn its name."""
+    if authorizer.is_allowed(context, permission, ResourceType.TOPIC, topic):
+        return
+    if authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic):
+        raise denial(authorizer, context, permission, ResourceType.TOPIC, topic)
+    authorizer.on_refused(context, permission, ResourceType.TOPIC, topic)
+    raise unknown_topic_id(topic_id)
+
+
+def unknown_topic_id(topic_id: bytes) -> Refused:
+    """What a caller is told who names a topic by an id that none has."""
+    return Refused(
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"there is no topic with the id {topic_id.hex()}: it was deleted; look it up by name",
+    )
+
+
 class AllowAll:
-    """Allows everybody everything: the authorizer until one is configured."""
+    """Allows everybody everything: the authorizer of a server that knows nobody apart."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         return True
+
+    def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None: ...
 
 
 ALLOW_ALL: Final = AllowAll()

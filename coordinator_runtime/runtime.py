@@ -261,13 +261,15 @@ class Runtime:
         park_key: Hashable | None = None,
         is_urgent: bool = False,
         is_continued: bool = False,
+        ask_again: Callable[[], object] | None = None,
     ) -> Pending[Any]:
         """Perform an operation. The reply comes when everything that it rests on is durable.
 
         With a park key, CONCURRENT_TRANSACTIONS makes the call wait until the key is unparked, behind the calls that
         wait there already, at most until the caller's deadline. `is_urgent` work is accepted beyond the limit of
         undurable bytes, because it is what frees room (EndTxn, markers). `is_continued`: a later step of a call whose
-        first one is done; it goes before those that came after that.
+        first one is done; it goes before those that came after that. `ask_again`: raises Refused where a call that has
+        waited may not do this any more.
 
         Errors: Refused (nothing was written), UnknownOutcome (the store failed underneath)."""
         if self._failure is not None:
@@ -287,6 +289,8 @@ class Runtime:
             # A call that does not want to wait must not overtake those that do, although the way may be free by now.
             return failed(in_the_way())
         attempt = partial(self._attempt, operation, context, reply, can_park=True)
+        if ask_again is not None:
+            attempt = partial(_attempt_if_allowed, attempt, ask_again, reply)
         self.parking.park(park_key, attempt, reply, context, is_first=is_continued, held_up_by=held_up_by)
         self.on_work()
         return reply
@@ -477,12 +481,29 @@ class Runtime:
         self.write(timer.operation, is_urgent=True).recover(expire_again)
 
 
+def _attempt_if_allowed(
+    attempt: Callable[[], ShardKey | None], ask_again: Callable[[], object], reply: Pending[Any]
+) -> ShardKey | None:
+    try:
+        ask_again()
+    except Refused as refusal:
+        reply.fail(refusal)
+        return None
+    return attempt()
+
+
 def _stopping() -> Refused:
     return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly")
 
 
 def write_checked(
-    runtime: Runtime, operation: Operation, context: CallContext, *, check: Pending[Any] | None, park_key: Hashable
+    runtime: Runtime,
+    operation: Operation,
+    context: CallContext,
+    *,
+    check: Pending[Any] | None,
+    park_key: Hashable,
+    ask_again: Callable[[], object] | None = None,
 ) -> Pending[Any]:
     """Perform an operation as `Runtime.write` does, once its check, which is computed elsewhere, is settled; an error
     of the check is the answer, and nothing is written. None: it was checked before.
@@ -494,9 +515,15 @@ def write_checked(
     A caller that must not be kept waiting (`immediate_51`) waits for the check all the same, because every repetition
     would begin it anew; only then is its operation looked at."""
     if check is None:
-        return runtime.write(operation, context, park_key=park_key)
+        return runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
     if context.immediate_51 and not check.is_settled:
-        return check.then(lambda _checked: runtime.write(operation, context, park_key=park_key))
+
+        def write_now(_checked: object) -> Pending[Any]:
+            if ask_again is not None:
+                ask_again()
+            return runtime.write(operation, context, park_key=park_key)
+
+        return check.then(write_now)
 
     def decide(shard: Any, turn: Turn) -> Decision:  # noqa: ANN401  as `Operation.decide`
         if not check.is_settled:
@@ -505,7 +532,7 @@ def write_checked(
         check.result()
         return operation.decide(shard, turn)
 
-    written = runtime.write(Operation(operation.shard, decide), context, park_key=park_key)
+    written = runtime.write(Operation(operation.shard, decide), context, park_key=park_key, ask_again=ask_again)
     if not check.is_settled:
         check.on_settled(lambda _checked: runtime.parking.retry(park_key))
     return written

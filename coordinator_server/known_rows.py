@@ -17,7 +17,7 @@ from coordinator_runtime.segment_rows import LENGTH_PREFIX, NAMED_PREFIX
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
 from group_coordinator import codec as group_types
-from partition_log.catalog.codec import ORDINAL_ALLOCATOR_TYPE, TOPIC_TYPE
+from partition_log.catalog.codec import ACL_TYPE, ACL_VERSION_TYPE, ORDINAL_ALLOCATOR_TYPE, TOPIC_TYPE
 from txn_coordinator.codec import CSN_TYPE, PLAIN_PRODUCER_ID_BLOCK_TYPE, PRODUCER_ID_BLOCK_TYPE, TRANSACTION_TYPE
 
 _STATE_KEY: Final = struct.Struct(">BHB")
@@ -25,7 +25,12 @@ _KIND_AT: Final = 4
 """Where the kind byte stands in keys that have one: behind the ordinal."""
 
 RECORD_TYPES: Final = {
-    Coordinator.CATALOG: {TOPIC_TYPE: "TOPIC", ORDINAL_ALLOCATOR_TYPE: "ORDINAL_ALLOCATOR"},
+    Coordinator.CATALOG: {
+        TOPIC_TYPE: "TOPIC",
+        ORDINAL_ALLOCATOR_TYPE: "ORDINAL_ALLOCATOR",
+        ACL_TYPE: "ACL",
+        ACL_VERSION_TYPE: "ACL_VERSION",
+    },
     Coordinator.COUNTERS: {
         PRODUCER_ID_BLOCK_TYPE: "PRODUCER_ID_BLOCK",
         CSN_TYPE: "CSN",

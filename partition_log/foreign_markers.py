@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
@@ -68,7 +69,8 @@ class ForeignMarkers:
         which these were first named; durable when answered.
 
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
-        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "transaction markers")
+        if not self._authorizer.is_allowed(context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+            require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         markers = command.markers
         count = sum(len(each.names) for each in markers)
         if count > WRITES_MAX:

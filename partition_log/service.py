@@ -46,6 +46,7 @@ from coordinator_runtime.ports import (
     TransactionVerifier,
     denial,
     require,
+    require_by_id,
 )
 from coordinator_runtime.runtime import Runtime, write_checked
 from coordinator_runtime.store import Store, StoreUnreadable
@@ -207,13 +208,22 @@ class LogService:
             park_key = self._queue_of(batches[0].header.producer_id, batches, is_checked=not checks)
         else:
             park_key = TransactionInTheWay(transactional_id)
+        ask = partial(self._ask_again, batches, transactional_id, context)
         written: Pending[Any]
         if checks:
-            written = write_checked(self._runtime, operation, context, check=all_of(checks), park_key=park_key)
+            check = all_of(checks)
+            written = write_checked(self._runtime, operation, context, check=check, park_key=park_key, ask_again=ask)
         else:
-            written = self._runtime.write(operation, context, park_key=park_key)
+            written = self._runtime.write(operation, context, park_key=park_key, ask_again=ask)
         results = partial(self._results, batches)
         return written.map(results, results)
+
+    def _ask_again(self, batches: Sequence[_Accepted], transactional_id: str | None, context: CallContext) -> None:
+        """What `produce` has asked. Raises Refused, for all of them."""
+        if transactional_id is not None:
+            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        for topic in {batch.placed.ref.topic for batch in batches}:
+            require(self._authorizer, context, _WRITE, _TOPIC, topic)
 
     def _admission(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
@@ -275,7 +285,23 @@ class LogService:
             is_any_refused |= isinstance(placed, Refused)
             found.append(placed)
         fetched = self.fetcher.fetch(command, found, context.connection)
+        if not fetched.is_settled:
+            fetched = fetched.map(partial(self._still_readable, context))
         return fetched.then(self._when_catalog_durable) if is_any_refused else fetched
+
+    def _still_readable(self, context: CallContext, results: list[FetchResult]) -> list[FetchResult]:
+        """What a fetch that has waited has found, for a caller whose rights may have changed meanwhile."""
+        may = self._authorizer.is_allowed
+        return [
+            result
+            if result.error is not None or may(context, _READ, _TOPIC, result.name.topic)
+            else FetchResult(
+                result.name,
+                result.next_offset,
+                error=denial(self._authorizer, context, _READ, _TOPIC, result.name.topic),
+            )
+            for result in results
+        ]
 
     def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
         """Positions by end or time, all of the same moment.
@@ -403,10 +429,13 @@ class LogService:
         if placed is None:
             check_partition(*name)
         elif not topic:
-            topic = placed.ref.topic
+            try:
+                require_by_id(self._authorizer, context, permission, placed.ref.topic, name.topic_id)
+            except Refused as refusal:
+                return refusal
         # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
         if topic and not self._authorizer.is_allowed(context, permission, _TOPIC, topic):
-            return denial(context, permission, _TOPIC, topic)
+            return denial(self._authorizer, context, permission, _TOPIC, topic)
         return self._catalog.refusal(*name) if placed is None else placed
 
     def _find_readable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic, check_topic_name
@@ -18,6 +19,7 @@ from coordinator_runtime.ports import (
     TopicOffsets,
     TransactionVerifier,
     require,
+    require_by_id,
 )
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard
@@ -79,7 +81,9 @@ class TopicService:
         self, topic: NewTopic, repeated: frozenset[str], context: CallContext, *, validate_only: bool
     ) -> Pending[TopicResult]:
         try:
-            require(self._authorizer, context, Permission.CREATE, ResourceType.TOPIC, topic.name)
+            may = self._authorizer.is_allowed
+            if not may(context, Permission.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+                require(self._authorizer, context, Permission.CREATE, ResourceType.TOPIC, topic.name)
             if topic.name in repeated:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST, f"the request names {topic.name!a:.300} more than once; name it once"
@@ -151,7 +155,7 @@ class TopicService:
             check_topic_name(wanted.name)
         topic = find(wanted.name, wanted.topic_id)
         if not wanted.name:
-            require(self._authorizer, context, permission, ResourceType.TOPIC, topic.name)
+            require_by_id(self._authorizer, context, permission, topic.name, wanted.topic_id)
         return topic
 
     def _description(self, topic: Topic) -> TopicDescription:

@@ -33,6 +33,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     require,
+    require_by_id,
 )
 from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PartRefused, PlacedBatches
@@ -133,7 +134,7 @@ class TransactedBatches:
                 continue
             ref = placed.ref
             if ref.topic != writable:
-                self._check_writable(ref, context)
+                self._check_writable(batch.name, ref.topic, context)
                 writable = ref.topic
             append, check = self._append(batch, placed, membership)
             ordinal = ref.ordinal
@@ -168,15 +169,18 @@ class TransactedBatches:
             check_partition(*name)
             # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
             if name.topic:
-                self._check_writable(name, context)
+                self._check_writable(name, name.topic, context)
                 check_topic_name(name.topic)
         except Refused as refusal:
             raise PartRefused(name, refusal.code, refusal.message) from refusal
         return PartRefused.naming(name, self._catalog.refusal(*name))
 
-    def _check_writable(self, name: PartitionRef | PartitionName, context: CallContext) -> None:
+    def _check_writable(self, name: PartitionName, topic: str, context: CallContext) -> None:
         try:
-            require(self._authorizer, context, *_WRITING, name.topic)
+            if name.topic:
+                require(self._authorizer, context, *_WRITING, topic)
+            else:
+                require_by_id(self._authorizer, context, Permission.WRITE, topic, name.topic_id)
         except Refused as refusal:
             raise PartRefused(name, refusal.code, refusal.message) from refusal
 

@@ -1,4 +1,5 @@
-"""Writes docs/cli.md, configuration.md, metrics.md and conformance.md from the code, and tells whether they are fresh.
+"""Writes docs/cli.md, configuration.md, metrics.md, conformance.md and a table of security.md from the code, and tells
+whether they are fresh.
 
 The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions, and
 metrics in their table; a second text about them would only drift. What became of the acceptance cases, their tests say.
@@ -10,13 +11,14 @@ import argparse
 import ast
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.testing import CliRunner
 
+from coordinator_core.permissions import PERMISSIONS, Ask
 from coordinator_server import output
 from coordinator_server.cli import TRACEBACK_VARIABLE, app
 from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
@@ -78,12 +80,36 @@ def acceptance_page() -> str:
     return f"{NOTICE}\n{conformance_page()}"
 
 
+def security_page() -> str:
+    """docs/security.md with the table of permissions as it should be; the rest is written by hand."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    before, _, rest = page.partition(_TABLE_BEGINS)
+    _, _, after = rest.partition(_TABLE_ENDS)
+    rows = "\n".join(
+        f"| `{method}` | {' '.join(cells)} |" for method, asks in PERMISSIONS.items() for cells in _asked(asks)
+    )
+    head = "| procedure | operation | on | when | a refusal refuses |\n| --- | --- | --- | --- | --- |"
+    return f"{before}{_TABLE_BEGINS}\n{head}\n{rows}\n{_TABLE_ENDS}{after}"
+
+
+def _asked(asks: Sequence[Ask]) -> Iterator[list[str]]:
+    """The cells behind the name of a procedure, a row for each question."""
+    for ask in asks:
+        yield [ask.permission.value, "|", ask.resource_type.value, "|", ask.when, "|", ask.extent.value]
+    if not asks:
+        yield ["none", "|", "", "|", "callers need only be known", "|", ""]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "configuration.md": configuration_page,
     "metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
     "conformance.md": acceptance_page,
+    "security.md": security_page,
 }
+
+_TABLE_BEGINS = "<!-- The table is written by `make docs` from coordinator_core/permissions.py. -->"
+_TABLE_ENDS = "<!-- End of the table. -->"
 
 _CLI_HEAD = """\
 # txnctl

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_partition, check_transactional_id
 from coordinator_runtime.decision import (
@@ -41,6 +43,8 @@ from txn_coordinator.state import Transaction, TransactionState
 
 IDS_MAX: Final = 1_000
 """Ids that one request acts on."""
+
+_WRITING: Final = (Permission.WRITE, ResourceType.TRANSACTIONAL_ID)
 
 PARTICIPANTS_MAX: Final = 10_000
 """Partitions and groups of all that one request aborts by prefix or age: as many as one transaction may have, so that
@@ -115,9 +119,9 @@ class TransactionAdministration:
     def abort(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
         """Abort open transactions. Raises Refused INVALID_REQUEST for a selection that is none."""
         ids, remaining = self._select(selection, context, only_open=True)
-        asked = Asked(dry_run, selection.older_than_ms)
 
         def act(transactional_id: str) -> Pending[Acted]:
+            asked = self._asked(transactional_id, selection, context, dry_run=dry_run)
             return self._runtime.write(
                 Operation(
                     self._shard_of_id(transactional_id),
@@ -139,9 +143,9 @@ class TransactionAdministration:
                 f"{len(ids) + remaining} transactional ids are selected, which is more than can be fenced at once; "
                 "choose a longer prefix",
             )
-        asked = Asked(dry_run, selection.older_than_ms)
 
         def act(transactional_id: str) -> Pending[Acted]:
+            asked = self._asked(transactional_id, selection, context, dry_run=dry_run)
             operation = fence_operation(
                 self._shard_of_id(transactional_id), transactional_id, asked, may_abort_and_fence=True
             )
@@ -149,17 +153,33 @@ class TransactionAdministration:
 
         return self._act_on(ids, act, context).map(ActResults)
 
+    def _asked(self, transactional_id: str, selection: Selection, context: CallContext, *, dry_run: bool) -> Asked:
+        """To end what waits for somebody else's decision is to decide it: that needs the permission to take part in
+        such decisions, or to alter the server."""
+        may = partial(self._authorizer.is_allowed, context)
+        may_break_promise = may(Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id) or may(
+            Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+        return Asked(dry_run, selection.older_than_ms, may_break_promise)
+
     def _fence(
         self, operation: Operation, transactional_id: str, context: CallContext, *, is_continued: bool = False
     ) -> Pending[Acted]:
+        ask = partial(require, self._authorizer, context, *_WRITING, transactional_id)
+
         def after(reply: Acted | FenceBegun) -> Pending[Acted]:
             if isinstance(reply, Acted):
                 return settled(reply)
+            ask()
             again = fence_operation(operation.shard, transactional_id, Asked(), begun=reply.acted)
             return self._fence(again, transactional_id, context, is_continued=True)
 
         written: Pending[Acted | FenceBegun] = self._runtime.write(
-            operation, context, park_key=TransactionInTheWay(transactional_id), is_continued=is_continued
+            operation,
+            context,
+            park_key=TransactionInTheWay(transactional_id),
+            is_continued=is_continued,
+            ask_again=ask,
         )
         return written.then(after)
 
@@ -181,7 +201,7 @@ class TransactionAdministration:
 
             try:
                 check_transactional_id(transactional_id)
-                require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+                require(self._authorizer, context, *_WRITING, transactional_id)
                 pending = act(transactional_id)
             except Refused as refusal:
                 pending = failed(refusal)
@@ -192,14 +212,14 @@ class TransactionAdministration:
     def list_hanging(self, context: CallContext) -> list[HangingTransaction]:
         """All transactions that nobody will end, by topic, partition and offset. Raises Refused while a shard of
         transactional ids does not serve."""
-        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, "hanging transactions")
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return self._named(self._hanging.find(), self._runtime.clock.wall_ms())
 
     def abort_hanging(self, command: AbortHanging, context: CallContext) -> Pending[list[HangingTransaction]]:
         """End hanging transactions of one partition. The reply is what was ended, or with a dry run would be.
 
         Raises Refused, or refuses the reply, INVALID_TXN_STATE where nothing hangs."""
-        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "hanging transactions")
+        require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         check_partition(*command.partition)
         now_ms = self._runtime.clock.wall_ms()
         try:
@@ -245,7 +265,7 @@ class TransactionAdministration:
                     and (is_open or not only_open)
                     and not (is_open and each.never_times_out)
                     and (selection.older_than_ms is None or now_ms - each.start_ms > selection.older_than_ms)
-                    and may_write(context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+                    and may_write(context, *_WRITING, each.transactional_id)
                 ):
                     yield each
 

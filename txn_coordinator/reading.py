@@ -107,15 +107,29 @@ class TransactionReader:
                 )
         except Refused as refusal:
             return Description(transactional_id, now_ms, refusal)
-        return Description(transactional_id, now_ms, None, transaction, self._visible_partitions(transaction, context))
+        return self._described(transaction, now_ms, context)
+
+    def _described(self, transaction: Transaction, now_ms: int, context: CallContext) -> Description:
+        may = self._authorizer.is_allowed
+        return Description(
+            transaction.transactional_id,
+            now_ms,
+            None,
+            transaction,
+            self._visible_partitions(transaction, context),
+            [
+                group
+                for group in sorted(transaction.groups)
+                if may(context, Permission.DESCRIBE, ResourceType.GROUP, group)
+            ],
+        )
 
     def describe_as_seen(
         self, transaction: Transaction, context: CallContext, *, history_limit: int
     ) -> Pending[Description]:
         """Describe a durable state that was just read, of an id that the caller may describe, with at most so many of
         the steps that led to it."""
-        visible = self._visible_partitions(transaction, context)
-        described = Description(transaction.transactional_id, self._runtime.clock.wall_ms(), None, transaction, visible)
+        described = self._described(transaction, self._runtime.clock.wall_ms(), context)
         if not history_limit:
             return settled(described)
         steps = self._history.last_steps(transaction.transactional_id, history_limit, until=transaction)

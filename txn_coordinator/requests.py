@@ -168,6 +168,8 @@ class Description(Struct, frozen=True):
     partitions: Sequence[PartitionRef] = ()
     """Partitions of the transaction that have a name and that the caller may know of; of a decided one, only those
     whose marker is not durable yet."""
+    groups: Sequence[str] = ()
+    """Groups of the transaction that the caller may know of."""
     history: History | None = None
     """The last steps of the id, even if it was forgotten. None: they were not asked for, or the caller may not know of
     the id."""

@@ -7,12 +7,14 @@ transactions are in `reading`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from msgspec import Struct
 
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
@@ -40,6 +42,7 @@ from coordinator_runtime.ports import (
     ResourceType,
     TopicCatalog,
     require,
+    require_by_id,
 )
 from coordinator_runtime.runtime import Runtime, write_checked
 from coordinator_runtime.transact import NO_OFFSET, PlacedBatches, TransactedOffsets, TransactedPartitions
@@ -113,9 +116,10 @@ class TransactionService:
         Raises Refused, as every other use case, or refuses the reply."""
         transactional_id = command.transactional_id
         if transactional_id is None:
-            require(self._authorizer, context, Permission.WRITE, ResourceType.CLUSTER, "idempotent producers")
+            require(self._authorizer, context, Permission.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
             _check_expected(command.expected)
             return self._runtime.write(Operation(COUNTERS, _decide_plain), context)
+        ask = partial(self._check_caller, transactional_id, context, may_prepare=command.enable_2pc)
         self._check_caller(transactional_id, context)
         _check_expected(command.expected)
         if command.enable_2pc:
@@ -135,10 +139,16 @@ class TransactionService:
             self.shard_key(transactional_id),
             lambda shard, turn: shard.decide_init(request, turn, may_abort_and_init=may_abort_and_init),
         )
-        return self._init(operation, transactional_id, context)
+        return self._init(operation, transactional_id, context, ask)
 
     def _init(
-        self, operation: Operation, transactional_id: str, context: CallContext, *, is_continued: bool = False
+        self,
+        operation: Operation,
+        transactional_id: str,
+        context: CallContext,
+        ask_again: Callable[[], None],
+        *,
+        is_continued: bool = False,
     ) -> Pending[Initialised]:
         def after(reply: Initialised | AbortStarted) -> Pending[Initialised]:
             if isinstance(reply, Initialised):
@@ -150,10 +160,13 @@ class TransactionService:
                         f"the open transaction of {transactional_id!r} is being aborted first; call again",
                     )
                 )
-            return self._init(operation, transactional_id, context, is_continued=True)
+            ask_again()
+            return self._init(operation, transactional_id, context, ask_again, is_continued=True)
 
         park_key = TransactionInTheWay(transactional_id)
-        return self._runtime.write(operation, context, park_key=park_key, is_continued=is_continued).then(after)
+        return self._runtime.write(
+            operation, context, park_key=park_key, is_continued=is_continued, ask_again=ask_again
+        ).then(after)
 
     def add_partitions(self, command: AddPartitions, context: CallContext) -> Pending[AddedPartitions]:
         """The partitions are in the transaction, which is open from then on; or, with `verify_only`, they are in it
@@ -164,7 +177,7 @@ class TransactionService:
         """`add_partitions` for other servers: several transactions, each of which is added to or refused by itself."""
         count = len(batch.transactions)
         try:
-            require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "batched transactions")
+            require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
             if batch.is_mixed:
                 text = "a request names one transaction or a batch of them, not both; leave one out"
                 raise Refused(ErrorCode.INVALID_REQUEST, text)
@@ -181,23 +194,28 @@ class TransactionService:
                 raise error
             return _none_added(command, error)
 
+        def ask() -> None:
+            if is_owner:
+                self._check_caller(command.transactional_id, context)
+                for topic in {name.topic for name in command.partitions if name.topic}:
+                    require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
+
         try:
             self._check_caller(command.transactional_id, context, command.identity, is_owner=is_owner)
-            ordinals = self._resolve_each(command.partitions, context)
+            ordinals = self._resolve_each(command.partitions, context if is_owner else None)
         except Refused as refusal:
             return settled(_none_added(command, refusal))
         if isinstance(ordinals, AddedPartitions):
             # What there is, and is not, may rest on a change of the catalog that is not durable yet.
             return self._runtime.write(once_durable(CATALOG_KEY, ordinals), is_urgent=True)
         if command.verify_only:
-            return self._verified(command, ordinals, context).recover(refused)
-        added = self._add(
-            command.transactional_id, command.identity, adding.Additions(partitions=frozenset(ordinals)), context
-        )
+            return self._verified(command, ordinals, context, ask).recover(refused)
+        additions = adding.Additions(partitions=frozenset(ordinals))
+        added = self._add(command.transactional_id, command.identity, additions, context, ask)
         return added.map(lambda _added: AddedPartitions([(name, None) for name in command.partitions]), refused)
 
     def _verified(
-        self, command: AddPartitions, ordinals: Sequence[int], context: CallContext
+        self, command: AddPartitions, ordinals: Sequence[int], context: CallContext, ask_again: Callable[[], None]
     ) -> Pending[AddedPartitions]:
         transactional_id, identity, asked = command.transactional_id, command.identity, frozenset(ordinals)
 
@@ -216,23 +234,20 @@ class TransactionService:
             lambda shard, _turn: shard.decide_verify(transactional_id, identity, asked),
         )
         park_key = TransactionInTheWay(transactional_id)
-        return self._runtime.write(operation, context, park_key=park_key).map(found, refused)
+        return self._runtime.write(operation, context, park_key=park_key, ask_again=ask_again).map(found, refused)
 
-    def _resolve_each(self, names: Sequence[PartitionName], context: CallContext) -> Sequence[int] | AddedPartitions:
+    def _resolve_each(
+        self, names: Sequence[PartitionName], context: CallContext | None
+    ) -> Sequence[int] | AddedPartitions:
         """The ordinals, or, where some partitions do not exist or may not be written, what to answer: they say so, and
-        the others were not attempted (spec transactions 2.3). Raises Refused for names that mean nothing."""
+        the others were not attempted (spec transactions 2.3). No context: for a server that has asked for its client.
+        Raises Refused for names that mean nothing."""
         check_partitions(names)
         ordinals: list[int] = []
         refused: dict[PartitionName, Refused] = {}
         for name in names:
             try:
-                # Asked by name first, so that who may not write to a topic does not learn whether it exists.
-                if name.topic:
-                    require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, name.topic)
-                ref = self.ports.catalog.resolve(*name)
-                if not name.topic:
-                    require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, ref.topic)
-                ordinals.append(ref.ordinal)
+                ordinals.append(self._resolve(name, Permission.WRITE, context))
             except Refused as refusal:
                 refused[name] = refusal
         if not refused:
@@ -241,16 +256,36 @@ class TransactionService:
         others = Refused(ErrorCode.OPERATION_NOT_ATTEMPTED, text)
         return AddedPartitions([(name, refused.get(name, others)) for name in names], next(iter(refused.values())))
 
+    def _resolve(self, name: PartitionName, permission: Permission, context: CallContext | None) -> int:
+        """The ordinal of a partition, for a caller who may do this with its topic. Raises Refused."""
+        # Asked by name first, so that who may not do it does not learn whether the topic exists.
+        if name.topic and context is not None:
+            require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
+        ref = self.ports.catalog.resolve(*name)
+        if not name.topic and context is not None:
+            require_by_id(self._authorizer, context, permission, ref.topic, name.topic_id)
+        return ref.ordinal
+
     def add_offsets(self, command: AddOffsets, context: CallContext) -> Pending[bool]:
         """The group is in the transaction, which is open from then on."""
         transactional_id, group_id = command.transactional_id, command.group_id
-        self._check_caller(transactional_id, context, command.identity)
-        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+
+        def ask() -> None:
+            self._check_caller(transactional_id, context, command.identity)
+            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+
+        ask()
         check_group_id(group_id)
-        return self._add(transactional_id, command.identity, adding.Additions(groups=frozenset({group_id})), context)
+        additions = adding.Additions(groups=frozenset({group_id}))
+        return self._add(transactional_id, command.identity, additions, context, ask)
 
     def _add(
-        self, transactional_id: str, identity: Identity, additions: adding.Additions, context: CallContext
+        self,
+        transactional_id: str,
+        identity: Identity,
+        additions: adding.Additions,
+        context: CallContext,
+        ask_again: Callable[[], None],
     ) -> Pending[bool]:
         version = context.client_txn_version
         operation = Operation(
@@ -259,15 +294,16 @@ class TransactionService:
                 transactional_id, identity, additions, turn, client_txn_version=version
             ),
         )
-        return self._runtime.write(operation, context, park_key=TransactionInTheWay(transactional_id))
+        park_key = TransactionInTheWay(transactional_id)
+        return self._runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
 
     def prepare_transaction(self, command: PrepareTransaction, context: CallContext) -> Pending[Identity]:
         """The open transaction is prepared for an outside decision; the reply is the identity to note beside that."""
         transactional_id, identity = command.transactional_id, command.identity
-        self._check_caller(transactional_id, context, identity)
-        self._check_may_prepare(transactional_id, context)
+        ask = partial(self._check_caller, transactional_id, context, identity, may_prepare=True)
+        ask()
         try:
-            last_sequences = self._resolve_sequences(command.last_sequences)
+            last_sequences = self._resolve_sequences(command.last_sequences, context)
         except Refused as refusal:
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
 
@@ -276,7 +312,8 @@ class TransactionService:
             return shard.decide_prepare(transactional_id, identity, turn, checks=checks)
 
         park_key = TransactionInTheWay(transactional_id)
-        return self._runtime.write(Operation(self.shard_key(transactional_id), decide), context, park_key=park_key)
+        operation = Operation(self.shard_key(transactional_id), decide)
+        return self._runtime.write(operation, context, park_key=park_key, ask_again=ask)
 
     def end_txn(self, command: EndTxn, context: CallContext) -> Pending[Ended]:
         """The outcome is decided; a repetition is answered as the first time.
@@ -290,7 +327,7 @@ class TransactionService:
         # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
         if command.last_sequences and command.outcome is Outcome.COMMIT:
             try:
-                last_sequences = self._resolve_sequences(command.last_sequences)
+                last_sequences = self._resolve_sequences(command.last_sequences, context)
             except Refused as refusal:
                 return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
         version = context.client_txn_version
@@ -301,7 +338,8 @@ class TransactionService:
 
         park_key = TransactionInTheWay(transactional_id)
         operation = Operation(self.shard_key(transactional_id), decide)
-        return self._runtime.write(operation, context, park_key=park_key, is_urgent=True)
+        ask = partial(self._check_caller, transactional_id, context)
+        return self._runtime.write(operation, context, park_key=park_key, is_urgent=True, ask_again=ask)
 
     def transact(self, command: Transact, context: CallContext) -> Pending[TransactResult]:
         """The transaction has ended as asked, with all that it brings, or nothing has happened.
@@ -325,13 +363,27 @@ class TransactionService:
             self.shard_key(transactional_id), lambda shard, turn: shard.decide_transact(transact, turn)
         )
         written: Pending[Transacted] = write_checked(
-            self._runtime, operation, context, check=placed.check, park_key=TransactionInTheWay(transactional_id)
+            self._runtime,
+            operation,
+            context,
+            check=placed.check,
+            park_key=TransactionInTheWay(transactional_id),
+            ask_again=partial(self._ask_again, command, placed, context),
         )
 
         def result(transacted: Transacted) -> TransactResult:
             return _transact_result(transacted.ended, self._first_offsets(transacted, command, placed), placed)
 
         return written.map(result)
+
+    def _ask_again(self, command: Transact, placed: PlacedBatches, context: CallContext) -> None:
+        """What `transact` and those who place its parts have asked; offsets are placed, and asked for, in the decision.
+        Raises Refused."""
+        self._check_caller(command.transactional_id, context)
+        for topic in {target.topic for target in placed.targets if target.topic}:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
+        for group in command.groups:
+            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group.group_id)
 
     def _first_offsets(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> Sequence[int]:
         """Where the transaction begins in each partition; what a partition has forgotten, its store still tells."""
@@ -346,15 +398,24 @@ class TransactionService:
         ]
 
     def _check_caller(
-        self, transactional_id: str, context: CallContext, identity: Identity | None = None, *, is_owner: bool = True
+        self,
+        transactional_id: str,
+        context: CallContext,
+        identity: Identity | None = None,
+        *,
+        is_owner: bool = True,
+        may_prepare: bool = False,
     ) -> None:
         """Return only for a caller who may write to a transactional id that can be one, and shows what can be an
-        identity. `is_owner`: False for another server, whose permission is another one."""
+        identity. `is_owner`: False for another server, whose permission is another one. `may_prepare`: the caller wants
+        to take part in somebody else's two-phase commit."""
         if is_owner:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         check_transactional_id(transactional_id)
         if identity is not None and (identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX):
             raise _impossible(identity)
+        if may_prepare:
+            self._check_may_prepare(transactional_id, context)
 
     def _check_may_prepare(self, transactional_id: str, context: CallContext) -> None:
         """Return only for a caller who may take part in somebody else's two-phase commit (KIP-939).
@@ -369,15 +430,18 @@ class TransactionService:
             )
         require(self._authorizer, context, Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
-    def _resolve_sequences(self, last_sequences: Sequence[tuple[PartitionName, int]]) -> list[tuple[int, int]]:
-        """Last sequences by the ordinal of their partition. Raises Refused."""
+    def _resolve_sequences(
+        self, last_sequences: Sequence[tuple[PartitionName, int]], context: CallContext
+    ) -> list[tuple[int, int]]:
+        """Last sequences by the ordinal of their partition. Raises Refused, also for a topic that the caller may not
+        see: else the answer would tell whether it exists."""
         resolved = []
         for name, sequence in last_sequences:
             check_partition(*name)
             if sequence < 0:
                 text = f"last sequence {sequence} is negative; leave the entry out"
                 raise Refused(ErrorCode.INVALID_REQUEST, text)
-            resolved.append((self.ports.catalog.resolve(*name).ordinal, sequence))
+            resolved.append((self._resolve(name, Permission.DESCRIBE, context), sequence))
         return resolved
 
     def _checks(

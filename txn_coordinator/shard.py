@@ -84,6 +84,8 @@ class Asked(Struct, frozen=True):
     """Reply what would be done, and do nothing."""
     older_than_ms: int | None = None
     """Refuse unless the transaction has been open for longer."""
+    may_break_promise: bool = True
+    """Whether a transaction may be ended that was promised to somebody else's decision."""
 
 
 class Acted(Struct, frozen=True):
@@ -443,6 +445,7 @@ class TransactionShard:
             raise Refused(
                 ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!a:.300} is not known"
             )
+        administering.check_promise(current, may_break=asked.may_break_promise)
         if asked.older_than_ms is not None:
             administering.check_open_longer(current, asked.older_than_ms, now_ms=turn.now_ms)
         return current

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator_core.assembly import Core
+from coordinator_server.wire.admin.acls import AclServicer
 from coordinator_server.wire.admin.servicer import AdminServicer
 from coordinator_server.wire.groups.administration import AdministrationServicer
 from coordinator_server.wire.groups.classic import ClassicServicer
@@ -21,6 +22,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
         TransactionServicer(transactions.service, transactions.reader, address),
         LogServicer(log.topics, log.records, log.foreign_markers),
         AdminServicer(core.config.limits, core.admin),
+        AclServicer(core.admin.acls),
         *group_servicers(core),
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.decision import Coordinator, Operation, ShardRouter
@@ -84,19 +85,21 @@ class AdministrationService:
         shards: list[GroupShard] = self._runtime.table.listable(Coordinator.GROUPS)
         states = {name.strip().lower() for name in wanted.states}
         kinds = {name.strip().lower() for name in wanted.kinds}
+        may = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE)
+        sees_all = may(ResourceType.CLUSTER, CLUSTER_NAME)
         listed = [_listed(group) for shard in shards for group in _durable_groups(shard)]
         return sorted(
             group
             for group in listed
             if (not states or group.state_name.lower() in states)
             and (not kinds or group.kind in kinds)
-            and self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.GROUP, group.group_id)
+            and (sees_all or may(ResourceType.GROUP, group.group_id))
         )
 
     def describe_config(self, group_id: str, context: CallContext) -> Mapping[str, int]:
         """The settings of a group that differ from the server's. Raises Refused: GROUP_AUTHORIZATION_FAILED,
         INVALID_GROUP_ID."""
-        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
+        require(self._authorizer, context, Permission.DESCRIBE_CONFIGS, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
         return shard.part(GroupSettings).overrides.durable(group_id) or {}

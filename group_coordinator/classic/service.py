@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,6 +30,8 @@ from group_coordinator.classic.requests import (
 from group_coordinator.classic.state import check_instance_id
 from group_coordinator.config import GroupConfig
 from group_coordinator.news import News
+
+AnswerT = TypeVar("AnswerT")
 
 REASON_LENGTH_MAX: Final = 255
 """Characters of a client's reason that are taken, as in Kafka."""
@@ -63,7 +66,7 @@ class ClassicService:
 
         Errors: INVALID_SESSION_TIMEOUT, and as spec groups 2.4; JoinRefused where the member gets another id than it
         asked with."""
-        self._check(request.group_id, request.instance_id, context)
+        ask = self._check(request.group_id, request.instance_id, context)
         _check_join(request, self._config)
         name = request.instance_id or context.client_id
         named = replace(
@@ -72,27 +75,29 @@ class ClassicService:
             new_member_id=f"{name[:MEMBER_NAME_LENGTH_MAX]}-{uuid_text(new_uuid())}",
             reason=request.reason[:REASON_LENGTH_MAX],
         )
-        return self._answers.write(
+        joined = self._answers.write(
             self._router.shard_key(request.group_id),
             partial(decisions.decide_join, request=named),
             context,
             abandon=partial(decisions.decide_abandon, group_id=request.group_id),
         )
+        return joined.map(partial(_still_allowed, ask))
 
     def sync(self, request: SyncGroup, context: CallContext) -> Pending[Synced]:
         """Answered when the leader's assignment is durable. Errors: as spec groups 2.6."""
-        self._check(request.group_id, request.instance_id, context)
-        return self._answers.write(
+        ask = self._check(request.group_id, request.instance_id, context)
+        synced = self._answers.write(
             self._router.shard_key(request.group_id),
             partial(decisions.decide_sync, request=request),
             context,
             abandon=partial(decisions.decide_abandon, group_id=request.group_id),
         )
+        return synced.map(partial(_still_allowed, ask))
 
     def heartbeat(self, request: Heartbeat, context: CallContext) -> Pending[None]:
         """Answered at once, or when there is something to tell, at the latest after the wait. Errors: as spec groups
         2.7."""
-        self._check(request.group_id, request.instance_id, context)
+        ask_again = self._check(request.group_id, request.instance_id, context)
         operation = Operation(
             self._router.shard_key(request.group_id), partial(decisions.decide_heartbeat, request=request)
         )
@@ -104,7 +109,7 @@ class ClassicService:
         heard = self._news.ask(
             request.group_id, ask, is_news=lambda heard: heard.refusal is not None, max_wait_ms=request.max_wait_ms
         )
-        return heard.map(_told)
+        return heard.map(partial(_still_allowed, ask_again)).map(_told)
 
     def leave(self, request: LeaveGroup, context: CallContext) -> Pending[tuple[Left, ...]]:
         """One result per entry, in their order."""
@@ -117,11 +122,19 @@ class ClassicService:
         )
         return self._runtime.write(operation, context)
 
-    def _check(self, group_id: str, instance_id: str | None, context: CallContext) -> None:
-        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+    def _check(self, group_id: str, instance_id: str | None, context: CallContext) -> Callable[[], None]:
+        """How to ask again whether the caller may still have the answer of a call that has waited."""
+        ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+        ask()
         check_group_id(group_id)
         if instance_id is not None:
             check_instance_id(instance_id)
+        return ask
+
+
+def _still_allowed(ask: Callable[[], None], answer: AnswerT) -> AnswerT:
+    ask()
+    return answer
 
 
 def _check_join(request: JoinGroup, config: GroupConfig) -> None:

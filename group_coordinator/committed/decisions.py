@@ -165,7 +165,7 @@ def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[
     def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
         blocking = tuple(offsets.blocking(partition))
         if blocking:
-            return FetchedOffset(name, refusal=unstable(blocking), blocking=blocking)
+            return waiting_for(FetchedOffset(name), blocking)
         return FetchedOffset(name, offsets.committed.get(partition))
 
     if placed is None:
@@ -417,19 +417,21 @@ def is_expired(offset: Offset, *, base_ms: int, now_ms: int, retention_ms: int) 
     return now_ms - base_ms >= retention_ms
 
 
-def unstable(blocking: Sequence[tuple[Producer, PendingOffset]]) -> Refused:
-    """Why a consumer must wait for an offset (KIP-447), with the transactions that it waits for and what ends them."""
+def waiting_for(offset: FetchedOffset, blocking: tuple[tuple[Producer, PendingOffset], ...]) -> FetchedOffset:
+    """The answer for an offset that a consumer must wait for (KIP-447), with the transactions that it waits for, those
+    of an empty transactional id without a name, and what ends them."""
     named = ", ".join(
-        f"{pending.transactional_id!a:.100} (producer id {producer.producer_id}, offset "
-        f"{pending.offset.committed_offset})"
+        f"{f'{pending.transactional_id!a:.100}' if pending.transactional_id else 'somebody else'} (producer id "
+        f"{producer.producer_id}, offset {pending.offset.committed_offset})"
         for producer, pending in blocking[:_NAMED_MAX]
     )
     more = f" and {len(blocking) - _NAMED_MAX} more" if len(blocking) > _NAMED_MAX else ""
-    return Refused(
+    refusal = Refused(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         f"an offset waits for the outcome of the transaction of {named}{more}; ask again once it has ended. If it "
         "hangs, `txnctl explain` tells why, and `txnctl abort` ends it",
     )
+    return replace(offset, refusal=refusal, blocking=blocking)
 
 
 class GroupMarkers:

@@ -34,6 +34,7 @@ from coordinator_runtime.ports import (
     ResourceType,
     TopicCatalog,
     require,
+    require_by_id,
 )
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed.decisions import (
@@ -47,6 +48,7 @@ from group_coordinator.committed.decisions import (
     decide_fetch_stable,
     decide_txn_commit,
     read_durable,
+    waiting_for,
 )
 from group_coordinator.committed.requests import (
     FetchedGroup,
@@ -58,6 +60,7 @@ from group_coordinator.committed.requests import (
     Results,
     TxnOffsetCommit,
 )
+from group_coordinator.committed.state import PendingOffset
 from group_coordinator.shard import GroupShard
 
 ReplyT = TypeVar("ReplyT")
@@ -84,7 +87,7 @@ class Placing:
                 require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
             ref = self._catalog.resolve(*name)
             if not name.topic:
-                require(self._authorizer, context, permission, ResourceType.TOPIC, ref.topic)
+                require_by_id(self._authorizer, context, permission, ref.topic, name.topic_id)
         except Refused as refusal:
             return refusal
         return ref
@@ -131,8 +134,12 @@ class OffsetService:
         `decisions.decide_txn_commit`."""
         membership, group_id = commit.membership, commit.group_id
         transactional_id = membership.transactional_id
-        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+
+        def ask() -> None:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+
+        ask()
         check_transactional_id(transactional_id)
         check_group_id(group_id)
         check_offsets(commit.offsets)
@@ -152,9 +159,10 @@ class OffsetService:
             )
             return Decision(joins=(Operation(self._router.shard_key(group_id), decide),))
 
-        ask = self._verifier.verify_group if context.client_txn_version == 1 else self._verifier.add_group
-        operation = ask(membership, group_id, hold)
-        return self._runtime.write(operation, context, park_key=TransactionInTheWay(transactional_id))
+        verify = self._verifier.verify_group if context.client_txn_version == 1 else self._verifier.add_group
+        operation = verify(membership, group_id, hold)
+        park_key = TransactionInTheWay(transactional_id)
+        return self._runtime.write(operation, context, park_key=park_key, ask_again=ask)
 
     def fetch(
         self, fetches: Sequence[OffsetFetch], context: CallContext, *, require_stable: bool
@@ -203,11 +211,24 @@ class OffsetService:
     def _visible(
         self, fetch: OffsetFetch, context: CallContext, offsets: tuple[FetchedOffset, ...]
     ) -> tuple[FetchedOffset, ...]:
-        """The offsets of a group in topics that the caller may see. Who names a topic is told why it is not shown."""
-        if fetch.names is not None:
+        """The offsets of a group in topics that the caller may see. Who names a topic is told why it is not shown.
+        Transactional ids that the caller may not see are left out of what an offset waits for."""
+        may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE)
+        if fetch.names is None:
+            offsets = tuple(each for each in offsets if may_see(ResourceType.TOPIC, each.name.topic))
+        if not any(each.blocking for each in offsets):
             return offsets
-        may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE, ResourceType.TOPIC)
-        return tuple(each for each in offsets if may_see(each.name.topic))
+
+        def seen(pending: PendingOffset) -> PendingOffset:
+            is_seen = may_see(ResourceType.TRANSACTIONAL_ID, pending.transactional_id)
+            return pending if is_seen else replace(pending, transactional_id="")
+
+        return tuple(
+            waiting_for(each, tuple((producer, seen(pending)) for producer, pending in each.blocking))
+            if each.blocking
+            else each
+            for each in offsets
+        )
 
     def delete(self, command: OffsetDelete, context: CallContext) -> Pending[Results]:
         """Forget offsets of a group.

@@ -76,7 +76,9 @@ class ConsumerService:
         """Answered at once if there is something new for the member, else when there is, at the latest after the wait.
 
         Errors: GROUP_AUTHORIZATION_FAILED, as `rules.check_heartbeat`, and as spec groups 3.2, 3.4, 3.7 and 3.8."""
-        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
+        ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
+        ask()
+        self._check_subscription(request.subscribed_topic_names or (), context)
         if request.owned_names is not None:
             request = replace(request, owned=self._owned(request.owned_names))
         check_heartbeat(request, self._config.consumer_assignors)
@@ -88,7 +90,25 @@ class ConsumerService:
         self._answer_older(request)
         wait_ms = self._wait_ms(request, context)
         replied = self._write(request, context) if wait_ms <= 0 else self._wait(request, context, wait_ms)
-        return replied.map(self._answer)
+
+        def answer(reply: HeartbeatReply) -> HeartbeatAnswer:
+            if wait_ms > 0:
+                ask()
+            return self._answer(reply)
+
+        return replied.map(answer)
+
+    def _check_subscription(self, topics: Iterable[str], context: CallContext) -> None:
+        """Raises Refused unless the caller may see all of them; whether there are such topics does not matter. It does
+        not name the one, as in Kafka (KAFKA-18813)."""
+        may = self._authorizer.is_allowed
+        for topic in topics:
+            if not may(context, Permission.DESCRIBE, ResourceType.TOPIC, topic):
+                self._authorizer.on_refused(context, Permission.DESCRIBE, ResourceType.TOPIC, topic)
+                raise Refused(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    f"{context.principal} may not describe every topic of the group; ask for that permission",
+                )
 
     def _owned(self, names: tuple[PartitionName, ...]) -> Owned:
         """What the member owns, by topic id. A topic that is known by a name alone, and is gone, is nothing that one
@@ -137,6 +157,11 @@ class ConsumerService:
         if not isinstance(group, ConsumerGroup):
             what = "there is no group" if group is None else f"{group.kind} is the kind of group"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
+        views = sorted(group.durable_members(), key=lambda view: view.member.member_id)
+        for view in views:
+            held = {*view.assignment.assigned, *view.target}
+            shown = {shape.topic for topic_id in held if (shape := self._topics.shape_of_id(topic_id)) is not None}
+            self._check_subscription(shown | view.member.subscription.names, context)
         epochs = group.durable_epochs()
         members = [
             MemberDescription(
@@ -145,7 +170,7 @@ class ConsumerService:
                 self._shares(view.assignment.assigned),
                 self._shares(view.target),
             )
-            for view in sorted(group.durable_members(), key=lambda view: view.member.member_id)
+            for view in views
         ]
         return ConsumerGroupDescription(
             group_id=group_id,

@@ -1,4 +1,5 @@
-"""The shard of the catalog: finds topics and partitions, and decides on their creation and deletion.
+"""The shard of the catalog: finds topics and partitions, and decides on their creation and deletion. It also keeps the
+rules of who may do what (`acls.py`).
 
 It is loaded before any caller may ask, and never unloaded, so the other parts hold on to the shard itself.
 """
@@ -13,11 +14,15 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape
+from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape, unknown_topic_id
 from coordinator_runtime.timeline import Journal, TimelineMap
+from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import KEEP_ALL, PayloadValidation, Retention, all_settings
 from partition_log.catalog.state import (
     ORDINAL_MAX,
+    AclCreated,
+    AclDeleted,
+    AclVersion,
     CatalogRecord,
     NewTopic,
     OrdinalsAllocated,
@@ -50,6 +55,7 @@ class CatalogShard:
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
         self._placed: TimelineMap[int, PlacedPartition] = TimelineMap(journal)
         self._allocated: TimelineMap[None, OrdinalsAllocated] = TimelineMap(journal)
+        self.acls = AclTable(journal)
         self.placed: Callable[[int], PlacedPartition | None] = self._placed.get
         """The partition of this ordinal, live; None once it is deleted."""
 
@@ -211,6 +217,8 @@ class CatalogShard:
                     self._placed.remove(ordinal)
             case OrdinalsAllocated():
                 self._allocated.put(_ONLY, value)
+            case AclCreated() | AclDeleted() | AclVersion():
+                self.acls.replay(value)
 
     def log_shard(self, topic: str, partition: int) -> ShardKey:
         return ShardKey(Coordinator.LOG, shard_of(f"{topic}-{partition}", self._shard_count))
@@ -243,10 +251,7 @@ def _find(
             f"the topic {name!a:.300} does not have the id {topic_id.hex()}: it was deleted and created again, or "
             "another topic was meant; look it up again",
         )
-    raise Refused(
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        f"there is no topic with the id {topic_id.hex()}: it was deleted; look it up by name",
-    )
+    raise unknown_topic_id(topic_id)
 
 
 def unresolved(topic: str) -> Refused:

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from coordinator_protocol.acls import Acl
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
@@ -69,7 +70,28 @@ class OrdinalsAllocated(Struct, frozen=True):
     """Incarnation of the store at that time."""
 
 
-CatalogRecord = TopicCreated | TopicDeleted | OrdinalsAllocated
+class AclCreated(Struct, frozen=True):
+    """The rule is in force from now on."""
+
+    acl: Acl
+    version: int
+    """The version of the rules that it came with."""
+
+
+class AclDeleted(Struct, frozen=True):
+    """The rule is not in force any more."""
+
+    acl: Acl
+
+
+class AclVersion(Struct, frozen=True):
+    """How often the rules were changed."""
+
+    version: int
+
+
+AclRecord = AclCreated | AclDeleted | AclVersion
+CatalogRecord = TopicCreated | TopicDeleted | OrdinalsAllocated | AclRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.next_event import NextEvent
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
+    AllowAll,
     CallContext,
     OpenInPartition,
     PartitionName,
@@ -378,7 +379,7 @@ def test_a_refusal_that_rests_on_a_deletion_waits_until_that_is_durable() -> Non
 
 
 @dataclass
-class Without:
+class Without(AllowAll):
     """Denies the administrator one permission on one name."""
 
     permission: Permission

@@ -8,20 +8,20 @@ import pytest
 
 from coordinator_core.shards import ShardControl
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from coordinator_runtime.shard_table import ShardState
 from tests.harness.group_calls import ANYBODY
 from tests.harness.world import World, WorldOptions
 
 
-class Reader:
+class Reader(AllowAll):
     """May look at everything, and change nothing."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         return permission is Permission.DESCRIBE
 
 
-class Nobody:
+class Nobody(AllowAll):
     """May do nothing."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:

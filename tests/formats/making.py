@@ -23,6 +23,8 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import group_pb2
 from coordinator_core.config import CoreConfig
+from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
+from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
 from coordinator_runtime.store import Family
 from coordinator_runtime.store_directory import StoreDirectory
@@ -90,6 +92,7 @@ def make(directory: Path) -> None:
         script.run("crash")
     # Behind the loss, with which members of before have to join again.
     _add_groups(world)
+    _add_acls(world)
     for block in others:
         for command in block.commands:
             script.run(command)
@@ -97,6 +100,24 @@ def make(directory: Path) -> None:
     for pattern in _UNKEPT:
         for file in [*directory.rglob(pattern)]:
             file.unlink()
+
+
+def _add_acls(world: World) -> None:
+    """Two rules, one of which is deleted."""
+    rules = [
+        Acl(
+            principal=f"User:{name}",
+            resource_type=ResourceType.TOPIC,
+            resource_name="t",
+            operation=Permission.READ,
+            pattern_type=PatternType.PREFIXED,
+        )
+        for name in ("reader", "gone")
+    ]
+    acls = world.inside.core.admin.acls
+    acls.create(rules, CallContext(), validate_only=False)
+    acls.delete([AclFilter(principal="User:gone")], CallContext(), validate_only=False)
+    world.settle()
 
 
 def _add_groups(world: World) -> None:

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from tests.groups.room import GroupRoom, RoomOptions
 
 OFFSETS = [group_pb2.TopicOffsets(topic="t", partitions=[group_pb2.PartitionOffset(committed_offset=1)])]
@@ -37,7 +37,7 @@ REQUESTS: dict[str, Message] = {
 REFUSALS = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
-class Closed:
+class Closed(AllowAll):
     """Nobody may do anything."""
 
     def is_allowed(self, _context: CallContext, _permission: Permission, _resource: ResourceType, _name: str) -> bool:
@@ -77,12 +77,12 @@ PERMISSIONS = {
     "OffsetFetch": DESCRIBE,
     "OffsetDelete": DELETE,
     "TxnOffsetCommit": READ,
-    "DescribeGroupConfigs": DESCRIBE,
+    "DescribeGroupConfigs": Permission.DESCRIBE_CONFIGS,
     "AlterGroupConfigs": Permission.ALTER_CONFIGS,
 }
 
 
-class Without:
+class Without(AllowAll):
     """Everybody may do everything but this with groups."""
 
     def __init__(self, missing: Permission) -> None:
@@ -100,7 +100,7 @@ def test_no_other_permission_stands_in_for_that_of_a_method(method: str) -> None
     assert [ErrorCode(each.error_code) for each in replies] == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
 
 
-class HidesTopics:
+class HidesTopics(AllowAll):
     """Nobody may describe a topic."""
 
     def is_allowed(self, _context: CallContext, permission: Permission, resource: ResourceType, _name: str) -> bool:

@@ -21,7 +21,6 @@ from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_m
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
-    ALLOW_ALL,
     Authorizer,
     CallContext,
     ClientBatch,
@@ -98,7 +97,7 @@ class WorldOptions:
     index_interval_batches: int = PartitionConfig().index_interval_batches
     """How many rows of a log make a stretch."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
-    authorizer: Authorizer = ALLOW_ALL
+    authorizer: Authorizer | None = None
     two_phase_commit_enable: bool = True
     lane: bool = True
 
@@ -230,7 +229,7 @@ class Inside:
         }
         counters: CountersShard = self.runtime.shard(COUNTERS)
         return StateView(
-            tuple(catalog.durable_topics()),
+            (*catalog.durable_topics(), catalog.acls.durable_version(), frozenset(catalog.acls.durable())),
             heads,
             producers,
             transactions,

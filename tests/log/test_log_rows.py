@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordinator_api.storage.v1 import log_pb2
+from coordinator_protocol.acls import Acl, PatternType, Permission, PermissionType, ResourceType
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
 from coordinator_runtime.incarnation import LineCause
@@ -17,9 +18,12 @@ from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from coordinator_runtime.unknown_rows import UnknownRow
 from partition_log import codec
-from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
+from partition_log.catalog.codec import ACL_TYPE, TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.settings import PayloadValidation
 from partition_log.catalog.state import (
+    AclCreated,
+    AclDeleted,
+    AclVersion,
     CatalogRecord,
     NewTopic,
     OrdinalsAllocated,
@@ -99,7 +103,23 @@ topics = st.builds(
     Topic, st.text(min_size=1), st.binary(min_size=16, max_size=16), st.lists(ordinals).map(tuple), offsets
 )
 STRETCH = Stretch(0, 3, 5, 6, LogTotals(10, 4))
-catalog_records = st.one_of(st.builds(TopicCreated, topics), st.builds(OrdinalsAllocated, st.integers(0, 2**32 - 1)))
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+acls = st.builds(
+    Acl,
+    principal=words,
+    resource_type=st.sampled_from(ResourceType),
+    resource_name=words,
+    operation=st.sampled_from(Permission),
+    permission_type=st.sampled_from(PermissionType),
+    pattern_type=st.sampled_from(PatternType),
+    host=words,
+)
+catalog_records = st.one_of(
+    st.builds(TopicCreated, topics),
+    st.builds(OrdinalsAllocated, st.integers(0, 2**32 - 1)),
+    st.builds(AclCreated, acls, csns),
+    st.builds(AclVersion, csns),
+)
 
 
 @given(entries)
@@ -206,6 +226,18 @@ def test_a_deleted_topic_forgets_its_key() -> None:
     created = CatalogCodec().encode(TopicCreated(Topic("a", b"i" * 16, (1,), 0)))
     deleted = CatalogCodec().encode(TopicDeleted("a"))
     assert (deleted.record_type, deleted.key, deleted.value) == (created.record_type, created.key, None)
+
+
+@given(acls)
+def test_a_deleted_rule_forgets_its_key(acl: Acl) -> None:
+    created, deleted = CatalogCodec().encode(AclCreated(acl, 1)), CatalogCodec().encode(AclDeleted(acl))
+    assert (deleted.record_type, deleted.key, deleted.value) == (created.record_type, created.key, None)
+
+
+def test_a_rule_that_only_a_newer_program_understands_is_not_passed_over() -> None:
+    key = "\0".join(["topic", "literal", "t", "User:a", "*", "abridge", "deny"]).encode()
+    with pytest.raises(UnknownRow, match=r"'abridge' is not a valid Permission.*start the version that wrote it"):
+        CatalogCodec().decode(ACL_TYPE, key, b"")
 
 
 def test_a_catalog_record_of_a_newer_program_is_skipped() -> None:

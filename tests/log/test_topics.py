@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
-from coordinator_runtime.ports import CallContext, PartitionName, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
 from partition_log.catalog.settings import Retention
 from partition_log.catalog.state import NewTopic
@@ -327,7 +327,7 @@ def test_a_batch_that_waited_while_its_topic_was_deleted_is_refused(room: LogRoo
 # Permission
 
 
-class OnlyReading:
+class OnlyReading(AllowAll):
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         return permission in {Permission.READ, Permission.DESCRIBE} and name == TOPIC
 
@@ -346,13 +346,16 @@ def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
     assert code(counted.result()[0]) is denied
     assert code(create(guarded, NewTopic("mine", 1))[0]) is denied
     assert code(delete(guarded, TopicName(TOPIC))[0]) is denied
-    assert code(delete(guarded, TopicName("", secret_id))[0]) is denied
-    assert code(guarded.topics.describe_topics(DescribeTopics([TopicName("", secret_id)]), CONTEXT)[0]) is denied
+    for topic_id in (secret_id, b"nobody has this!"):
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        assert code(delete(guarded, TopicName("", topic_id))[0]) is unknown
+        described = guarded.topics.describe_topics(DescribeTopics([TopicName("", topic_id)]), CONTEXT)[0]
+        assert (code(described), described.name) == (unknown, "")
     assert [topic.name for topic in guarded.topics.describe_topics(DescribeTopics(), CONTEXT)] == [TOPIC]
     assert code(guarded.topics.describe_topics(DescribeTopics([TopicName("secret")]), CONTEXT)[0]) is denied
 
 
-class OnlyDescribing:
+class OnlyDescribing(AllowAll):
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         return permission is Permission.DESCRIBE
 

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_api.v1.common_pb2 import TopicPartitions
+from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
@@ -109,7 +110,7 @@ def test_a_batch_by_a_stranger_names_every_transaction_and_partition() -> None:
 
 
 def stranger(room: Room) -> TransactionServicer:
-    return room.servicer(Denies({"batched transactions"}))
+    return room.servicer(Denies({CLUSTER_NAME}))
 
 
 def check_repeated(answer: Any, request: Any, code: ErrorCode) -> None:

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, Permission, ResourceType
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.world import World, WorldOptions
 from txn_coordinator.state import Identity
@@ -114,7 +114,7 @@ async def test_the_switch_is_off_by_default() -> None:
         assert refused_prepare.error_class == ErrorClass.MISCONFIGURED
 
 
-class Without:
+class Without(AllowAll):
     """Allows all but one permission."""
 
     def __init__(self, missing: Permission) -> None:

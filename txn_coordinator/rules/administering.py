@@ -25,6 +25,17 @@ def check_open(current: Transaction) -> None:
         )
 
 
+def check_promise(current: Transaction, *, may_break: bool) -> None:
+    """Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an open transaction that was promised to somebody else's
+    decision, unless the administrator may break such promises."""
+    if current.state is ONGOING and current.never_times_out and not may_break:
+        raise Refused(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"the transaction of {current.transactional_id!a} awaits somebody else's decision, and to end it is to"
+            " decide it: ask for the permission two_phase_commit on the transactional id",
+        )
+
+
 def check_open_longer(current: Transaction, older_than_ms: int, *, now_ms: int) -> None:
     """Raises Refused INVALID_TXN_STATE unless a transaction has been open for longer than this."""
     check_open(current)

@@ -289,7 +289,7 @@ def description(described: requests.Description) -> transaction_pb2.TransactionD
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
             topics=topic_partitions(described.partitions),
-            groups=sorted(transaction.groups),
+            groups=described.groups,
             last_update_ms=transaction.last_update_ms,
             csn=transaction.csn,
             two_phase=transaction.awaits_decision,

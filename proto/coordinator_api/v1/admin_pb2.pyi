@@ -69,6 +69,109 @@ read. owner_unknown_reason says which; ask again once that is mended.
 """
 Global___NextEvent: _TypeAlias = NextEvent  # noqa: Y015
 
+class _AclResourceType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclResourceType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_RESOURCE_TYPE_UNSPECIFIED: _AclResourceType.ValueType  # 0
+    ACL_RESOURCE_TYPE_TOPIC: _AclResourceType.ValueType  # 2
+    ACL_RESOURCE_TYPE_GROUP: _AclResourceType.ValueType  # 3
+    ACL_RESOURCE_TYPE_CLUSTER: _AclResourceType.ValueType  # 4
+    ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: _AclResourceType.ValueType  # 5
+
+class AclResourceType(_AclResourceType, metaclass=_AclResourceTypeEnumTypeWrapper):
+    """The numbers of these four enums are Kafka's. The first value of each stands for "any" in an AclFilter, and is refused in an
+    Acl.
+    """
+
+ACL_RESOURCE_TYPE_UNSPECIFIED: AclResourceType.ValueType  # 0
+ACL_RESOURCE_TYPE_TOPIC: AclResourceType.ValueType  # 2
+ACL_RESOURCE_TYPE_GROUP: AclResourceType.ValueType  # 3
+ACL_RESOURCE_TYPE_CLUSTER: AclResourceType.ValueType  # 4
+ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: AclResourceType.ValueType  # 5
+Global___AclResourceType: _TypeAlias = AclResourceType  # noqa: Y015
+
+class _AclPatternType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclPatternTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclPatternType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_PATTERN_TYPE_UNSPECIFIED: _AclPatternType.ValueType  # 0
+    ACL_PATTERN_TYPE_MATCH: _AclPatternType.ValueType  # 2
+    """Only in an AclFilter: the rules that apply to the resource of this name, also by a prefix or by *."""
+    ACL_PATTERN_TYPE_LITERAL: _AclPatternType.ValueType  # 3
+    """The resource of this name; * is any."""
+    ACL_PATTERN_TYPE_PREFIXED: _AclPatternType.ValueType  # 4
+    """All resources whose names begin so."""
+
+class AclPatternType(_AclPatternType, metaclass=_AclPatternTypeEnumTypeWrapper): ...
+
+ACL_PATTERN_TYPE_UNSPECIFIED: AclPatternType.ValueType  # 0
+ACL_PATTERN_TYPE_MATCH: AclPatternType.ValueType  # 2
+"""Only in an AclFilter: the rules that apply to the resource of this name, also by a prefix or by *."""
+ACL_PATTERN_TYPE_LITERAL: AclPatternType.ValueType  # 3
+"""The resource of this name; * is any."""
+ACL_PATTERN_TYPE_PREFIXED: AclPatternType.ValueType  # 4
+"""All resources whose names begin so."""
+Global___AclPatternType: _TypeAlias = AclPatternType  # noqa: Y015
+
+class _AclOperation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclOperation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_OPERATION_UNSPECIFIED: _AclOperation.ValueType  # 0
+    ACL_OPERATION_ALL: _AclOperation.ValueType  # 2
+    ACL_OPERATION_READ: _AclOperation.ValueType  # 3
+    ACL_OPERATION_WRITE: _AclOperation.ValueType  # 4
+    ACL_OPERATION_CREATE: _AclOperation.ValueType  # 5
+    ACL_OPERATION_DELETE: _AclOperation.ValueType  # 6
+    ACL_OPERATION_ALTER: _AclOperation.ValueType  # 7
+    ACL_OPERATION_DESCRIBE: _AclOperation.ValueType  # 8
+    ACL_OPERATION_CLUSTER_ACTION: _AclOperation.ValueType  # 9
+    ACL_OPERATION_DESCRIBE_CONFIGS: _AclOperation.ValueType  # 10
+    ACL_OPERATION_ALTER_CONFIGS: _AclOperation.ValueType  # 11
+    ACL_OPERATION_IDEMPOTENT_WRITE: _AclOperation.ValueType  # 12
+    ACL_OPERATION_TWO_PHASE_COMMIT: _AclOperation.ValueType  # 15
+
+class AclOperation(_AclOperation, metaclass=_AclOperationEnumTypeWrapper): ...
+
+ACL_OPERATION_UNSPECIFIED: AclOperation.ValueType  # 0
+ACL_OPERATION_ALL: AclOperation.ValueType  # 2
+ACL_OPERATION_READ: AclOperation.ValueType  # 3
+ACL_OPERATION_WRITE: AclOperation.ValueType  # 4
+ACL_OPERATION_CREATE: AclOperation.ValueType  # 5
+ACL_OPERATION_DELETE: AclOperation.ValueType  # 6
+ACL_OPERATION_ALTER: AclOperation.ValueType  # 7
+ACL_OPERATION_DESCRIBE: AclOperation.ValueType  # 8
+ACL_OPERATION_CLUSTER_ACTION: AclOperation.ValueType  # 9
+ACL_OPERATION_DESCRIBE_CONFIGS: AclOperation.ValueType  # 10
+ACL_OPERATION_ALTER_CONFIGS: AclOperation.ValueType  # 11
+ACL_OPERATION_IDEMPOTENT_WRITE: AclOperation.ValueType  # 12
+ACL_OPERATION_TWO_PHASE_COMMIT: AclOperation.ValueType  # 15
+Global___AclOperation: _TypeAlias = AclOperation  # noqa: Y015
+
+class _AclPermissionType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AclPermissionTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclPermissionType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACL_PERMISSION_TYPE_UNSPECIFIED: _AclPermissionType.ValueType  # 0
+    ACL_PERMISSION_TYPE_DENY: _AclPermissionType.ValueType  # 2
+    ACL_PERMISSION_TYPE_ALLOW: _AclPermissionType.ValueType  # 3
+
+class AclPermissionType(_AclPermissionType, metaclass=_AclPermissionTypeEnumTypeWrapper): ...
+
+ACL_PERMISSION_TYPE_UNSPECIFIED: AclPermissionType.ValueType  # 0
+ACL_PERMISSION_TYPE_DENY: AclPermissionType.ValueType  # 2
+ACL_PERMISSION_TYPE_ALLOW: AclPermissionType.ValueType  # 3
+Global___AclPermissionType: _TypeAlias = AclPermissionType  # noqa: Y015
+
 @_typing.final
 class LimitsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -939,3 +1042,360 @@ class UnloadShardResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnloadShardResponse: _TypeAlias = UnloadShardResponse  # noqa: Y015
+
+@_typing.final
+class Acl(_message.Message):
+    """One rule. A rule that denies wins over all that allow; what no rule allows is denied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    PATTERN_TYPE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PERMISSION_TYPE_FIELD_NUMBER: _builtins.int
+    resource_type: Global___AclResourceType.ValueType
+    resource_name: _builtins.str
+    """The cluster has one name: cluster."""
+    pattern_type: Global___AclPatternType.ValueType
+    principal: _builtins.str
+    """User:NAME; User:* is everybody."""
+    host: _builtins.str
+    """The address that the caller comes from, or unix for a Unix socket; * or empty: any."""
+    operation: Global___AclOperation.ValueType
+    permission_type: Global___AclPermissionType.ValueType
+    def __init__(
+        self,
+        *,
+        resource_type: Global___AclResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        pattern_type: Global___AclPatternType.ValueType = ...,
+        principal: _builtins.str = ...,
+        host: _builtins.str = ...,
+        operation: Global___AclOperation.ValueType = ...,
+        permission_type: Global___AclPermissionType.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "operation", b"operation", "pattern_type", b"pattern_type", "permission_type", b"permission_type", "principal", b"principal", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acl: _TypeAlias = Acl  # noqa: Y015
+
+@_typing.final
+class AclFilter(_message.Message):
+    """Which rules are meant: those that have all that is given here. What is empty or unspecified may be anything."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    PATTERN_TYPE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PERMISSION_TYPE_FIELD_NUMBER: _builtins.int
+    resource_type: Global___AclResourceType.ValueType
+    resource_name: _builtins.str
+    pattern_type: Global___AclPatternType.ValueType
+    principal: _builtins.str
+    host: _builtins.str
+    operation: Global___AclOperation.ValueType
+    permission_type: Global___AclPermissionType.ValueType
+    def __init__(
+        self,
+        *,
+        resource_type: Global___AclResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+        pattern_type: Global___AclPatternType.ValueType = ...,
+        principal: _builtins.str = ...,
+        host: _builtins.str = ...,
+        operation: Global___AclOperation.ValueType = ...,
+        permission_type: Global___AclPermissionType.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "operation", b"operation", "pattern_type", b"pattern_type", "permission_type", b"permission_type", "principal", b"principal", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclFilter: _TypeAlias = AclFilter  # noqa: Y015
+
+@_typing.final
+class CreateAclsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    ACLS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Answer what would be done; change nothing."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]:
+        """1 to 1,000."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        acls: _abc.Iterable[Global___Acl] | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "dry_run", b"dry_run", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateAclsRequest: _TypeAlias = CreateAclsRequest  # noqa: Y015
+
+@_typing.final
+class CreateAclsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST: a rule that could have no effect, and which one; POLICY_VIOLATION: there
+    would be more than 10,000.
+    """
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    version: _builtins.int
+    """How often the rules were changed until now."""
+    @_builtins.property
+    def created(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]:
+        """Those that were not there before."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        created: _abc.Iterable[Global___Acl] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateAclsResponse: _TypeAlias = CreateAclsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteAclsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclFilter]:
+        """1 to 1,000. One with nothing in it means all rules."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        filters: _abc.Iterable[Global___AclFilter] | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filters", b"filters", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAclsRequest: _TypeAlias = DeleteAclsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteAclsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def deleted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]: ...
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        deleted: _abc.Iterable[Global___Acl] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAclsResponse: _TypeAlias = DeleteAclsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeAclsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def filter(self) -> Global___AclFilter: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        filter: Global___AclFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeAclsRequest: _TypeAlias = DescribeAclsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeAclsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    ACLS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]:
+        """By resource, then by principal."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        acls: _abc.Iterable[Global___Acl] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeAclsResponse: _TypeAlias = DescribeAclsResponse  # noqa: Y015
+
+@_typing.final
+class CheckPermissionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    RESOURCE_TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    principal: _builtins.str
+    host: _builtins.str
+    """Where the principal would come from. Empty: from a host that no rule names."""
+    operation: Global___AclOperation.ValueType
+    resource_type: Global___AclResourceType.ValueType
+    resource_name: _builtins.str
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        principal: _builtins.str = ...,
+        host: _builtins.str = ...,
+        operation: Global___AclOperation.ValueType = ...,
+        resource_type: Global___AclResourceType.ValueType = ...,
+        resource_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "host", b"host", "operation", b"operation", "principal", b"principal", "resource_name", b"resource_name", "resource_type", b"resource_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckPermissionRequest: _TypeAlias = CheckPermissionRequest  # noqa: Y015
+
+@_typing.final
+class CheckPermissionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    SUPER_USER_FIELD_NUMBER: _builtins.int
+    ENFORCED_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    allowed: _builtins.bool
+    super_user: _builtins.bool
+    enforced: _builtins.bool
+    """Whether the server goes by the rules at all. If not, everybody may do everything."""
+    @_builtins.property
+    def rule(self) -> Global___Acl:
+        """The rule that says so. Absent: the principal is a superuser, or no rule allows it."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        allowed: _builtins.bool = ...,
+        rule: Global___Acl | None = ...,
+        super_user: _builtins.bool = ...,
+        enforced: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "enforced", b"enforced", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "rule", b"rule", "super_user", b"super_user", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckPermissionResponse: _TypeAlias = CheckPermissionResponse  # noqa: Y015

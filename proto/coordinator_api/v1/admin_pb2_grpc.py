@@ -79,6 +79,26 @@ class AdminServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.FromString,
                 _registered_method=True)
+        self.CreateAcls = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/CreateAcls',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.CreateAclsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CreateAclsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAcls = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/DeleteAcls',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.DeleteAclsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DeleteAclsResponse.FromString,
+                _registered_method=True)
+        self.DescribeAcls = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/DescribeAcls',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeAclsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeAclsResponse.FromString,
+                _registered_method=True)
+        self.CheckPermission = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/CheckPermission',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -160,6 +180,36 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateAcls(self, request, context):
+        """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
+        permission alter on the cluster: whoever may change the rules may do anything.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAcls(self, request, context):
+        """Deletes every rule that one of the filters means. Needs the permission alter on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeAcls(self, request, context):
+        """The rules in force. Needs the permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckPermission(self, request, context):
+        """Whether a principal may do something, and which rule says so. Needs the permission describe on the cluster, unless callers
+        ask it of themselves.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -207,6 +257,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.UnloadShard,
                     request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.SerializeToString,
+            ),
+            'CreateAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAcls,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CreateAclsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.CreateAclsResponse.SerializeToString,
+            ),
+            'DeleteAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAcls,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DeleteAclsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.DeleteAclsResponse.SerializeToString,
+            ),
+            'DescribeAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAcls,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeAclsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeAclsResponse.SerializeToString,
+            ),
+            'CheckPermission': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckPermission,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -452,6 +522,114 @@ class AdminService(object):
             '/coordinator_api.v1.AdminService/UnloadShard',
             coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.SerializeToString,
             coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/CreateAcls',
+            coordinator__api_dot_v1_dot_admin__pb2.CreateAclsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.CreateAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/DeleteAcls',
+            coordinator__api_dot_v1_dot_admin__pb2.DeleteAclsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.DeleteAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/DescribeAcls',
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeAclsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckPermission(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/CheckPermission',
+            coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.CheckPermissionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -69,6 +69,18 @@ class AdminServiceStub:
     NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
     the permission cluster_action on the cluster.
     """
+    CreateAcls: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateAclsRequest, _admin_pb2.CreateAclsResponse]
+    """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
+    permission alter on the cluster: whoever may change the rules may do anything.
+    """
+    DeleteAcls: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteAclsRequest, _admin_pb2.DeleteAclsResponse]
+    """Deletes every rule that one of the filters means. Needs the permission alter on the cluster."""
+    DescribeAcls: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeAclsRequest, _admin_pb2.DescribeAclsResponse]
+    """The rules in force. Needs the permission describe on the cluster."""
+    CheckPermission: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckPermissionRequest, _admin_pb2.CheckPermissionResponse]
+    """Whether a principal may do something, and which rule says so. Needs the permission describe on the cluster, unless callers
+    ask it of themselves.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -110,6 +122,18 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
     NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
     the permission cluster_action on the cluster.
+    """
+    CreateAcls: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateAclsRequest, _admin_pb2.CreateAclsResponse]  # type: ignore[assignment]
+    """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
+    permission alter on the cluster: whoever may change the rules may do anything.
+    """
+    DeleteAcls: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteAclsRequest, _admin_pb2.DeleteAclsResponse]  # type: ignore[assignment]
+    """Deletes every rule that one of the filters means. Needs the permission alter on the cluster."""
+    DescribeAcls: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeAclsRequest, _admin_pb2.DescribeAclsResponse]  # type: ignore[assignment]
+    """The rules in force. Needs the permission describe on the cluster."""
+    CheckPermission: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckPermissionRequest, _admin_pb2.CheckPermissionResponse]  # type: ignore[assignment]
+    """Whether a principal may do something, and which rule says so. Needs the permission describe on the cluster, unless callers
+    ask it of themselves.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -203,6 +227,42 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
         NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
         the permission cluster_action on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateAcls(
+        self,
+        request: _admin_pb2.CreateAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreateAclsResponse, _abc.Awaitable[_admin_pb2.CreateAclsResponse]]:
+        """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
+        permission alter on the cluster: whoever may change the rules may do anything.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteAcls(
+        self,
+        request: _admin_pb2.DeleteAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeleteAclsResponse, _abc.Awaitable[_admin_pb2.DeleteAclsResponse]]:
+        """Deletes every rule that one of the filters means. Needs the permission alter on the cluster."""
+
+    @_abc_1.abstractmethod
+    def DescribeAcls(
+        self,
+        request: _admin_pb2.DescribeAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeAclsResponse, _abc.Awaitable[_admin_pb2.DescribeAclsResponse]]:
+        """The rules in force. Needs the permission describe on the cluster."""
+
+    @_abc_1.abstractmethod
+    def CheckPermission(
+        self,
+        request: _admin_pb2.CheckPermissionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CheckPermissionResponse, _abc.Awaitable[_admin_pb2.CheckPermissionResponse]]:
+        """Whether a principal may do something, and which rule says so. Needs the permission describe on the cluster, unless callers
+        ask it of themselves.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

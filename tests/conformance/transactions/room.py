@@ -19,7 +19,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, MarkerPort, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, MarkerPort, Permission, ResourceType
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher
@@ -57,7 +57,7 @@ SERVED_ELSEWHERE = "elsewhere"
 
 
 @dataclass
-class Denies:
+class Denies(AllowAll):
     """An authorizer that allows everything but some names."""
 
     names: set[str]

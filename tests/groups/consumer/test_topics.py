@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from group_coordinator.consumer import background
 from group_coordinator.consumer.background import PAUSE_MS
 from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code, of, partition_set
@@ -165,7 +165,7 @@ class TestPatterns:
         assert room.group().regexes_checked_ms is not None
 
     def test_topics_that_nobody_may_know_of_match_nothing(self) -> None:
-        class Hides:
+        class Hides(AllowAll):
             def is_allowed(
                 self, context: CallContext, permission: Permission, resource: ResourceType, name: str
             ) -> bool:

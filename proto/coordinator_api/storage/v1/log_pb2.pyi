@@ -102,3 +102,48 @@ class OrdinalAllocatorValue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OrdinalAllocatorValue: _TypeAlias = OrdinalAllocatorValue  # noqa: Y015
+
+@_typing.final
+class AclValue(_message.Message):
+    """Value of record type ACL; the key is the rule: resource type, pattern type, name, principal, host, operation and permission
+    type, as text, with NUL between them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version of the rules that it came with."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclValue: _TypeAlias = AclValue  # noqa: Y015
+
+@_typing.final
+class AclVersionValue(_message.Message):
+    """Value of record type ACL_VERSION: how often the rules were changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclVersionValue: _TypeAlias = AclVersionValue  # noqa: Y015

@@ -1,0 +1,70 @@
+"""Who may do what, by the rules of the catalog: asked by every service, for every operation.
+
+Rules are in force once they are durable, so no answer rests on one that a crash would take back. An answer "yes" is
+remembered until the rules change; so that of the usual operation is one look into a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from coordinator_core.acl_index import AclIndex, Question
+from coordinator_core.permissions import QUESTIONS
+from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
+from coordinator_protocol.errors import Method
+from coordinator_runtime.decision import CATALOG_KEY
+from coordinator_runtime.ports import CallContext
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.acls import AclTable
+
+REMEMBERED_MAX: Final = 50_000
+"""Answers that are remembered, some hundred bytes each. Beyond that all are forgotten, and worked out again."""
+
+
+class AclAuthorizer:
+    """Implements `coordinator_runtime.ports.Authorizer`."""
+
+    def __init__(self, runtime: Runtime, acls: AclTable, super_users: Iterable[str]) -> None:
+        self._acls = acls
+        self.super_users = frozenset(super_users)
+        """Principals that may do everything, whatever the rules say. No rule can name them, so that whoever may change
+        rules cannot lock out whoever runs the server."""
+        self._index = AclIndex()
+        self._version = 0
+        self._allowed: set[tuple[str, str, Permission, ResourceType, str]] = set()
+        self.on_denied: Callable[[CallContext, Permission, ResourceType, str], None] = lambda *_refusal: None
+        """Told of every refusal that a caller gets to see."""
+        runtime.on_durable_change(lambda _keys: self.renew(), of=CATALOG_KEY)
+
+    def renew(self) -> None:
+        """Decide by the durable rules from now on."""
+        version = self._acls.durable_version()
+        if version != self._version:
+            self._index = AclIndex(self._acls.durable())
+            self._allowed.clear()
+            self._version = version
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        key = (context.principal, context.host, permission, resource, name)
+        return key in self._allowed or self._decide(key, context.method)
+
+    def _decide(self, key: tuple[str, str, Permission, ResourceType, str], method: str) -> bool:
+        _principal, _host, permission, resource, _name = key
+        assert (permission, resource) in QUESTIONS[Method(method)], f"{method} asks what its row does not have"
+        is_allowed, _rule = self.explain(Question(*key))
+        if is_allowed:
+            if len(self._allowed) >= REMEMBERED_MAX:
+                self._allowed.clear()
+            self._allowed.add(key)
+        return is_allowed
+
+    def explain(self, question: Question) -> tuple[bool, Acl | None]:
+        """The answer, and the rule that gives it; None for superusers, and where no rule allows it."""
+        if question.principal in self.super_users:
+            return True, None
+        rule = self._index.deciding(question)
+        return rule is not None and rule.permission_type is PermissionType.ALLOW, rule
+
+    def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None:
+        self.on_denied(context, permission, resource, name)

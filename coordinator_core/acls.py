@@ -1,0 +1,140 @@
+"""What administrators do with the rules of who may do what: create, delete, list, and ask what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coordinator_core.access import AclAuthorizer
+from coordinator_core.acl_index import Question
+from coordinator_protocol.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    Permission,
+    ResourceType,
+    canonical_host,
+    check_acl,
+    check_principal,
+    check_question,
+)
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import CATALOG_KEY, Operation
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import Authorizer, CallContext, require
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.acls import AclsChanged, AclTable
+
+ACLS_PER_REQUEST_MAX = 1_000
+"""Rules, or filters, in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to a question, and why it is so."""
+
+    is_allowed: bool
+    rule: Acl | None
+    """The rule that says so; None: the principal is a superuser, or no rule allows it."""
+    is_super_user: bool
+    is_enforced: bool
+    """False: this server goes by no rules, so callers may do everything whatever the answer."""
+
+
+class AclService:
+    """Use cases. Changes need the permission to alter the server, because whoever may change rules may do anything; the
+    rest needs the permission to describe it."""
+
+    def __init__(
+        self, runtime: Runtime, acls: AclTable, access: AclAuthorizer, authorizer: Authorizer, *, is_enforced: bool
+    ) -> None:
+        self._runtime = runtime
+        self._acls = acls
+        self._access = access
+        self._authorizer = authorizer
+        self._is_enforced = is_enforced
+
+    def create(self, acls: Sequence[Acl], context: CallContext, *, validate_only: bool) -> Pending[AclsChanged]:
+        """Add rules, all of them or none; those that are there already stay. In force, and durable, when answered.
+
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST, which says what is wrong with which of them;
+        POLICY_VIOLATION where there would be too many."""
+        require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        _check_count(len(acls), "ACLs")
+        for number, acl in enumerate(acls, start=1):
+            try:
+                check_acl(acl)
+            except Refused as refusal:
+                raise Refused(refusal.code, f"ACL {number} of {len(acls)}: {refusal.message}") from None
+        return self._change(
+            Operation(
+                CATALOG_KEY, lambda catalog, _turn: catalog.acls.decide_create(acls, validate_only=validate_only)
+            ),
+            context,
+        )
+
+    def delete(
+        self, filters: Sequence[AclFilter], context: CallContext, *, validate_only: bool
+    ) -> Pending[AclsChanged]:
+        """Delete every rule that one of the filters means. Not in force any more, durably, when answered.
+
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+        require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        _check_count(len(filters), "filters of ACLs")
+        return self._change(
+            Operation(
+                CATALOG_KEY, lambda catalog, _turn: catalog.acls.decide_delete(filters, validate_only=validate_only)
+            ),
+            context,
+        )
+
+    def _change(self, operation: Operation, context: CallContext) -> Pending[AclsChanged]:
+        def changed(reply: AclsChanged) -> AclsChanged:
+            # Before anybody is told, and whoever else is answered in the same moment.
+            self._access.renew()
+            return reply
+
+        return self._runtime.write(operation, context).map(changed)
+
+    def describe(self, wanted: AclFilter, context: CallContext) -> AclsChanged:
+        """The rules in force that the filter means, by resource and principal, and the version of all rules.
+
+        Raises Refused CLUSTER_AUTHORIZATION_FAILED."""
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        found = sorted(filter(wanted.matches, self._acls.durable()), key=_order)
+        return AclsChanged(tuple(found), self._acls.durable_version())
+
+    def check(self, question: Question, context: CallContext) -> Verdict:
+        """May this principal do that, and which rule says so? Everybody may ask it of themselves.
+
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+        if question.principal != context.principal:
+            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        check_principal(question.principal)
+        check_question(question.resource_type, question.name, question.permission)
+        try:
+            canonical_host(question.host or WILDCARD)
+        except ValueError:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"the host {question.host!a:.300} is no address") from None
+        is_allowed, rule = self._access.explain(question)
+        return Verdict(is_allowed, rule, question.principal in self._access.super_users, self._is_enforced)
+
+
+def _check_count(count: int, what: str) -> None:
+    if not 1 <= count <= ACLS_PER_REQUEST_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"the request has {count} {what}; send 1 to {ACLS_PER_REQUEST_MAX} at a time"
+        )
+
+
+def _order(acl: Acl) -> tuple[str, ...]:
+    return (
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.operation,
+        acl.permission_type,
+        acl.host,
+    )

@@ -1,0 +1,172 @@
+"""The table of permissions: what each remote procedure asks, of which kind of resource, and what a refusal refuses.
+
+The services ask; this table says which questions are theirs, so that one page tells an operator what to allow. An
+authorizer that goes by rules refuses to answer any other question (`access.py`), and a test asks that every question of
+a row is asked. `docs/security.md` shows the table.
+
+Source: Kafka, `docs/security/authorization-and-acls.md`, where it has the procedure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from coordinator_protocol.acls import Permission, ResourceType
+from coordinator_protocol.errors import Method
+
+
+class Extent(StrEnum):
+    """What a caller does not get who may not."""
+
+    REQUEST = "the request"
+    ITEM = "that item"
+    HIDDEN = "left out"
+    """It is left out of the answer, and nobody is told so."""
+
+
+class Ask(Struct, frozen=True):
+    """One question of a procedure."""
+
+    permission: Permission
+    resource_type: ResourceType
+    extent: Extent = Extent.REQUEST
+    when: str = ""
+    """In which case it is asked, for people; empty: always."""
+
+
+_P = Permission
+_ITEM, _HIDDEN = Extent.ITEM, Extent.HIDDEN
+_TOPIC, _GROUP, _ID, _CLUSTER = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.TRANSACTIONAL_ID,
+    ResourceType.CLUSTER,
+)
+_WRITE_ID: Final = Ask(_P.WRITE, _ID)
+_READ_GROUP: Final = Ask(_P.READ, _GROUP)
+_LOOK: Final = Ask(_P.DESCRIBE, _CLUSTER)
+_ADMINISTER: Final = Ask(_P.ALTER, _CLUSTER)
+_LAST_SEQUENCES: Final = Ask(_P.DESCRIBE, _TOPIC, when="with last_sequences, of each topic")
+_DESCRIBED: Final = (
+    Ask(_P.DESCRIBE, _ID, _ITEM),
+    Ask(_P.DESCRIBE, _TOPIC, _HIDDEN, "topics of the transaction"),
+    Ask(_P.DESCRIBE, _GROUP, _HIDDEN, "groups of the transaction"),
+)
+_ENDED: Final = (
+    Ask(_P.WRITE, _ID, _ITEM, "of each id that is named; others are left out"),
+    Ask(_P.TWO_PHASE_COMMIT, _ID, _ITEM, "to end what awaits somebody else's decision"),
+    Ask(_P.ALTER, _CLUSTER, _ITEM, "or instead of two_phase_commit"),
+)
+
+PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
+    Method.FIND_COORDINATOR: (
+        Ask(_P.DESCRIBE, _GROUP, _ITEM, "of a group"),
+        Ask(_P.DESCRIBE, _ID, _ITEM, "of a transactional id"),
+    ),
+    Method.INIT_PRODUCER_ID: (
+        Ask(_P.WRITE, _ID, when="with a transactional id"),
+        Ask(_P.TWO_PHASE_COMMIT, _ID, when="with enable_2pc"),
+        Ask(_P.IDEMPOTENT_WRITE, _CLUSTER, when="without a transactional id; write on any topic stands for it"),
+    ),
+    Method.ADD_PARTITIONS_TO_TXN: (
+        Ask(_P.WRITE, _ID, when="of one transaction"),
+        Ask(_P.WRITE, _TOPIC, _ITEM, "of one transaction"),
+        Ask(_P.CLUSTER_ACTION, _CLUSTER, when="of a batch, which other servers send"),
+    ),
+    Method.ADD_OFFSETS_TO_TXN: (_WRITE_ID, _READ_GROUP),
+    Method.END_TXN: (_WRITE_ID, _LAST_SEQUENCES),
+    Method.TRANSACT: (
+        _WRITE_ID,
+        Ask(_P.WRITE, _TOPIC),
+        Ask(_P.READ, _GROUP, when="with offsets of groups"),
+        Ask(_P.READ, _TOPIC, when="of each topic with such offsets"),
+    ),
+    Method.PREPARE_TRANSACTION: (_WRITE_ID, Ask(_P.TWO_PHASE_COMMIT, _ID), _LAST_SEQUENCES),
+    Method.DESCRIBE_TRANSACTIONS: _DESCRIBED,
+    Method.LIST_TRANSACTIONS: (Ask(_P.DESCRIBE, _ID, _HIDDEN),),
+    Method.JOIN_GROUP: (_READ_GROUP,),
+    Method.SYNC_GROUP: (_READ_GROUP,),
+    Method.HEARTBEAT: (_READ_GROUP,),
+    Method.LEAVE_GROUP: (_READ_GROUP,),
+    Method.CONSUMER_GROUP_HEARTBEAT: (
+        _READ_GROUP,
+        Ask(
+            _P.DESCRIBE,
+            _TOPIC,
+            when="of each topic that is named; others match no pattern",
+        ),
+    ),
+    Method.CONSUMER_GROUP_DESCRIBE: (
+        Ask(_P.DESCRIBE, _GROUP, _ITEM),
+        Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of all topics of all members"),
+    ),
+    Method.DESCRIBE_GROUPS: (Ask(_P.DESCRIBE, _GROUP, _ITEM),),
+    Method.LIST_GROUPS: (
+        Ask(_P.DESCRIBE, _CLUSTER, _HIDDEN, "shows all groups"),
+        Ask(_P.DESCRIBE, _GROUP, _HIDDEN, "otherwise, of each group"),
+    ),
+    Method.DELETE_GROUPS: (Ask(_P.DELETE, _GROUP, _ITEM),),
+    Method.OFFSET_COMMIT: (_READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.OFFSET_FETCH: (
+        Ask(_P.DESCRIBE, _GROUP, _ITEM),
+        Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of each topic that is named; others are left out"),
+        Ask(_P.DESCRIBE, _ID, _HIDDEN, "transactional ids that an offset waits for"),
+    ),
+    Method.OFFSET_DELETE: (Ask(_P.DELETE, _GROUP), Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.TXN_OFFSET_COMMIT: (_WRITE_ID, _READ_GROUP, Ask(_P.READ, _TOPIC, _ITEM)),
+    Method.DESCRIBE_GROUP_CONFIGS: (Ask(_P.DESCRIBE_CONFIGS, _GROUP),),
+    Method.ALTER_GROUP_CONFIGS: (Ask(_P.ALTER_CONFIGS, _GROUP),),
+    Method.CREATE_TOPICS: (
+        Ask(_P.CREATE, _CLUSTER, _ITEM, "allows any topic"),
+        Ask(_P.CREATE, _TOPIC, _ITEM, "otherwise"),
+    ),
+    Method.DELETE_TOPICS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
+    Method.DESCRIBE_TOPICS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of each topic that is named; others are left out"),),
+    Method.DELETE_RECORDS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
+    Method.PRODUCE: (Ask(_P.WRITE, _ID, when="in a transaction"), Ask(_P.WRITE, _TOPIC, _ITEM)),
+    Method.FETCH: (Ask(_P.READ, _TOPIC, _ITEM),),
+    Method.LIST_OFFSETS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
+    Method.COUNT_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
+    Method.WRITE_TXN_MARKERS: (
+        Ask(_P.ALTER, _CLUSTER, when="for people"),
+        Ask(_P.CLUSTER_ACTION, _CLUSTER, when="otherwise, for servers"),
+    ),
+    Method.DESCRIBE_PRODUCERS: (Ask(_P.READ, _TOPIC, _ITEM),),
+    Method.LIMITS: (),
+    Method.ABORT_TRANSACTIONS: _ENDED,
+    Method.FENCE_PRODUCERS: _ENDED,
+    Method.EXPLAIN_PARTITION: (
+        Ask(_P.DESCRIBE, _TOPIC),
+        Ask(_P.READ, _TOPIC, _HIDDEN, "the producer"),
+        Ask(_P.DESCRIBE, _ID, _HIDDEN, "the transactional id"),
+        Ask(_P.DESCRIBE, _GROUP, _HIDDEN, "groups of the transaction"),
+    ),
+    Method.LIST_HANGING_TRANSACTIONS: (_LOOK,),
+    Method.ABORT_HANGING_TRANSACTIONS: (_ADMINISTER,),
+    Method.LIST_SHARDS: (_LOOK,),
+    Method.LOAD_SHARD: (_ADMINISTER,),
+    Method.UNLOAD_SHARD: (_ADMINISTER,),
+    Method.CREATE_ACLS: (_ADMINISTER,),
+    Method.DELETE_ACLS: (_ADMINISTER,),
+    Method.DESCRIBE_ACLS: (_LOOK,),
+    Method.CHECK_PERMISSION: (Ask(_P.DESCRIBE, _CLUSTER, when="for somebody else than the caller"),),
+    Method.SESSION: (),
+}
+"""By procedure, in the order in which they are asked. Who names a topic by its id alone, and may not describe it, is
+told what everybody is told of an id that no topic has."""
+
+
+def _questions(asks: tuple[Ask, ...]) -> frozenset[tuple[Permission, ResourceType]]:
+    asked = {(ask.permission, ask.resource_type) for ask in asks}
+    by_id = {(_P.DESCRIBE, _TOPIC)} if any(ask.resource_type is _TOPIC for ask in asks) else set()
+    return frozenset(asked | by_id)
+
+
+QUESTIONS: Final[Mapping[Method, frozenset[tuple[Permission, ResourceType]]]] = {
+    method: _questions(asks) for method, asks in PERMISSIONS.items()
+}
+"""All that a procedure may ask."""

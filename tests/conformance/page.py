@@ -33,10 +33,11 @@ Kafka's test classes: TC TransactionCoordinatorTest, TM TransactionMetadataTest,
 TransactionMarkerChannelManagerTest, CH TransactionMarkerRequestCompletionHandlerTest, CC
 TransactionCoordinatorConcurrencyTest, PM ProducerIdManagerTest, TL TransactionLogTest, TX TransactionsTest, BN
 TransactionsBounceTest, EX TransactionsExpirationTest, PX ProducerIdExpirationTest, AS
-AddPartitionsToTxnRequestServerTest, AM AddPartitionsToTxnManagerTest, KA KafkaApisTest, OM OffsetMetadataManagerTest,
-GS GroupCoordinatorServiceTest, CG ConsumerGroupTest, CL ClassicGroupTest, RT CoordinatorRuntimeTest, PS
-ProducerStateManagerTest, UL UnifiedLogTest, MG TransactionManagerTest, LH ListTransactionsHandlerTest, CI
-ProducerIdControlManagerTest. TV1 and TV2 are clients without and with an epoch bump per transaction.
+AddPartitionsToTxnRequestServerTest, AM AddPartitionsToTxnManagerTest, KA KafkaApisTest, OM
+OffsetMetadataManagerTest, GS GroupCoordinatorServiceTest, CG ConsumerGroupTest, CL ClassicGroupTest, RT
+CoordinatorRuntimeTest, PS ProducerStateManagerTest, UL UnifiedLogTest, MG TransactionManagerTest, LH
+ListTransactionsHandlerTest, CI ProducerIdControlManagerTest, PT PartitionTest, FR FetchRequestTest, LO
+ListOffsetsRequestTest. TV1 and TV2 are clients without and with an epoch bump per transaction.
 
 Expected answers are Kafka's error codes, 0 is success; E is the stored epoch, L the one before it. Where a case looks
 at a decided and unfinished transaction, the server runs with `two_phase = "split"` and the client asks for an answer at

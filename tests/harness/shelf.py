@@ -30,11 +30,11 @@ class MemoryShelf:
         self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
         return self.store
 
-    def restore(self, backup: MemoryStore, wall_ms: int) -> None:
+    def restore(self, backup: MemoryStore, wall_ms: int, cause: LineCause) -> None:
         """A copy takes the place of the store, which is lost."""
         self.crash()
         self.store = backup.copy()
-        self.store.begin_line(LineCause.RESTORE, wall_ms)
+        self.store.begin_line(cause, wall_ms)
 
     def crash_after_failure(self, kept_groups: int) -> None:
         """A sync failed: of what was written since the last good one, the disk has the first groups, or none."""

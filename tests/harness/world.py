@@ -19,6 +19,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     Authorizer,
@@ -275,10 +276,11 @@ class World:
         self.shelf.crash()
         self._start_anew(down_ms)
 
-    def restore(self, backup: MemoryStore) -> None:
-        """Lose the process, and all that was written since the backup was made. Then start again."""
+    def restore(self, backup: MemoryStore, cause: LineCause = LineCause.RESTORE) -> None:
+        """Lose the process, and all that was written since the backup was made. Then start again: on the backup, or on
+        what is left, where the operator accepts the loss."""
         assert isinstance(self.shelf, MemoryShelf), "only the memory store is copied"
-        self.shelf.restore(backup, self.clock.wall_ms())
+        self.shelf.restore(backup, self.clock.wall_ms(), cause)
         self._start_anew(down_ms=1_000)
 
     def fail_disk(self, *, kept_groups: int = 0) -> None:

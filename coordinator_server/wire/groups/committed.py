@@ -107,7 +107,9 @@ def _named_offsets(topics: Iterable[group_pb2.TopicOffsets]) -> tuple[NamedOffse
         NamedOffset(
             PartitionName(topic.topic, topic.topic_id, given.partition),
             given.committed_offset,
-            given.committed_leader_epoch if given.HasField("committed_leader_epoch") else None,
+            given.committed_leader_epoch
+            if given.HasField("committed_leader_epoch") and given.committed_leader_epoch >= 0
+            else None,
             given.metadata,
         )
         for topic in topics

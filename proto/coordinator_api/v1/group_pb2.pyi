@@ -1303,7 +1303,7 @@ class PartitionOffset(_message.Message):
     committed_offset: _builtins.int
     """Offset of the next record to read; not negative."""
     committed_leader_epoch: _builtins.int
-    """Leader epoch of the last record read. Absent: not known. Kept and returned, never interpreted."""
+    """Leader epoch of the last record read. Absent, or negative: not known. Kept and returned, never interpreted."""
     metadata: _builtins.str
     """Free text, by default at most 4,096 characters."""
     def __init__(

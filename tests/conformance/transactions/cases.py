@@ -26,6 +26,7 @@ SUITE: Final = Suite(
         "H": "Offsets in transactions",
         "I": "Two-phase commit with outside participants (KIP-939)",
         "J": "Own cases, where Kafka is wrong or silent",
+        "K": "Leader epochs (KIP-320)",
     },
 )
 

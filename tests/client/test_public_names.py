@@ -33,6 +33,7 @@ PUBLIC = [
     "ConsumerOptions",
     "ConsumerRecords",
     "CorruptBatch",
+    "DeletedRecords",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",

@@ -118,7 +118,7 @@ catalog_records = st.one_of(
     st.builds(TopicCreated, topics),
     st.builds(OrdinalsAllocated, st.integers(0, 2**32 - 1)),
     st.builds(AclCreated, acls, offsets),
-    st.builds(AclVersion, csns),
+    st.builds(AclVersion, offsets),
 )
 
 

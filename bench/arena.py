@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from bench.programs import begin, output_of, run_of_output
 from bench.results import CannotRun, Run
 from bench.scale import Scale
-from bench.server import OwnServer
+from bench.server import HERE, OwnServer
 from coordinator_client.admin import Admin
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ def of_server(server: OwnServer) -> dict[str, object]:
 
 
 def load_command(
-    program: str, settings: Mapping[str, object], python: Path | None = None
+    program: str, settings: Mapping[str, object], python: Path | None = None, tree: Path = HERE
 ) -> tuple[list[str], dict[str, str]]:
-    """The command of a load program and its environment, in this Python or in another."""
-    root = Path(__file__).resolve().parent.parent
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "proto")])}
+    """The command of a load program and its environment, in this Python or in another, of this working tree or of
+    another."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "proto")])}
     interpreter = sys.executable if python is None else str(python)
     return [interpreter, "-m", "bench.load", program, json.dumps(settings)], environment
 

@@ -41,7 +41,7 @@ def machine(directory: Path | None = None) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of what our side is made of."""
-    found = {"txn-coordinator": _commit(), "Python": _python()}
+    found = {"txn-coordinator": commit_of(Path(__file__).parent), "Python": _python()}
     for name in _LIBRARIES:
         try:
             found[name] = metadata.version(name)
@@ -84,11 +84,11 @@ def _file_system(directory: Path) -> str:
     return f"{kind} ({options})"
 
 
-def _commit() -> str:
-    """Return the version of the tree that is measured."""
+def commit_of(tree: Path) -> str:
+    """Return the version of a working tree."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
-        said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        said = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return said.stdout.strip()

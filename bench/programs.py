@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from bench.results import LoadFailed, Run
@@ -15,11 +16,14 @@ _LOAD_S_MAX: Final = 900
 _PROBE_S_MAX: Final = 300
 
 
-def output_of(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None) -> str:
-    """Run a program to its end and return what it printed. Raises: LoadFailed with its last words."""
+def output_of(
+    command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> str:
+    """Run a program to its end, in a folder if it matters, and return what it printed. Raises: LoadFailed with its last
+    words."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_LOAD_S_MAX, env=environment
+            command, capture_output=True, text=True, check=False, timeout=_LOAD_S_MAX, env=environment, cwd=folder
         )
     except subprocess.TimeoutExpired:
         raise LoadFailed(f"{what} took longer than {_LOAD_S_MAX} s") from None

@@ -14,6 +14,8 @@ from typing import Final
 
 from bench.results import LoadFailed
 
+HERE: Final = Path(__file__).resolve().parent.parent
+"""The working tree of these measurements."""
 START_S_MAX: Final = 600
 STOP_S_MAX: Final = 60
 _READY: Final = re.compile(r"gRPC on (\S+),")
@@ -29,13 +31,17 @@ class OwnServer:
         module: str = "coordinator_server",
         arguments: Sequence[str] = (),
         processors: str | None = None,
+        tree: Path = HERE,
     ) -> None:
         """Prepare a server; nothing is started. `module` is what `python -m` runs; `processors`, as taskset writes
-        them, are those that it may use."""
-        self.data_dir = directory / "data"
+        them, are those that it may use. `tree` is the working tree whose server it is; another one than ours has a
+        `.venv` of its own."""
+        self.data_dir = directory.resolve() / "data"
         self.log = directory / "server.log"
         self.endpoint = "127.0.0.1:0"
         """Where it listens; a real port from the first start on."""
+        self.tree = tree
+        self.python = Path(sys.executable) if tree == HERE else tree / ".venv" / "bin" / "python"
         self._module = module
         self._arguments = arguments
         self._prefix = [] if processors is None else ["taskset", "--cpu-list", processors]
@@ -64,14 +70,20 @@ class OwnServer:
     def launch(self) -> int:
         """Start it and do not wait. Returns when, in Unix milliseconds."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [*self._prefix, sys.executable, "-m", self._module, "serve"]
+        command = [*self._prefix, str(self.python), "-m", self._module, "serve"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint, *self._arguments]
         # What the user has set for his own servers is not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         started_ms = time.time_ns() // 1_000_000
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment, process_group=0
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                cwd=self.tree,
+                process_group=0,
             )
         return started_ms
 

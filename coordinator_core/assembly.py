@@ -27,6 +27,7 @@ from coordinator_core.shards import (
     transactions_kind,
 )
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
+from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
@@ -73,6 +74,8 @@ class Surroundings:
     group_parts: Sequence[GroupPart] = PARTS
     """The kinds of groups, and what else is kept with groups."""
     new_topic_id: Callable[[], bytes] = new_uuid
+    disk: DiskGuard = field(default_factory=DiskGuard)
+    """Told by whoever runs the core how much of the store's disk is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,7 @@ def assemble(
         partition_markers=partition_markers,
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
-        checks=BatchChecks(surroundings.payload_worker, config.limits),
+        checks=BatchChecks(surroundings.payload_worker, config.limits, surroundings.disk),
     )
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, counters):

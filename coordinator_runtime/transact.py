@@ -54,7 +54,8 @@ class PlacedBatches(Struct, frozen=True):
     """The partition of each batch, as the answer calls it. A mere name: the partition does not exist."""
     partitions: Sequence[PartitionWrite]
     refusal: Operation | None = None
-    """Refuses as the first batch that has no place, once it is durable that it has none."""
+    """Refuses as the first batch that has no place, once it is durable that it has none, or because the disk has no
+    room. A repetition is answered all the same."""
     check: Pending[list[None]] | None = None
     """The check of payloads, while it is under way. Its error is the refusal of the first batch that no reader could
     read."""

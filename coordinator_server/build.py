@@ -18,6 +18,7 @@ from coordinator_core.assembly import Core, Surroundings, assemble
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
@@ -65,6 +66,8 @@ class OpenStore:
     mark_durable: Callable[[int], None]
     statistics: Callable[[], StoreStatistics] = NO_STATISTICS
     """Sizes of the store, for the metrics."""
+    free_bytes: Callable[[], int] | None = None
+    """Room on its disk; None for a store that has none. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         worker=worker,
         payload_worker=payload_worker,
         assignors=measured(SERVER_ASSIGNORS, clock, numbers.groups.computed),
+        disk=DiskGuard(config.disk_free_min_bytes),
     )
     core = assemble(runtime, store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers

@@ -356,6 +356,12 @@ class Config(BaseSettings):
     metrics_lag_topics_max: NotNegative = 1_000
     """Most pairs of such a group and a topic with series of their own; beyond, txn_group_lag_omitted counts."""
 
+    disk_free_min_bytes: NotNegative = 512 * MEBI
+    """Free space of the store's disk below which no records are taken (THROTTLING_QUOTA_EXCEEDED, which producers
+    repeat), so that transactions still end, offsets are committed, and what is deleted makes room; looked at twice a
+    second, and records are taken again once there is an eighth more. 0: off. Too small: what is written between two
+    looks, or a compaction, fills the disk, which ends the server. Too large: space is left unused."""
+
     drain_ms_max: Positive = 10_000
     """Longest that a shutdown waits for what was staged; then it ends as a crash would, and the next start recovers."""
 

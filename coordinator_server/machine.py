@@ -130,7 +130,7 @@ def file_system(data_dir: Path, place: Path) -> Finding:
             "data directory", Verdict.WARNING, found, "locks and syncs of a remote file system are not to be relied on"
         )
     if free_bytes < _DISK_FREE_BYTES_MIN:
-        return Finding("data directory", Verdict.WARNING, found, "a full disk ends the server: make room")
+        return Finding("data directory", Verdict.WARNING, found, "a full disk takes no records: make room")
     return Finding("data directory", Verdict.OK, found)
 
 

@@ -26,6 +26,7 @@ from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.addresses import Address, parse_address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
+from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
 from coordinator_server.listeners import Listeners, OpenListener
@@ -83,7 +84,7 @@ def open_rocks_store(config: Config) -> OpenStore:
             advice="what can be read is served, and is not compacted: restore a backup, or copy what is left to a new "
             "directory",
         )
-    return OpenStore(store, store.mark_durable, store.statistics)
+    return OpenStore(store, store.mark_durable, store.statistics, store.free_bytes)
 
 
 def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:
@@ -158,6 +159,8 @@ class _Process:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await listeners.start(server.dispatcher, server.answers)
         self._watch_credentials()
+        if opened.free_bytes is not None:
+            DiskWatch(server.core.checks.disk, opened.free_bytes).start()
         try:
             is_ready = await self._unless(self._get_ready(server), self._failure, self._signal)
         except BaseException:

@@ -28,6 +28,7 @@ from coordinator_protocol.compression import NotUnpackable, unpack, unpack_into
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
+from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log.codec import RECORD_FIELD, NotRecords, offset_deltas_of, record_count_of
@@ -79,9 +80,11 @@ class CheckEnd(StrEnum):
 class BatchChecks:
     """Looks at batches before they are appended: header and checksum, then the payload, here or by a worker."""
 
-    def __init__(self, worker: Worker, limits: Limits) -> None:
+    def __init__(self, worker: Worker, limits: Limits, disk: DiskGuard | None = None) -> None:
         self.worker = worker
         self.limits = limits
+        self.disk = DiskGuard() if disk is None else disk
+        """Says whether there is room for batches at all."""
         self._room = bytearray(UNPACKED_HERE_BYTES_MAX)
         self.waiting_bytes = 0
         """Bytes of the payloads that the worker has not checked yet."""

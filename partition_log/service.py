@@ -35,6 +35,7 @@ from coordinator_runtime.decision import (
     Turn,
     once_durable,
 )
+from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -198,6 +199,8 @@ class LogService:
             if batch.check is not None:
                 decide = partial(_decide_checked, batch.check, decide)
                 checks.append(batch.check.recover(_refused_by_itself))
+            if self._checks.disk.refusal is not None:
+                decide = partial(_decide_without_room, self._checks.disk, decide)
             appends.append(Operation(batch.placed.shard, decide))
         operation = appends[0]
         if len(appends) > 1:
@@ -495,6 +498,17 @@ def _decide_checked(
 ) -> Decision:
     check.result()
     return decide(shard, turn)
+
+
+def _decide_without_room(
+    disk: DiskGuard, decide: Callable[[LogShard, Turn], Decision], shard: LogShard, turn: Turn
+) -> Decision:
+    """Refuse what would be appended. A duplicate is answered all the same, because its records are in the log, and
+    whoever is fenced learns that first."""
+    decision = decide(shard, turn)
+    if not decision.records or disk.refusal is None:
+        return decision
+    return Decision(joins=(*decision.joins, once_durable(shard.key, disk.refuse())))
 
 
 def _refused_by_itself(_error: Exception) -> None:

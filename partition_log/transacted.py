@@ -146,6 +146,8 @@ class TransactedBatches:
                 appends[ordinal] = those = [append]
                 writes.append(BatchWrite(ordinal, placed, those))
             targets.append(ref)
+        if missing is None and batches and self._checks.disk.refusal is not None:
+            missing = self._checks.disk.refuse()
         refusal = None if missing is None else once_durable(CATALOG_KEY, missing)
         return PlacedBatches(targets, writes, refusal, all_of(checks) if checks else None)
 

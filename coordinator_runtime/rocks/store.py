@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -207,6 +208,10 @@ class RocksStore(RocksReads):
             write_stalls=self._write_stalls,
             damaged_files=len(self.damaged_files.names),
         )
+
+    def free_bytes(self) -> int:
+        """What others than the superuser may still write to the disk of the directory. Raises OSError."""
+        return shutil.disk_usage(self.directory).free
 
     def close(self) -> None:
         """Sync, close, bring the durable mark up to date and let others open the directory. Idempotent.

@@ -33,7 +33,9 @@ def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Ite
         limits = yield from _answers(connection, clock, timeout_ms)
         yield judge_version(limits.server_version)
         request = admin_pb2.ListShardsRequest(header=connection.header())
-        yield judge_shards(connection.ask(LIST_SHARDS, request, deadlines=deadlines(timeout_ms)).shards)
+        listed = connection.ask(LIST_SHARDS, request, deadlines=deadlines(timeout_ms))
+        yield judge_shards(listed.shards)
+        yield judge_disk(listed.disk)
         yield judge_hanging(len(list_hanging(connection, timeout_ms)))
         yield judge_transactions(admin.list_transactions(), limits.transaction_max_timeout_ms)
         yield judge_stable_offsets(admin.describe_topics())
@@ -79,6 +81,22 @@ def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
     if len(states) > 1 or not states["active"]:
         return Finding("shards", Verdict.WARNING, found, "only active ones serve: `txnctl shard list` shows the others")
     return Finding("shards", Verdict.OK, found)
+
+
+def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
+    """Judge whether there is room for more records."""
+    if not disk.free_bytes_min:
+        return Finding("room on disk", Verdict.WARNING, "not watched", "a full disk ends it: set disk_free_min_bytes")
+    if not disk.HasField("free_bytes"):
+        return Finding("room on disk", Verdict.OK, "it has no disk")
+    found = f"{disk.free_bytes >> 20} MiB are free"
+    if disk.is_low:
+        found += f", less than the {disk.free_bytes_min >> 20} MiB of disk_free_min_bytes: no records are taken"
+        return Finding("room on disk", Verdict.PROBLEM, found, "delete topics, or make the disk larger")
+    if disk.free_bytes < 2 * disk.free_bytes_min:
+        advice = f"below {disk.free_bytes_min >> 20} MiB no records are taken: make room"
+        return Finding("room on disk", Verdict.WARNING, found, advice)
+    return Finding("room on disk", Verdict.OK, found)
 
 
 def judge_hanging(count: int) -> Finding:

@@ -274,6 +274,18 @@ FAMILIES: Final = (
     ),
     _gauge("txn_store_table_readers_bytes", (), "Memory for sorted files that are open, beside the cache."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
+    _gauge(
+        "txn_store_disk_free_bytes",
+        (),
+        "Free space of the store's disk, looked at twice a second; no series where `disk_free_min_bytes` is 0.",
+    ),
+    _gauge("txn_store_disk_free_min_bytes", (), "Free space below which no records are taken; 0 = they always are."),
+    _gauge("txn_store_disk_low", (), "1 while no records are taken because the disk is nearly full."),
+    _counter(
+        "txn_store_disk_refused_total",
+        (),
+        "Batches of Produce, and calls of Transact, that were refused because of it.",
+    ),
     _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),
     _gauge(
         "txn_store_damaged_files",

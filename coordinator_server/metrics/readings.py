@@ -13,6 +13,7 @@ from coordinator_protocol.errors import Method
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
@@ -108,6 +109,7 @@ class AllReadings:
             "txn_partition_unchecked_bytes": single(self.core.checks.waiting_bytes),
             "txn_partition_unchecked_batches": single(self.core.checks.waiting_batches),
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
+            **_of_disk(self.core.checks.disk),
             **(self._of_loaded(now_ms) if self.is_loaded else {}),
         }
 
@@ -179,3 +181,12 @@ class AllReadings:
             "txn_coordinator_verifications_total": by_label(core.transactions.service.verifications),
             "txn_coordinator_hanging": single(core.admin.hanging.count),
         }
+
+
+def _of_disk(disk: DiskGuard) -> Readings:
+    return {
+        "txn_store_disk_free_bytes": {} if disk.free_bytes is None else single(disk.free_bytes),
+        "txn_store_disk_free_min_bytes": single(disk.free_bytes_min),
+        "txn_store_disk_low": single(int(disk.refusal is not None)),
+        "txn_store_disk_refused_total": single(disk.refused_count),
+    }

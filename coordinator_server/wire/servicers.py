@@ -21,7 +21,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     return [
         TransactionServicer(transactions.service, transactions.reader, address),
         LogServicer(log.topics, log.records, log.foreign_markers),
-        AdminServicer(core.config.limits, core.admin),
+        AdminServicer(core.config.limits, core.admin, core.checks.disk),
         AclServicer(core.admin.acls),
         *group_servicers(core),
     ]

@@ -456,6 +456,15 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
+            "Room on the disk",
+            "Below the least no records are taken. Runbook TxnDiskLow.",
+            "bytes",
+            [
+                Query(chosen("txn_store_disk_free_bytes"), "free"),
+                Query(chosen("txn_store_disk_free_min_bytes"), "least"),
+            ],
+        ),
+        Panel(
             "Writes",
             "Bytes per second, and writes that waited for compaction.",
             "short",

@@ -10,6 +10,7 @@ import pytest
 from coordinator_api.v1 import admin_pb2
 from coordinator_client import Producer, TransactionListing
 from coordinator_server.commands.server_findings import (
+    judge_disk,
     judge_hanging,
     judge_shards,
     judge_transactions,
@@ -41,6 +42,7 @@ def test_a_server_that_is_well(txnctl: Terminal, address: str) -> None:
         "answer",
         "version",
         "shards",
+        "room on disk",
         "hanging transactions",
         "open transactions",
         "committed readers",
@@ -83,10 +85,23 @@ def listing(age_ms: int | None, *, two_phase: bool = False) -> TransactionListin
     )
 
 
+def disk(free: int, *, least: int, is_low: bool = False) -> admin_pb2.DiskDescription:
+    """Sizes in MiB."""
+    return admin_pb2.DiskDescription(free_bytes=free << 20, free_bytes_min=least << 20, is_low=is_low)
+
+
 @pytest.mark.parametrize(
     ("finding", "verdict", "found", "advice"),
     [
         (judge_version("0.0.1"), "warning", "0.0.1, and txnctl is ", "install the same version"),
+        (judge_disk(disk(100, least=0)), "warning", "not watched", "disk_free_min_bytes"),
+        (judge_disk(disk(399, least=200)), "warning", "399 MiB are free", "below 200 MiB"),
+        (
+            judge_disk(disk(150, least=200, is_low=True)),
+            "problem",
+            "150 MiB are free, less than the 200",
+            "delete topics",
+        ),
         (judge_hanging(2), "problem", "2 that nobody will end", "txnctl hanging"),
         (judge_transactions([listing(None), listing(5_000)], 900_000), "ok", "1, the oldest for 5.0s", ""),
         (

@@ -239,6 +239,15 @@ class BusyServer:
         await self.until(lambda readings: readings["txn_rpc_answers_refused_total"]["server",] == 1)
         answers.release("somebody", AnswerLimits().bytes_max)
 
+    async def full_disk(self) -> None:
+        """The disk is nearly full for a while, and a batch is refused."""
+        disk, identity = self.server.parts.core.checks.disk, await self.opened("full")
+        disk.looked(1)
+        assert await self.produce("full", identity, sequence=1) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        self.note()
+        disk.looked(2 * disk.free_bytes_min)
+        assert await self.end("full", identity, committed=False) == 0
+
     async def payloads(self) -> None:
         """Payloads that take long to check: one that readers can decode, one that they cannot, one that is lost with
         the process that checks, and one that finds no room."""

@@ -112,6 +112,7 @@ async def _run_everything(seen: Seen) -> None:
         await busy.stuck_marker()
         await busy.crowd()
         await busy.payloads()
+        await busy.full_disk()
         await busy.bugs()
         await busy.damage()
         await busy.until(lambda readings: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
@@ -167,6 +168,7 @@ async def _published() -> tuple[str, str]:
         await busy.outcomes()
         await BusyGroups(busy).lags()
         await busy.stuck_marker()
+        await busy.full_disk()
         await busy.bugs()
         await busy.damage()
         registry = registry_of(

@@ -9,6 +9,7 @@ from coordinator_core.explanation import Blocking, ExplainPartition, Explanation
 from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.version import VERSION
+from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.loader import ShardStanding
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, PartitionName
@@ -20,11 +21,12 @@ from txn_coordinator.administration import AbortHanging, ActResult, HangingTrans
 class AdminServicer:
     """One method per RPC."""
 
-    def __init__(self, limits: Limits, admin: Admin) -> None:
+    def __init__(self, limits: Limits, admin: Admin, disk: DiskGuard) -> None:
         self._limits = limits
         self._transactions = admin.transactions
         self._explainer = admin.explainer
         self._shards = admin.shards
+        self._disk = disk
 
     def Limits(self, request: admin_pb2.LimitsRequest, context: CallContext) -> Pending[admin_pb2.LimitsResponse]:
         limits = self._limits
@@ -92,7 +94,7 @@ class AdminServicer:
         self, request: admin_pb2.ListShardsRequest, context: CallContext
     ) -> Pending[admin_pb2.ListShardsResponse]:
         standings = self._shards.list_shards(request.coordinator, context)
-        return settled(admin_pb2.ListShardsResponse(shards=map(_shard, standings)))
+        return settled(admin_pb2.ListShardsResponse(shards=map(_shard, standings), disk=_disk(self._disk)))
 
     def LoadShard(
         self, request: admin_pb2.LoadShardRequest, context: CallContext
@@ -105,6 +107,12 @@ class AdminServicer:
     ) -> Pending[admin_pb2.UnloadShardResponse]:
         unloaded = self._shards.unload(request.coordinator, request.shard, context)
         return unloaded.map(lambda standing: admin_pb2.UnloadShardResponse(shard=_shard(standing)))
+
+
+def _disk(guard: DiskGuard) -> admin_pb2.DiskDescription:
+    return admin_pb2.DiskDescription(
+        free_bytes=guard.free_bytes, free_bytes_min=guard.free_bytes_min, is_low=guard.refusal is not None
+    )
 
 
 def _selection(message: admin_pb2.TransactionSelector) -> Selection:

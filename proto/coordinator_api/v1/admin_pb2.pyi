@@ -855,6 +855,7 @@ class ListShardsResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """INVALID_REQUEST: there is no such coordinator."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -864,6 +865,8 @@ class ListShardsResponse(_message.Message):
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardDescription]:
         """By coordinator and number."""
 
+    @_builtins.property
+    def disk(self) -> Global___DiskDescription: ...
     def __init__(
         self,
         *,
@@ -872,14 +875,47 @@ class ListShardsResponse(_message.Message):
         error_message: _builtins.str = ...,
         throttle_ms: _builtins.int = ...,
         shards: _abc.Iterable[Global___ShardDescription] | None = ...,
+        disk: Global___DiskDescription | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "shards", b"shards", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "shards", b"shards", "throttle_ms", b"throttle_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListShardsResponse: _TypeAlias = ListShardsResponse  # noqa: Y015
+
+@_typing.final
+class DiskDescription(_message.Message):
+    """The room on the disk of the store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_MIN_FIELD_NUMBER: _builtins.int
+    IS_LOW_FIELD_NUMBER: _builtins.int
+    free_bytes: _builtins.int
+    """Free at the last look. Not set: the server does not look."""
+    free_bytes_min: _builtins.int
+    """With less free, no records are taken. 0: they always are."""
+    is_low: _builtins.bool
+    """Records are refused at this moment, with THROTTLING_QUOTA_EXCEEDED."""
+    def __init__(
+        self,
+        *,
+        free_bytes: _builtins.int | None = ...,
+        free_bytes_min: _builtins.int = ...,
+        is_low: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "free_bytes_min", b"free_bytes_min", "is_low", b"is_low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__free_bytes) -> _WhichOneofReturnType__free_bytes | None: ...
+
+Global___DiskDescription: _TypeAlias = DiskDescription  # noqa: Y015
 
 @_typing.final
 class ShardDescription(_message.Message):

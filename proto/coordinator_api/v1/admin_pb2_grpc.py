@@ -156,7 +156,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListShards(self, request, context):
-        """The shards of the server and where they stand. Needs the permission describe on the cluster.
+        """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,7 @@ class AdminServiceStub:
     Needs the permission cluster_action on the cluster.
     """
     ListShards: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListShardsRequest, _admin_pb2.ListShardsResponse]
-    """The shards of the server and where they stand. Needs the permission describe on the cluster."""
+    """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster."""
     LoadShard: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LoadShardRequest, _admin_pb2.LoadShardResponse]
     """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
     already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
@@ -112,7 +112,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     Needs the permission cluster_action on the cluster.
     """
     ListShards: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListShardsRequest, _admin_pb2.ListShardsResponse]  # type: ignore[assignment]
-    """The shards of the server and where they stand. Needs the permission describe on the cluster."""
+    """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster."""
     LoadShard: _aio.UnaryUnaryMultiCallable[_admin_pb2.LoadShardRequest, _admin_pb2.LoadShardResponse]  # type: ignore[assignment]
     """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
     already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
@@ -205,7 +205,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListShardsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListShardsResponse, _abc.Awaitable[_admin_pb2.ListShardsResponse]]:
-        """The shards of the server and where they stand. Needs the permission describe on the cluster."""
+        """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster."""
 
     @_abc_1.abstractmethod
     def LoadShard(

@@ -50,3 +50,19 @@ def test_what_was_checked_before_is_performed_at_once() -> None:
     ledger = Ledger()
     write(ledger, None)
     assert ledger.first.live() == {"a": 1}
+
+
+@BOTH
+def test_who_may_not_do_it_any_more_once_it_was_checked_is_refused(immediate_51: bool) -> None:
+    ledger, check = Ledger(), Pending[None]()
+
+    def ask_again() -> None:
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not any more")
+
+    context = CallContext(immediate_51=immediate_51)
+    written = write_checked(ledger.runtime, put("a", 1), context, check=check, park_key="id", ask_again=ask_again)
+    check.succeed(None)
+    assert not ledger.driver.flush(), "something was staged"
+    with pytest.raises(Refused, match="not any more"):
+        written.result()
+    assert ledger.first.live() == {}

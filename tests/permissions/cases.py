@@ -1,0 +1,434 @@
+"""Every procedure with all the questions that it asks: a request for each way to call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, transaction_pb2
+from coordinator_protocol.acls import Permission, ResourceType
+from coordinator_protocol.errors import ErrorCode
+from tests.permissions.guarded_room import STRANGER, GuardedRoom, Names, Question, batch, joining, offsets
+
+_P = Permission
+_T, _G, _I, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to call a procedure."""
+
+    name: str
+    make: Callable[[GuardedRoom, Names], Message]
+    """A request that names these things."""
+    needs: tuple[tuple[Question, ...], ...] = ()
+    """What the caller needs: one of each. A refusal has the code of the last."""
+    hidden: tuple[Question, ...] = ()
+    """Without it something is left out, and nothing is refused."""
+    by_id: bool = False
+    """A topic is named by its id alone, so a stranger is told UNKNOWN_TOPIC_ID."""
+
+    @property
+    def method(self) -> str:
+        return self.name.partition(" ")[0]
+
+    def code(self, missing: tuple[Question, ...], *, may_describe: bool = False) -> ErrorCode:
+        _permission, resource = missing[-1]
+        if resource is _T and self.by_id and not may_describe:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return {
+            _T: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            _G: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            _C: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            _I: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        }[resource]
+
+
+def _one(permission: Permission, resource: ResourceType) -> tuple[Question, ...]:
+    return ((permission, resource),)
+
+
+WRITE_ID, READ_GROUP = _one(_P.WRITE, _I), _one(_P.READ, _G)
+WRITE_TOPIC, READ_TOPIC, SEE_TOPIC = _one(_P.WRITE, _T), _one(_P.READ, _T), _one(_P.DESCRIBE, _T)
+END_PROMISED = ((_P.ALTER, _C), (_P.TWO_PHASE_COMMIT, _I))
+LOOK, ADMINISTER = _one(_P.DESCRIBE, _C), _one(_P.ALTER, _C)
+
+
+def _topics(named: Names) -> list[common_pb2.TopicPartitions]:
+    return [common_pb2.TopicPartitions(topic=named.topic, partitions=[0])]
+
+
+def _transact(room: GuardedRoom, named: Names, **more: Any) -> transaction_pb2.TransactRequest:
+    header = common_pb2.RequestHeader(request_id=b"0123456789abcdef")
+    return transaction_pb2.TransactRequest(header=header, committed=True, **room.identity(named.id), **more)
+
+
+def _sequences(named: Names, *, by_id: bool = False) -> list[transaction_pb2.LastSequence]:
+    where = {"topic_id": named.topic_id} if by_id else {"topic": named.topic}
+    return [transaction_pb2.LastSequence(sequence=0, **where)]
+
+
+def _marker(room: GuardedRoom, named: Names) -> log_pb2.WriteTxnMarkersRequest:
+    control = log_pb2.ControlMarker(txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
+    return log_pb2.WriteTxnMarkersRequest(
+        markers=[log_pb2.TxnMarker(producer_id=7, marker=control, topics=_topics(named))]
+    )
+
+
+def _rule() -> admin_pb2.Acl:
+    return admin_pb2.Acl(
+        resource_type=admin_pb2.ACL_RESOURCE_TYPE_TOPIC,
+        resource_name="mine",
+        pattern_type=admin_pb2.ACL_PATTERN_TYPE_LITERAL,
+        principal=STRANGER.principal,
+        operation=admin_pb2.ACL_OPERATION_READ,
+        permission_type=admin_pb2.ACL_PERMISSION_TYPE_ALLOW,
+    )
+
+
+def _question(principal: str) -> admin_pb2.CheckPermissionRequest:
+    return admin_pb2.CheckPermissionRequest(
+        principal=principal,
+        operation=admin_pb2.ACL_OPERATION_READ,
+        resource_type=admin_pb2.ACL_RESOURCE_TYPE_TOPIC,
+        resource_name="mine",
+    )
+
+
+def _act(message: Any, ids: list[str] | None = None, prefix: str = "") -> Message:
+    selector = admin_pb2.TransactionSelector(transactional_ids=ids or [], transactional_id_prefix=prefix)
+    made: Message = message(selector=selector)
+    return made
+
+
+def _fetch(named: Names, *, by_id: bool = False) -> log_pb2.FetchRequest:
+    where = {"topic_id": named.topic_id} if by_id else {"topic": named.topic}
+    return log_pb2.FetchRequest(max_bytes=1_000, partitions=[log_pb2.FetchPartition(**where)])
+
+
+_Abort, _Fence = admin_pb2.AbortTransactionsRequest, admin_pb2.FenceProducersRequest
+_txn, _log, _group, _admin = transaction_pb2, log_pb2, group_pb2, admin_pb2
+
+TRANSACTIONS: Final = (
+    Case(
+        "FindCoordinator of a transactional id",
+        lambda _room, n: _txn.FindCoordinatorRequest(key_type=1, keys=[n.id]),  # type: ignore[arg-type]
+        (_one(_P.DESCRIBE, _I),),
+    ),
+    Case(
+        "FindCoordinator of a group",
+        lambda _room, n: _txn.FindCoordinatorRequest(key_type=0, keys=[n.group]),  # type: ignore[arg-type]
+        (_one(_P.DESCRIBE, _G),),
+    ),
+    Case(
+        "InitProducerId",
+        lambda _room, n: _txn.InitProducerIdRequest(transactional_id=n.id, transaction_timeout_ms=1_000),
+        (WRITE_ID,),
+    ),
+    Case(
+        "InitProducerId with enable_2pc",
+        lambda _room, n: _txn.InitProducerIdRequest(transactional_id=n.id, enable_2pc=True),
+        (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I)),
+    ),
+    Case(
+        "InitProducerId without an id",
+        lambda _room, _n: _txn.InitProducerIdRequest(),
+        (((_P.WRITE, _T), (_P.IDEMPOTENT_WRITE, _C)),),
+    ),
+    Case(
+        "AddPartitionsToTxn",
+        lambda room, n: _txn.AddPartitionsToTxnRequest(**room.identity(n.id), topics=_topics(n)),
+        (WRITE_ID, WRITE_TOPIC),
+    ),
+    Case(
+        "AddPartitionsToTxn by a topic's id",
+        lambda room, n: _txn.AddPartitionsToTxnRequest(
+            **room.identity(n.id), topics=[common_pb2.TopicPartitions(topic_id=n.topic_id, partitions=[0])]
+        ),
+        (WRITE_ID, WRITE_TOPIC),
+        by_id=True,
+    ),
+    Case(
+        "AddPartitionsToTxn that verifies",
+        lambda room, n: _txn.AddPartitionsToTxnRequest(**room.identity(n.id), topics=_topics(n), verify_only=True),
+        (WRITE_ID, WRITE_TOPIC),
+    ),
+    Case(
+        "AddPartitionsToTxn of a batch",
+        lambda room, n: _txn.AddPartitionsToTxnRequest(
+            transactions=[_txn.AddPartitionsToTxnTransaction(**room.identity(n.id), topics=_topics(n))]
+        ),
+        (_one(_P.CLUSTER_ACTION, _C),),
+    ),
+    Case(
+        "AddOffsetsToTxn",
+        lambda room, n: _txn.AddOffsetsToTxnRequest(**room.identity(n.id), group_id=n.group),
+        (WRITE_ID, READ_GROUP),
+    ),
+    Case("EndTxn", lambda room, n: _txn.EndTxnRequest(**room.identity(n.id), committed=True), (WRITE_ID,)),
+    Case(
+        "EndTxn with last_sequences",
+        lambda room, n: _txn.EndTxnRequest(**room.identity(n.id), committed=True, last_sequences=_sequences(n)),
+        (WRITE_ID, SEE_TOPIC),
+    ),
+    Case(
+        "EndTxn with last_sequences by a topic's id",
+        lambda room, n: _txn.EndTxnRequest(
+            **room.identity(n.id), committed=True, last_sequences=_sequences(n, by_id=True)
+        ),
+        (WRITE_ID, SEE_TOPIC),
+        by_id=True,
+    ),
+    Case(
+        "PrepareTransaction",
+        lambda room, n: _txn.PrepareTransactionRequest(**room.identity(n.prepared)),
+        (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I)),
+    ),
+    Case(
+        "PrepareTransaction with last_sequences",
+        lambda room, n: _txn.PrepareTransactionRequest(**room.identity(n.prepared), last_sequences=_sequences(n)),
+        (WRITE_ID, _one(_P.TWO_PHASE_COMMIT, _I), SEE_TOPIC),
+    ),
+    Case("Transact", lambda room, n: _transact(room, n, batches=[batch(n, base_sequence=1)]), (WRITE_ID, WRITE_TOPIC)),
+    Case(
+        "Transact by a topic's id",
+        lambda room, n: _transact(room, n, batches=[batch(n, by_id=True, base_sequence=1)]),
+        (WRITE_ID, WRITE_TOPIC),
+        by_id=True,
+    ),
+    Case(
+        "Transact with offsets",
+        lambda room, n: _transact(
+            room,
+            n,
+            batches=[batch(n, base_sequence=1)],
+            groups=[_txn.TransactOffsets(group_id=n.group, topics=[offsets(n)])],
+        ),
+        (WRITE_ID, WRITE_TOPIC, READ_GROUP, READ_TOPIC),
+    ),
+    Case(
+        "DescribeTransactions",
+        lambda _room, n: _txn.DescribeTransactionsRequest(transactional_ids=[n.id], history_limit=10),
+        (_one(_P.DESCRIBE, _I),),
+        ((_P.DESCRIBE, _T), (_P.DESCRIBE, _G)),
+    ),
+    Case("ListTransactions", lambda _room, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
+)
+
+GROUPS: Final = (
+    Case("JoinGroup", lambda _room, n: joining(n.classic), (READ_GROUP,)),
+    Case("SyncGroup", lambda room, n: _group.SyncGroupRequest(**room.as_member(n)), (READ_GROUP,)),
+    Case("Heartbeat", lambda room, n: _group.HeartbeatRequest(**room.as_member(n)), (READ_GROUP,)),
+    Case(
+        "LeaveGroup",
+        lambda room, n: _group.LeaveGroupRequest(
+            group_id=n.classic, members=[_group.LeavingMember(member_id=room.member["member_id"])]
+        ),
+        (READ_GROUP,),
+    ),
+    Case(
+        "ConsumerGroupHeartbeat",
+        lambda _room, n: _group.ConsumerGroupHeartbeatRequest(
+            group_id=n.consumers,
+            member_id="m2",
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=_group.TopicNames(names=[n.topic]),
+            topic_partitions=_group.PartitionSet(),
+        ),
+        (READ_GROUP, SEE_TOPIC),
+    ),
+    Case(
+        "ConsumerGroupDescribe",
+        lambda _room, n: _group.ConsumerGroupDescribeRequest(group_ids=[n.consumers]),
+        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+    ),
+    Case(
+        "DescribeGroups",
+        lambda _room, n: _group.DescribeGroupsRequest(group_ids=[n.classic]),
+        (_one(_P.DESCRIBE, _G),),
+    ),
+    Case(
+        "ListGroups",
+        lambda _room, _n: _group.ListGroupsRequest(),
+        hidden=((_P.DESCRIBE, _C), (_P.DESCRIBE, _G)),
+    ),
+    Case("DeleteGroups", lambda _room, n: _group.DeleteGroupsRequest(group_ids=[n.group]), (_one(_P.DELETE, _G),)),
+    Case(
+        "OffsetCommit",
+        lambda _room, n: _group.OffsetCommitRequest(group_id=n.group, topics=[offsets(n)]),
+        (READ_GROUP, READ_TOPIC),
+    ),
+    Case(
+        "OffsetFetch",
+        lambda _room, n: _group.OffsetFetchRequest(
+            groups=[_group.OffsetFetchGroup(group_id=n.group, topics=_group.PartitionSet(topics=_topics(n)))],
+            require_stable=True,
+        ),
+        (_one(_P.DESCRIBE, _G), SEE_TOPIC),
+        _one(_P.DESCRIBE, _I),
+    ),
+    Case(
+        "OffsetFetch of all",
+        lambda _room, n: _group.OffsetFetchRequest(
+            groups=[_group.OffsetFetchGroup(group_id=n.group)], require_stable=True
+        ),
+        (_one(_P.DESCRIBE, _G),),
+        ((_P.DESCRIBE, _T), (_P.DESCRIBE, _I)),
+    ),
+    Case(
+        "OffsetDelete",
+        lambda _room, n: _group.OffsetDeleteRequest(group_id=n.group, topics=_topics(n)),
+        (_one(_P.DELETE, _G), READ_TOPIC),
+    ),
+    Case(
+        "TxnOffsetCommit",
+        lambda room, n: _group.TxnOffsetCommitRequest(group_id=n.group, topics=[offsets(n)], **room.identity(n.id)),
+        (WRITE_ID, READ_GROUP, READ_TOPIC),
+    ),
+    Case(
+        "DescribeGroupConfigs",
+        lambda _room, n: _group.DescribeGroupConfigsRequest(group_id=n.group),
+        (_one(_P.DESCRIBE_CONFIGS, _G),),
+    ),
+    Case(
+        "AlterGroupConfigs",
+        lambda _room, n: _group.AlterGroupConfigsRequest(
+            group_id=n.group, set=[_group.GroupConfig(name="consumer_session_timeout_ms", value=45_000)]
+        ),
+        (_one(_P.ALTER_CONFIGS, _G),),
+    ),
+)
+
+LOG: Final = (
+    Case(
+        "CreateTopics",
+        lambda _room, n: _log.CreateTopicsRequest(topics=[_log.NewTopic(name=n.topic, partition_count=1)]),
+        (((_P.CREATE, _C), (_P.CREATE, _T)),),
+    ),
+    Case(
+        "DeleteTopics",
+        lambda _room, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
+        (_one(_P.DELETE, _T),),
+    ),
+    Case(
+        "DeleteTopics by id",
+        lambda _room, n: _log.DeleteTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
+        (_one(_P.DELETE, _T),),
+        by_id=True,
+    ),
+    Case(
+        "DescribeTopics",
+        lambda _room, n: _log.DescribeTopicsRequest(topics=[_log.TopicName(name=n.topic)]),
+        (SEE_TOPIC,),
+    ),
+    Case(
+        "DescribeTopics by id",
+        lambda _room, n: _log.DescribeTopicsRequest(topics=[_log.TopicName(topic_id=n.topic_id)]),
+        (SEE_TOPIC,),
+        by_id=True,
+    ),
+    Case("DescribeTopics of all", lambda _room, _n: _log.DescribeTopicsRequest(), hidden=SEE_TOPIC),
+    Case("Produce", lambda room, n: room.produce(n), (WRITE_TOPIC,)),
+    Case(
+        "Produce by id",
+        lambda _room, n: _log.ProduceRequest(batches=[batch(n, by_id=True)]),
+        (WRITE_TOPIC,),
+        by_id=True,
+    ),
+    Case(
+        "Produce in a transaction",
+        lambda room, n: _log.ProduceRequest(
+            transactional_id=n.id,
+            batches=[
+                batch(n, is_transactional=True, base_sequence=1)
+                if (known := room.identity(n.id)) is None
+                else batch(
+                    n,
+                    is_transactional=True,
+                    base_sequence=1,
+                    producer_id=known["producer_id"],
+                    producer_epoch=known["producer_epoch"],
+                )
+            ],
+        ),
+        (WRITE_ID, WRITE_TOPIC),
+    ),
+    Case("Fetch", lambda _room, n: _fetch(n), (READ_TOPIC,)),
+    Case("Fetch by id", lambda _room, n: _fetch(n, by_id=True), (READ_TOPIC,), by_id=True),
+    Case(
+        "ListOffsets",
+        lambda _room, n: _log.ListOffsetsRequest(partitions=[_log.OffsetQuery(topic=n.topic, timestamp_ms=-1)]),
+        (SEE_TOPIC,),
+    ),
+    Case(
+        "ListOffsets by id",
+        lambda _room, n: _log.ListOffsetsRequest(partitions=[_log.OffsetQuery(topic_id=n.topic_id, timestamp_ms=-1)]),
+        (SEE_TOPIC,),
+        by_id=True,
+    ),
+    Case(
+        "CountRecords",
+        lambda _room, n: _log.CountRecordsRequest(partitions=[_log.CountQuery(topic=n.topic)]),
+        (SEE_TOPIC,),
+    ),
+    Case(
+        "DeleteRecords",
+        lambda _room, n: _log.DeleteRecordsRequest(partitions=[_log.RecordsToDelete(topic=n.topic, offset=1)]),
+        (_one(_P.DELETE, _T),),
+    ),
+    Case("WriteTxnMarkers", _marker, (((_P.ALTER, _C), (_P.CLUSTER_ACTION, _C)),)),
+    Case(
+        "DescribeProducers",
+        lambda _room, n: _log.DescribeProducersRequest(topics=_topics(n)),
+        (READ_TOPIC,),
+    ),
+)
+
+ADMINISTRATION: Final = (
+    Case("Limits", lambda _room, _n: _admin.LimitsRequest()),
+    Case(
+        "AbortTransactions",
+        lambda _room, n: _act(_Abort, [n.prepared]),
+        (WRITE_ID, END_PROMISED),
+    ),
+    Case(
+        "AbortTransactions by prefix",
+        lambda _room, _n: _act(_Abort, prefix="hidden"),
+        hidden=WRITE_ID,
+    ),
+    Case(
+        "FenceProducers",
+        lambda _room, n: _act(_Fence, [n.prepared]),
+        (WRITE_ID, END_PROMISED),
+    ),
+    Case("FenceProducers by prefix", lambda _room, _n: _act(_Fence, prefix="hidden"), hidden=WRITE_ID),
+    Case(
+        "ExplainPartition",
+        lambda _room, n: _admin.ExplainPartitionRequest(topic=n.topic, history_limit=5),
+        (SEE_TOPIC,),
+        ((_P.READ, _T), (_P.DESCRIBE, _I), (_P.DESCRIBE, _G)),
+    ),
+    Case("ListHangingTransactions", lambda _room, _n: _admin.ListHangingTransactionsRequest(), (LOOK,)),
+    Case(
+        "AbortHangingTransactions",
+        lambda _room, n: _admin.AbortHangingTransactionsRequest(topic=n.topic),
+        (ADMINISTER,),
+    ),
+    Case("ListShards", lambda _room, _n: _admin.ListShardsRequest(), (LOOK,)),
+    Case("LoadShard", lambda _room, _n: _admin.LoadShardRequest(coordinator="log"), (ADMINISTER,)),
+    Case("UnloadShard", lambda _room, _n: _admin.UnloadShardRequest(coordinator="log"), (ADMINISTER,)),
+    Case("CreateAcls", lambda _room, _n: _admin.CreateAclsRequest(acls=[_rule()]), (ADMINISTER,)),
+    Case(
+        "DeleteAcls",
+        lambda _room, _n: _admin.DeleteAclsRequest(filters=[_admin.AclFilter(resource_name="x")]),
+        (ADMINISTER,),
+    ),
+    Case("DescribeAcls", lambda _room, _n: _admin.DescribeAclsRequest(), (LOOK,)),
+    Case("CheckPermission", lambda _room, _n: _question("User:somebody"), (LOOK,)),
+    Case("CheckPermission of oneself", lambda _room, _n: _question(STRANGER.principal)),
+)
+
+CASES: Final = (*TRANSACTIONS, *GROUPS, *LOG, *ADMINISTRATION)

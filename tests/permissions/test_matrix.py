@@ -1,0 +1,169 @@
+"""Every procedure with no, with partial and with full rights: who may not changes nothing and learns nothing, who may
+is served, and no right stands in for another."""
+
+from __future__ import annotations
+
+from itertools import chain, product
+
+import pytest
+from google.protobuf.message import Message
+
+from coordinator_core.permissions import PERMISSIONS, Extent
+from coordinator_protocol.acls import PERMISSIONS_OF, ResourceType
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_server.build import SERVICES
+from coordinator_server.session import SERVICE as SESSION_SERVICE
+from tests.permissions.cases import CASES, Case
+from tests.permissions.guarded_room import (
+    ABSENT,
+    METHODS,
+    REFUSALS,
+    STRANGER,
+    GuardedRoom,
+    Question,
+    codes,
+    without_names,
+)
+
+EVERYTHING: tuple[Question, ...] = tuple(
+    (permission, resource) for resource in ResourceType for permission in PERMISSIONS_OF[resource]
+)
+EXPECTED: dict[str, set[ErrorCode]] = {
+    "CreateTopics": {ErrorCode.TOPIC_ALREADY_EXISTS},
+    "OffsetFetch": {ErrorCode.UNSTABLE_OFFSET_COMMIT},
+    "OffsetFetch of all": {ErrorCode.UNSTABLE_OFFSET_COMMIT},
+    "AbortHangingTransactions": {ErrorCode.INVALID_TXN_STATE},
+    "WriteTxnMarkers": {ErrorCode.INVALID_REQUEST},
+}
+"""Errors of calls that are allowed, and make no sense for another reason."""
+BY_NAME = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "_") for case in CASES])
+
+
+def test_the_table_has_every_procedure_of_every_service() -> None:
+    served = {method.name for service in (*SERVICES, SESSION_SERVICE) for method in service.methods}
+    assert {method.value for method in PERMISSIONS} == served
+    assert {case.method for case in CASES} == METHODS.keys()
+
+
+def test_every_question_of_the_table_is_one_that_a_rule_can_answer() -> None:
+    for method, asks in PERMISSIONS.items():
+        assert all(ask.permission in PERMISSIONS_OF[ask.resource_type] for ask in asks), method
+
+
+@pytest.fixture(scope="module", params=[False], ids=["general"])
+def room(request: pytest.FixtureRequest) -> GuardedRoom:
+    """One server for all refusals, of which none may change anything."""
+    return GuardedRoom(lane=request.param)
+
+
+def _told(room: GuardedRoom, request: Message) -> Message:
+    """What the stranger is told, after which all must be as before."""
+    before = room.snapshot()
+    reply = room.ask(request, STRANGER)
+    assert not room.world.flush(), "something was staged"
+    assert reply.is_settled, "it waits for something"
+    assert room.snapshot() == before
+    response: Message = room.told(request, STRANGER)
+    return response
+
+
+def _told_beyond(request: Message, response: Message, room: GuardedRoom) -> list[str]:
+    """The names of what is there that the response tells, and that the caller did not send."""
+    return [name for name in room.names.all() if name in str(response) and name not in str(request)]
+
+
+@BY_NAME
+def test_who_may_do_nothing_changes_nothing_and_learns_nothing(room: GuardedRoom, case: Case) -> None:
+    room.let([])
+    if not case.needs and not case.hidden:
+        return
+    request = case.make(room, room.names)
+    response = _told(room, request)
+    assert not _told_beyond(request, response, room)
+    refused = {*map(ErrorCode, codes(response))} - {ErrorCode.OPERATION_NOT_ATTEMPTED}
+    if case.needs:
+        assert refused == {case.code(case.needs[0])}
+        absent = _told(room, case.make(room, ABSENT))
+        assert without_names(response, room.names) == without_names(absent, ABSENT), "it tells what exists"
+    else:
+        assert not refused
+
+
+@BY_NAME
+def test_no_right_stands_in_for_another(room: GuardedRoom, case: Case) -> None:
+    for number, missing in enumerate(case.needs):
+        # What comes with something else is taken away with it.
+        others = [question for question in EVERYTHING if not _gives(question, missing)]
+        for allowed, denied in ((others, []), (EVERYTHING, [*missing, *_stands_for(missing)])):
+            room.let(allowed, denied)
+            response = _told(room, case.make(room, room.names))
+            refused = {*map(ErrorCode, codes(response))} - {ErrorCode.OPERATION_NOT_ATTEMPTED}
+            may_describe = any(question == _SEE_TOPIC for question in allowed) and _SEE_TOPIC not in denied
+            assert refused == {case.code(missing, may_describe=may_describe)}, (number, missing, denied, response)
+
+
+_SEE_TOPIC = next(question for question in EVERYTHING if question[0] == "describe" and question[1] == "topic")
+_WRITE_TOPIC = next(question for question in EVERYTHING if question[0] == "write" and question[1] == "topic")
+
+
+def _stands_for(missing: tuple[Question, ...]) -> list[Question]:
+    return [_WRITE_TOPIC] if any(permission == "idempotent_write" for permission, _ in missing) else []
+
+
+def _gives(question: Question, missing: tuple[Question, ...]) -> bool:
+    """Whether a right is one of these, or comes with one."""
+    implied = {"describe": {"read", "write", "delete", "alter"}, "describe_configs": {"alter_configs"}}
+    permission, resource = question
+    return any(
+        resource is wanted_of and (permission is wanted or permission.value in implied.get(wanted.value, set()))
+        for wanted, wanted_of in missing
+    )
+
+
+@BY_NAME
+def test_who_may_is_served_and_every_question_is_asked(case: Case) -> None:
+    asked: set[Question] = set()
+    for chosen in product(*case.needs):
+        room = GuardedRoom()
+        room.let([*chosen, *case.hidden])
+        room.asked.clear()
+        response = room.told(case.make(room, room.names), STRANGER)
+        assert {*codes(response)} <= EXPECTED.get(case.name, set()), response
+        asked |= room.asked
+    assert asked >= {*chain(*case.needs), *case.hidden} - {_WRITE_TOPIC, *case.hidden}
+
+
+def test_every_row_of_the_table_is_asked_by_some_case() -> None:
+    for method in METHODS:
+        rows = {(ask.permission, ask.resource_type) for ask in PERMISSIONS[Method(method)]}
+        cases = [case for case in CASES if case.method == method]
+        needed = {question for case in cases for question in (*chain(*case.needs), *case.hidden)}
+        extra = {_WRITE_TOPIC} if method == "InitProducerId" else set()
+        assert needed - extra == rows, method
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.hidden], ids=lambda case: case.name.replace(" ", "_"))
+def test_what_may_not_be_seen_is_left_out(case: Case) -> None:
+    room = GuardedRoom()
+    needed = [each[0] for each in case.needs]
+    room.let([*needed, *case.hidden])
+    whole = str(room.told(case.make(room, room.names), STRANGER))
+    room = GuardedRoom()
+    room.let(needed)
+    response = room.told(case.make(room, room.names), STRANGER)
+    assert not {*codes(response)} & REFUSALS
+    assert len(str(response)) < len(whole)
+    assert not _told_beyond(case.make(room, room.names), response, room)
+
+
+def test_extents_are_as_the_table_says() -> None:
+    room = GuardedRoom()
+    for case in CASES:
+        asks = {(ask.permission, ask.resource_type): ask.extent for ask in PERMISSIONS[Method(case.method)]}
+        for missing in case.needs:
+            room.let([question for question in EVERYTHING if not _gives(question, missing)])
+            response = room.told(case.make(room, room.names), STRANGER)
+            if asks[missing[-1]] is Extent.REQUEST:
+                assert response.error_code, case.name  # type: ignore[attr-defined]
+            elif asks[missing[-1]] is Extent.ITEM and case.method not in ("AddPartitionsToTxn", "AbortTransactions"):
+                assert not response.error_code, case.name  # type: ignore[attr-defined]

@@ -73,6 +73,11 @@ def next_incarnation(before: Incarnation, cause: LineCause, wall_ms: int) -> Inc
     return Incarnation(_raised(before.number, (wall_ms - _BEGAN_2025_MS) // 1_000), cause)
 
 
+def next_beginning_ms(incarnation: Incarnation) -> int:
+    """The wall time from which on a line that begins has a greater number than this one, whatever it follows."""
+    return _BEGAN_2025_MS + (incarnation.number + 1) * 1_000
+
+
 def first_epoch(before: int, incarnation: Incarnation) -> int:
     """The epoch of a leader or coordinator in this line, the last known one of an older line being `before`."""
     return _raised(before, incarnation.number)

@@ -31,6 +31,7 @@ from coordinator_protocol.checksum import crc32c
 from coordinator_runtime.durable_mark import FileGrowth
 from coordinator_runtime.segment_rows import SegmentRows
 from coordinator_runtime.store import CommitGroup, Family, Mutation
+from coordinator_runtime.store_directory import sync_directory
 
 _TAG: Final = b"\xff"
 """First byte of a reference. A value of the log starts with its offset, whose first byte is below 0x80."""
@@ -206,7 +207,7 @@ class SegmentWriter:
         return references
 
     def close(self) -> None:
-        """Idempotent."""
+        """The segment that is being written grows no more; the next value begins another. Idempotent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -224,11 +225,7 @@ class SegmentWriter:
         self._file = os.open(segment_path(self._path, self._segment), flags, 0o644)
         # A name that is lost in a power cut would lose all that is in the file.
         for directory in (self._path, self._path.parent):
-            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(directory)
         return finished
 
 

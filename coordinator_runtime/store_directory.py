@@ -5,6 +5,8 @@
 <dir>/damaged_files  see `coordinator_runtime.rocks.files`; there only once damage was met
 <dir>/store/         RocksDB's own files
 <dir>/segments/      see `coordinator_runtime.segments`
+<dir>/RESTORING      there only while a backup is being restored into the directory, which nobody may open then
+<dir>/checkpoint/    there only while a backup is being made: the store and its segments as of one version
 """
 
 from __future__ import annotations
@@ -47,16 +49,24 @@ class StoreDirectory:
     def damaged_files_path(self) -> Path:
         return self.path / "damaged_files"
 
+    @property
+    def restoring_path(self) -> Path:
+        return self.path / "RESTORING"
+
+    @property
+    def checkpoint(self) -> StoreDirectory:
+        return StoreDirectory(self.path / "checkpoint")
+
     def create(self) -> None:
         """Make the directories that are missing; they survive a power cut. Raises OSError."""
         missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
         self.store_path.mkdir(parents=True, exist_ok=True)
         for path in {self.path, *(path.parent for path in missing)}:
-            _sync_directory(path)
+            sync_directory(path)
 
     def sync(self) -> None:
         """Make the names of newly created files durable. Raises OSError."""
-        _sync_directory(self.path)
+        sync_directory(self.path)
 
 
 _ADVICE: Final = {
@@ -106,7 +116,8 @@ def bytes_of_files(path: Path, suffix: str) -> int:
     return size_bytes
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

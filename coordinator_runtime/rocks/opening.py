@@ -31,6 +31,7 @@ from coordinator_runtime.incarnation import (
     stored_incarnation,
 )
 from coordinator_runtime.rocks import own_rows
+from coordinator_runtime.rocks.checkpoint import discard_checkpoint
 from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
 from coordinator_runtime.rocks.files import (
     RESTORE,
@@ -266,6 +267,7 @@ def open_store(
     *,
     shard_count: int,
     accept_data_loss: bool = False,
+    begins: LineCause | None = None,
     options: StoreOptions | None = None,
     wall_ms: Callable[[], int] = SystemClock().wall_ms,
 ) -> RocksStore:
@@ -274,7 +276,8 @@ def open_store(
     Every check comes before RocksDB may write, and none changes a file.
 
     `accept_data_loss`: go on with less than had been durable, where what is left is the state of an earlier moment or
-    lacks only values in segments, and remember that for good: the store has another incarnation then.
+    lacks only values in segments, and remember that for good: the store has another incarnation then. `begins`: so it
+    has anyway, for this reason.
 
     Raises StoreRefused: in use, newer format, another shard count, damaged, not to be read or written, on a full disk,
     or (unless `accept_data_loss`) less in it than had been reported durable."""
@@ -284,6 +287,9 @@ def open_store(
         directory.create()
         lock = DirectoryLock(directory, shared=False)
         undo.callback(lock.release)
+        if begins is not LineCause.RESTORE:
+            _check_restored(directory)
+        discard_checkpoint(directory)
         inspected = inspect(directory)
         _check_start(directory, inspected, shard_count, accept_data_loss=accept_data_loss)
         durable_mark = DurableMark(directory.durable_mark_path)
@@ -297,7 +303,9 @@ def open_store(
         database = open_for_writing(directory, options, damaged)
         undo.callback(_close, database)
         if inspected.loss is not None:
-            begin_line(database, LineCause.DATA_LOSS, wall_ms())
+            begins = LineCause.DATA_LOSS
+        if begins is not None:
+            begin_line(database, begins, wall_ms())
         _accept_lost_segments(directory, database, inspected)
         _write_down(database, inspected.found, shard_count)
         store = RocksStore(database, lock, durable_mark, directory, options.segments, damaged)
@@ -319,12 +327,22 @@ def open_read_only(path: Path | str) -> ReadOnlyStore:
     with refused_in_words(directory.path), ExitStack() as undo:
         lock = DirectoryLock(directory, shared=True)
         undo.callback(lock.release)
+        _check_restored(directory)
         inspected = inspect(directory)
         if inspected.found is None:
             raise StoreRefused(inspected.loss or f"there is no finished store in {directory.path}")
         store = ReadOnlyStore(open_for_reading(directory, list(Family)), directory, lock, inspected.loss)
         undo.pop_all()
         return store
+
+
+def _check_restored(directory: StoreDirectory) -> None:
+    """Raises StoreRefused for a directory into which a backup is being restored, or half of one was."""
+    if directory.restoring_path.exists():
+        raise StoreRefused(
+            f"a restore into {directory.path} is under way or was cut short: once none is, run `txnctl restore` again,"
+            " which removes what is there"
+        )
 
 
 def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: int, *, accept_data_loss: bool) -> None:

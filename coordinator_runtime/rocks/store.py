@@ -14,6 +14,7 @@ from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.incarnation import incarnation_of
+from coordinator_runtime.rocks.checkpoint import discard_checkpoint, finish_checkpoint, link_files
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.own_rows import (
     FORMAT_VERSION_KEY,
@@ -26,8 +27,8 @@ from coordinator_runtime.rocks.own_rows import (
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.segment_rows import NAMED_PREFIX, named_of, number_in
 from coordinator_runtime.segments import SegmentOptions, SegmentWriter
-from coordinator_runtime.store import CommitGroup, Family, StoreFailed
-from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files
+from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreUnreadable
+from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
 
 _STALL_PAUSE_SECONDS: Final = 0.005
 """How long a write waits before it asks a stalled RocksDB again: short beside a memtable flush, long beside a write."""
@@ -100,6 +101,8 @@ class RocksStore(RocksReads):
         self._version = self._number(GROUP_VERSION_KEY)
         self.incarnation: Final = incarnation_of(self.get(Family.META, INCARNATION_KEY))
         self._write_stalls = 0
+        self._writing = threading.RLock()
+        """Held by the commit thread for each write and sync, and for a checkpoint, where files must stand still."""
         self._closing = threading.Event()
         # A stalled write would hold the interpreter, so that the whole process stands still. Let it fail and ask again.
         self._no_slowdown = WriteOptions()
@@ -118,15 +121,16 @@ class RocksStore(RocksReads):
             return
         for expected, group in enumerate(groups, self._version + 1):
             assert group.version == expected, f"group {group.version} was handed over where {expected} is next"
-        try:
-            placed = self._large.place(groups)
-            while not self._written(self._batch(placed)):
-                self._write_stalls += 1
-                if self._closing.wait(_STALL_PAUSE_SECONDS):
-                    raise TimeoutError("closed while RocksDB was stalled")
-        except Exception as error:
-            raise self._failed(error) from error
-        self._version = groups[-1].version
+        with self._writing:
+            try:
+                placed = self._large.place(groups)
+                while not self._written(self._batch(placed)):
+                    self._write_stalls += 1
+                    if self._closing.wait(_STALL_PAUSE_SECONDS):
+                        raise TimeoutError("closed while RocksDB was stalled")
+            except Exception as error:
+                raise self._failed(error) from error
+            self._version = groups[-1].version
 
     def _met_damage(self, family: Family, words: str) -> None:
         if self.damaged_files.note(words, family):
@@ -169,12 +173,46 @@ class RocksStore(RocksReads):
 
         Raises StoreFailed."""
         self._check_usable()
+        with self._writing:
+            try:
+                self._database.flush_wal(True)
+                for segment in self._large.take_unused():
+                    self._segments.delete(segment)
+            except Exception as error:
+                raise self._failed(error) from error
+
+    def checkpoint(self) -> StoreDirectory:
+        """Make a second directory of the store, durable up to one version, of links to its files; on any thread but
+        the loop's. The caller removes it (`discard_checkpoint`).
+
+        Writes wait meanwhile, but not for long: most of what lies in memory goes into files before.
+
+        Raises StoreFailed; StoreUnreadable where it cannot be made: then nothing is left of it, the store goes on."""
+        self._check_usable()
+        directory = StoreDirectory(self.directory)
         try:
-            self._database.flush_wal(True)
-            for segment in self._large.take_unused():
-                self._segments.delete(segment)
+            discard_checkpoint(directory)
+            directory.checkpoint.path.mkdir()
+            self._flush_memory()
+            with self._writing:
+                self.sync()
+                self._flush_memory()
+                # Or its copy would grow with it: what comes next goes into another segment.
+                self._large.close()
+                link_files(self._database, directory)
+                version, newest_segment = self._version, self._large.newest
+            finish_checkpoint(directory.checkpoint, version, newest_segment)
+        except StoreFailed:
+            raise
         except Exception as error:
-            raise self._failed(error) from error
+            discard_checkpoint(directory)
+            raise StoreUnreadable(f"no copy of the store can be made: {with_advice(error)}") from error
+        return directory.checkpoint
+
+    def _flush_memory(self) -> None:
+        # Or a checkpoint would do it, and hold the interpreter meanwhile.
+        for family in self._families:
+            family.flush()
 
     def mark_durable(self, version: int) -> None:
         """Remember beside the store that it is durable up to `version`, and which files hold that.

@@ -1,0 +1,167 @@
+"""A server's directory from a backup: copied, checked byte by byte on the way, and let into a line of its own.
+
+The file RESTORING is the first in the directory and the last to go, and nobody opens a directory that has it. So a
+restore that is killed leaves what the next one removes, and never a store that looks whole and is not.
+
+The restored store does not go on where the backup ended, but begins another line with it
+(`coordinator_runtime/incarnation.py`): the numbers that were given since the backup may be known to anybody.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from coordinator_runtime.backups.files import BackupRefused, Progress, copy_file, held, refused_in_words, write_file
+from coordinator_runtime.backups.manifest import Manifest, read_manifest
+from coordinator_runtime.backups.verification import wrong_names
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.identity import uuid_text
+from coordinator_runtime.incarnation import Incarnation, LineCause, next_beginning_ms
+from coordinator_runtime.rocks.opening import Found, inspect, open_store
+from coordinator_runtime.store import StoreFailed, StoreRefused
+from coordinator_runtime.store_directory import StoreDirectory, sync_directory
+
+_OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
+"""What an empty disk has in it."""
+
+
+class Restored(Struct, frozen=True):
+    """What a restore has made."""
+
+    manifest: Manifest
+    incarnation: Incarnation
+    """The line that the restored store begins."""
+
+
+def restore(
+    backup: Path,
+    target: Path,
+    *,
+    clock: Clock,
+    pause: Callable[[int], None],
+    store_id: str | None = None,
+    progress: Progress | None = None,
+) -> Restored:
+    """Make the directory of a server from a backup; on disk when this returns, after up to a second, so that no two
+    restores of one backup begin lines of the same number.
+
+    `target` is empty, or not there, or has what a restore left that was killed. `pause` waits so many milliseconds.
+    `store_id`: the one that the backup must have.
+
+    Raises BackupRefused, and whatever `progress` raises. Then the target is as empty as it was."""
+    directory = StoreDirectory(target)
+    with (
+        refused_in_words(f"{backup} cannot be restored into {target}"),
+        held(backup, f"another process restores or removes {backup}"),
+    ):
+        manifest = _trusted(backup, store_id, clock.wall_ms())
+        is_new = not target.exists()
+        if is_new:
+            target.mkdir(parents=True)
+        with held(target, f"another process restores into {target}"):
+            _check_empty(directory)
+            try:
+                _fill(directory, backup, manifest, progress or Progress())
+                restored = Restored(manifest, _begin_line(directory, manifest, clock))
+                pause(max(0, next_beginning_ms(restored.incarnation) - clock.wall_ms()))
+                directory.restoring_path.unlink()
+                directory.sync()
+            except BaseException:
+                _clear(directory)
+                if is_new:
+                    target.rmdir()
+                raise
+    return restored
+
+
+def _trusted(backup: Path, store_id: str | None, now_ms: int) -> Manifest:
+    """The manifest, if the backup may be restored now as far as that tells. Raises BackupRefused, OSError."""
+    manifest = read_manifest(backup)
+    if store_id is not None and manifest.store_id != store_id:
+        raise BackupRefused(f"{backup} is of the store {manifest.store_id}, and not of {store_id}")
+    if now_ms < manifest.created_ms:
+        raise BackupRefused(
+            f"the clock of this machine is {manifest.created_ms - now_ms} ms behind the moment at which the backup was"
+            " made: set it first, because numbers that were given since then are told apart by it"
+        )
+    wrong = wrong_names(backup, manifest)
+    if wrong:
+        raise BackupRefused(f"{backup} is not whole: {'; '.join(wrong)}. Use another backup")
+    return manifest
+
+
+def _check_empty(directory: StoreDirectory) -> None:
+    """Let only an empty directory be filled; what a killed restore left is removed. Raises BackupRefused, OSError."""
+    if directory.restoring_path.exists():
+        _clear(directory)
+    there = {path.name for path in directory.path.iterdir()} - _OF_THE_FILE_SYSTEM
+    if there:
+        raise BackupRefused(f"{directory.path} is not empty ({', '.join(sorted(there)[:3])}): name an empty directory")
+
+
+def _fill(directory: StoreDirectory, backup: Path, manifest: Manifest, progress: Progress) -> None:
+    """Copy every file, if it is what the manifest says. Raises BackupRefused, OSError."""
+    directory.create()
+    write_file(directory.restoring_path, f"{manifest.name}\n".encode())
+    directory.sync()
+    free_bytes = shutil.disk_usage(directory.path).free
+    if free_bytes < manifest.size_bytes:
+        raise BackupRefused(
+            f"there is no room in {directory.path}: {manifest.size_bytes} bytes are needed, {free_bytes} are free"
+        )
+    progress.total_bytes = manifest.size_bytes
+    for file in manifest.files:
+        there = directory.path / file.path
+        there.parent.mkdir(exist_ok=True)
+        if copy_file(backup / file.path, there, progress) != file.sha256 or there.stat().st_size != file.size_bytes:
+            raise BackupRefused(
+                f"{backup / file.path} is damaged: its checksum is not that in the manifest. Use another backup"
+            )
+    for path in (directory.store_path, directory.segments_path):
+        if path.exists():
+            sync_directory(path)
+
+
+def _begin_line(directory: StoreDirectory, manifest: Manifest, clock: Clock) -> Incarnation:
+    """Look whether the files are the store that the manifest tells of, and begin its next line. Raises
+    BackupRefused."""
+    try:
+        inspected = inspect(directory)
+        _check_found(inspected.found, manifest)
+        if inspected.loss is not None:
+            raise BackupRefused(f"the backup is not whole: {inspected.loss}. Use another backup")
+        store = open_store(
+            directory.path, shard_count=manifest.shard_count, begins=LineCause.RESTORE, wall_ms=clock.wall_ms
+        )
+        store.close()
+    except (StoreRefused, StoreFailed) as refusal:
+        raise BackupRefused(f"what was restored cannot be opened: {refusal}") from refusal
+    return store.incarnation
+
+
+def _check_found(found: Found | None, manifest: Manifest) -> None:
+    expected = (manifest.store_id, manifest.incarnation, manifest.version, manifest.shard_count)
+    is_as_told = found is not None and expected == (
+        uuid_text(found.identity.store_id),
+        found.identity.incarnation.number,
+        found.version,
+        found.shard_count,
+    )
+    if not is_as_told:
+        raise BackupRefused(f"the files of {manifest.name} are not the store that its manifest tells of")
+
+
+def _clear(directory: StoreDirectory) -> None:
+    """Remove what was restored, and last what says that it is not whole."""
+    for path in (directory.store_path, directory.segments_path):
+        if path.exists():
+            shutil.rmtree(path)
+    marks = (directory.durable_mark_path, directory.damaged_files_path, directory.lock_path)
+    for path in (*marks, directory.restoring_path):
+        if path.exists():
+            path.unlink()

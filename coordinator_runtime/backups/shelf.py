@@ -1,0 +1,83 @@
+"""The directory that backups lie in: what is there, and what may go."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from coordinator_runtime.backups.files import BackupRefused, held, refused_in_words
+from coordinator_runtime.backups.manifest import Manifest, read_manifest
+from coordinator_runtime.store_directory import sync_directory
+
+PARTIAL_SUFFIX: Final = ".partial"
+_LOCK_NAME: Final = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBackup:
+    """A backup that was finished."""
+
+    path: Path
+    manifest: Manifest | None
+    """None where it cannot be read."""
+    problem: str = ""
+    """Why not."""
+
+
+def backups_in(directory: Path) -> Sequence[KeptBackup]:
+    """The finished backups, the oldest first. Only their manifests are read. Raises BackupRefused."""
+    with refused_in_words(f"the backup directory {directory} cannot be read"):
+        found = sorted(path for path in directory.iterdir() if path.is_dir() and path.suffix != PARTIAL_SUFFIX)
+    return [_kept(path) for path in found]
+
+
+def _kept(path: Path) -> KeptBackup:
+    try:
+        return KeptBackup(path, read_manifest(path))
+    except BackupRefused as refusal:
+        return KeptBackup(path, None, str(refusal))
+
+
+@contextmanager
+def shelf_held(directory: Path) -> Iterator[None]:
+    """Make the directory if it is missing, keep others from changing what lies in it, and remove what was cut short.
+    Raises BackupRefused."""
+    with refused_in_words(f"the backup directory {directory} cannot be made or used"):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _LOCK_NAME).touch()
+        with held(directory / _LOCK_NAME, f"another process makes or removes backups in {directory}; try again later"):
+            for left in directory.glob(f"*{PARTIAL_SUFFIX}"):
+                shutil.rmtree(left)
+            yield
+
+
+def prune(directory: Path, keep: int) -> Sequence[KeptBackup]:
+    """Remove all but the newest `keep` backups of each store, and whatever was cut short. Returns what was removed.
+    What cannot be read stays, and so does what is being restored. Raises BackupRefused."""
+    removed = []
+    with shelf_held(directory):
+        newer: Counter[str] = Counter()
+        for backup in reversed(backups_in(directory)):
+            if backup.manifest is None:
+                continue
+            newer[backup.manifest.store_id] += 1
+            if newer[backup.manifest.store_id] > keep and _removed(backup.path):
+                removed.append(backup)
+    return removed
+
+
+def _removed(path: Path) -> bool:
+    try:
+        with held(path, "it is being restored"):
+            # Half of it may go before this process ends: from here on it is none any more.
+            left = path.rename(path.with_name(path.name + PARTIAL_SUFFIX))
+    except BackupRefused:
+        return False
+    sync_directory(path.parent)
+    shutil.rmtree(left)
+    return True

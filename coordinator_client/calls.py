@@ -137,6 +137,10 @@ ABORT_HANGING_TRANSACTIONS: Final = Rpc(
 LIMITS: Final = Rpc(Method.LIMITS, _ADMIN, admin.LimitsRequest, admin.LimitsResponse.FromString)
 LIST_SHARDS: Final = Rpc(Method.LIST_SHARDS, _ADMIN, admin.ListShardsRequest, admin.ListShardsResponse.FromString)
 LOAD_SHARD: Final = Rpc(Method.LOAD_SHARD, _ADMIN, admin.LoadShardRequest, admin.LoadShardResponse.FromString)
+CREATE_BACKUP: Final = Rpc(
+    Method.CREATE_BACKUP, _ADMIN, admin.CreateBackupRequest, admin.CreateBackupResponse.FromString
+)
+LIST_BACKUPS: Final = Rpc(Method.LIST_BACKUPS, _ADMIN, admin.ListBackupsRequest, admin.ListBackupsResponse.FromString)
 UNLOAD_SHARD: Final = Rpc(Method.UNLOAD_SHARD, _ADMIN, admin.UnloadShardRequest, admin.UnloadShardResponse.FromString)
 JOIN_GROUP: Final = Rpc(Method.JOIN_GROUP, _GROUP, group.JoinGroupRequest, group.JoinGroupResponse.FromString)
 SYNC_GROUP: Final = Rpc(Method.SYNC_GROUP, _GROUP, group.SyncGroupRequest, group.SyncGroupResponse.FromString)

@@ -13,6 +13,7 @@ from functools import partial
 
 from coordinator_core.access import AclAuthorizer
 from coordinator_core.acls import AclService
+from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.lane import Lane
@@ -76,6 +77,8 @@ class Surroundings:
     new_topic_id: Callable[[], bytes] = new_uuid
     disk: DiskGuard = field(default_factory=DiskGuard)
     """Told by whoever runs the core how much of the store's disk is free."""
+    backups: BackupMaker | None = None
+    """Makes backups of the store; None: nobody does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,7 @@ class Admin:
     hanging: HangingTransactions
     explainer: PartitionExplainer
     shards: ShardControl
+    backups: BackupControl
     acls: AclService
 
 
@@ -223,15 +227,7 @@ def assemble(
         transactions=transactions,
         log=log,
         groups=_groups(base, verifier, answers, news),
-        admin=Admin(
-            transactions=TransactionAdministration(
-                runtime, shard_key, hanging=hanging, catalog=catalog, authorizer=base.authorizer
-            ),
-            hanging=hanging,
-            explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, base.authorizer),
-            shards=ShardControl(loader, base.authorizer),
-            acls=AclService(runtime, catalog.acls, access, base.authorizer, is_enforced=config.enforces_acls),
-        ),
+        admin=_admin(base, loader, hanging, log, transactions, access),
         runtime=runtime,
         store=store,
         config=config,
@@ -247,6 +243,27 @@ def assemble(
     )
     sender.on_fenced = core.retire
     return core
+
+
+def _admin(
+    base: _Foundation,
+    loader: ShardLoader,
+    hanging: HangingTransactions,
+    log: Log,
+    transactions: Transactions,
+    access: AclAuthorizer,
+) -> Admin:
+    runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
+    return Admin(
+        transactions=TransactionAdministration(
+            runtime, base.transaction_router.shard_key, hanging=hanging, catalog=catalog, authorizer=authorizer
+        ),
+        hanging=hanging,
+        explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, authorizer),
+        shards=ShardControl(loader, authorizer),
+        backups=BackupControl(base.surroundings.backups, authorizer),
+        acls=AclService(runtime, catalog.acls, access, authorizer, is_enforced=base.config.enforces_acls),
+    )
 
 
 def _catalog(runtime: Runtime, store: Store, config: CoreConfig) -> CatalogShard:

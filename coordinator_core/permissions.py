@@ -150,6 +150,8 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.LIST_SHARDS: (_LOOK,),
     Method.LOAD_SHARD: (_ADMINISTER,),
     Method.UNLOAD_SHARD: (_ADMINISTER,),
+    Method.CREATE_BACKUP: (Ask(_P.BACKUP, _CLUSTER),),
+    Method.LIST_BACKUPS: (_LOOK,),
     Method.CREATE_ACLS: (_ADMINISTER,),
     Method.DELETE_ACLS: (_ADMINISTER,),
     Method.DESCRIBE_ACLS: (_LOOK,),

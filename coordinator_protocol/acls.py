@@ -48,6 +48,8 @@ class Permission(StrEnum):
     """InitProducerId without a transactional id. Who may write to any topic may do that too (KIP-679)."""
     TWO_PHASE_COMMIT = "two_phase_commit"
     """To take part in somebody else's two-phase commit, and to end what waits for it (KIP-939)."""
+    BACKUP = "backup"
+    """To let the server make a backup. Ours: Kafka has none."""
 
 
 class ResourceType(StrEnum):
@@ -82,7 +84,9 @@ PERMISSIONS_OF: Final[Mapping[ResourceType, frozenset[Permission]]] = {
     ),
     ResourceType.GROUP: frozenset({_P.READ, _P.DELETE, _P.DESCRIBE, _P.DESCRIBE_CONFIGS, _P.ALTER_CONFIGS}),
     ResourceType.TRANSACTIONAL_ID: frozenset({_P.WRITE, _P.DESCRIBE, _P.TWO_PHASE_COMMIT}),
-    ResourceType.CLUSTER: frozenset({_P.CREATE, _P.ALTER, _P.DESCRIBE, _P.CLUSTER_ACTION, _P.IDEMPOTENT_WRITE}),
+    ResourceType.CLUSTER: frozenset(
+        {_P.CREATE, _P.ALTER, _P.DESCRIBE, _P.CLUSTER_ACTION, _P.IDEMPOTENT_WRITE, _P.BACKUP}
+    ),
 }
 """The operations that a resource of each type has. A rule may name one of them, or all."""
 

@@ -175,6 +175,8 @@ class Method(StrEnum):
     LIST_SHARDS = "ListShards"
     LOAD_SHARD = "LoadShard"
     UNLOAD_SHARD = "UnloadShard"
+    CREATE_BACKUP = "CreateBackup"
+    LIST_BACKUPS = "ListBackups"
     CREATE_ACLS = "CreateAcls"
     DELETE_ACLS = "DeleteAcls"
     DESCRIBE_ACLS = "DescribeAcls"
@@ -252,6 +254,8 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.LIST_SHARDS,
         Method.LOAD_SHARD,
         Method.UNLOAD_SHARD,
+        Method.CREATE_BACKUP,
+        Method.LIST_BACKUPS,
         Method.DESCRIBE_ACLS,
         Method.CHECK_PERMISSION,
         Method.SESSION,
@@ -260,8 +264,8 @@ REPEATABLE_METHODS: Final = frozenset(
 """Methods after which a lost answer needs no question: reads, and group membership.
 
 A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to
-not knowing. So does a load or unload of a shard. A second snapshot only costs a lease. Every other method is
-*mutating*: a lost answer is an unknown outcome.
+not knowing. So does a load or unload of a shard. A second snapshot only costs a lease, and a second backup room. Every
+other method is *mutating*: a lost answer is an unknown outcome.
 """
 
 _WITHIN_TRANSACTION: Final = frozenset(

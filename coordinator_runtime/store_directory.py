@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class StoreDirectory:
     @property
     def checkpoint(self) -> StoreDirectory:
         return StoreDirectory(self.path / "checkpoint")
+
+    def remove(self) -> None:
+        """Remove it with all that is in it, if it is there. Raises OSError."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
 
     def create(self) -> None:
         """Make the directories that are missing; they survive a power cut. Raises OSError."""

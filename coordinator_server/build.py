@@ -23,10 +23,12 @@ from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
+from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.addresses import Address
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
+from coordinator_server.backups import ServerBackups
 from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_reads import FairReads
@@ -68,6 +70,9 @@ class OpenStore:
     """Sizes of the store, for the metrics."""
     free_bytes: Callable[[], int] | None = None
     """Room on its disk; None for a store that has none. Raises OSError."""
+    checkpoint: Callable[[], StoreDirectory] | None = None
+    """Links the store as of one version, on any thread; None where there are no files."""
+    store_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ class Server:
     readings: AllReadings
     """What a scrape asks for, from the start on."""
     observer: ShardObserver
+    backups: ServerBackups | None
+    """None: there is no directory for them."""
 
 
 def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
@@ -115,29 +122,27 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     )
     numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
     worker, payload_worker = WorkerProcess(), WorkerProcess()
+    backups = _backups(config, opened, clock)
     surroundings = Surroundings(
         worker=worker,
         payload_worker=payload_worker,
         assignors=measured(SERVER_ASSIGNORS, clock, numbers.groups.computed),
         disk=DiskGuard(config.disk_free_min_bytes),
+        backups=backups,
     )
     core = assemble(runtime, store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = reads.spent
     readings = AllReadings(
         numbers=numbers,
-        config=MetricsConfig(
-            node_id=config.node_id,
-            mode=config.two_phase.value,
-            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-            partitions_max=config.metrics_partitions_max,
-        ),
+        config=_metrics_config(config),
         core=core,
         lags=GroupLags(runtime, store, core.catalog, config.lag_config()),
         commits=commits,
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
         answers=answers,
+        of_backups=dict if backups is None else backups.readings,
     )
     return Server(
         core=core,
@@ -149,7 +154,24 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         payload_worker=payload_worker,
         readings=readings,
         observer=_observe(core, commits, dispatcher, numbers),
+        backups=backups,
     )
+
+
+def _metrics_config(config: Config) -> MetricsConfig:
+    return MetricsConfig(
+        node_id=config.node_id,
+        mode=config.two_phase.value,
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        partitions_max=config.metrics_partitions_max,
+    )
+
+
+def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups | None:
+    settings = config.backup_settings()
+    if settings is None or opened.checkpoint is None:
+        return None
+    return ServerBackups(opened.checkpoint, opened.store_id, settings, clock)
 
 
 def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: ServerNumbers) -> ShardObserver:
@@ -201,4 +223,6 @@ async def load(server: Server, config: Config, address: Address) -> int:
     server.observer.is_start_over = True
     core.admin.hanging.audit()
     readings.lags.start()
+    if server.backups is not None:
+        server.backups.start()
     return failed

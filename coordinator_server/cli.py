@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from coordinator_protocol.version import VERSION
-from coordinator_server.commands import group, log, shard, store, topic
+from coordinator_server.commands import backup, group, log, shard, store, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.health import health
@@ -48,6 +48,8 @@ app.command()(hanging)
 app.add_typer(shard.app)
 app.add_typer(log.app)
 app.add_typer(store.app)
+app.add_typer(backup.app)
+app.command()(backup.restore)
 app.add_typer(config)
 app.command()(doctor)
 app.command()(probe)

@@ -1,24 +1,14 @@
-"""What an operator can set: one frozen model, and where each value came from.
-
-A value is taken from the first of: flags, the environment (`TXN_` and the name in capitals), the TOML file, default.
-Unknown names are errors in all of them, because a misspelt limit that is silently ignored is found in an outage.
-"""
+"""What an operator can set: one frozen model. `config_sources.py` says where the values come from."""
 
 from __future__ import annotations
 
-import difflib
 import json
-import os
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -32,6 +22,7 @@ from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.addresses import AddressText, ListenText
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
+from coordinator_server.backups import BackupSettings
 from coordinator_server.listeners import Listener, why_unsafe
 from coordinator_server.listening import is_unix
 from coordinator_server.logs import LogFormat, LogLevel
@@ -329,6 +320,18 @@ class Config(BaseSettings):
     """Size from which a batch lies in a segment file beside the store's tables. Too small: two flushes for every
     commit. Too large: the store copies much, and holds up everybody while it does."""
 
+    backup_directory: Path | None = None
+    """Where the server makes backups, in directories of their own; made if missing. Choose another disk than that of
+    `data_dir`, and one server for each. Not set: `txnctl backup create` works only while the server is stopped."""
+
+    backup_interval_ms: NotNegative = 0
+    """How often the server makes a backup by itself, counted from the newest one there is; 0: only when asked. A backup
+    costs what was written since the one before. Too large: a lost disk takes as much with it."""
+
+    backups_kept: Positive = 24
+    """How many finished backups of its store the server leaves after it made one by itself; older ones are removed.
+    Larger: more room, mostly for what was deleted since."""
+
     metrics_listen: AddressText | None = None
     """HOST:PORT where Prometheus finds /metrics, over HTTP on a thread of its own; port 0 takes a free one. Not set: no
     metrics. They name topics, so treat them as you treat the data."""
@@ -399,6 +402,8 @@ class Config(BaseSettings):
                 f"answer_bytes_max = {self.answer_bytes_max}: must be at least message_bytes_max"
                 f" ({self.message_bytes_max}), or the largest answer is never given"
             )
+        if self.backup_directory is None and self.backup_interval_ms:
+            raise ValueError(f"backup_interval_ms = {self.backup_interval_ms}: set backup_directory, too")
         self.limits()
         self.group_config()
         return self
@@ -501,6 +506,12 @@ class Config(BaseSettings):
         """The bounds of calls under way."""
         return AdmissionLimits(self.calls_in_work_max, self.reserved_calls, self.long_polls_max, self.group_waits_max)
 
+    def backup_settings(self) -> BackupSettings | None:
+        """Where, how often and how many backups; None: nowhere."""
+        if self.backup_directory is None:
+            return None
+        return BackupSettings(self.backup_directory, self.backup_interval_ms, self.backups_kept)
+
     def answer_limits(self) -> AnswerLimits:
         """The bounds of answers that wait for callers."""
         return AnswerLimits(self.answer_bytes_max, self.answer_bytes_per_connection_max)
@@ -513,85 +524,3 @@ class Config(BaseSettings):
             wal_bytes_max=self.wal_bytes_max,
             segments=SegmentOptions(value_bytes_min=self.large_batch_bytes_min),
         )
-
-
-class ConfigRefused(Exception):
-    """The configuration is wrong. The message says where, line by line, and what would be right."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
-    """A configuration, and for every name where its value came from: "default", "file PATH", "environment VARIABLE" or
-    "flag"."""
-
-    config: Config
-    origins: Mapping[str, str]
-
-
-def load_config(file: Path | None, flags: Mapping[str, object]) -> LoadedConfig:
-    """The configuration from all its sources. `flags` holds only what was given.
-
-    Raises ConfigRefused: a file that cannot be read, unknown names, values that make no sense."""
-    if file is None and CONFIG_FILE_VARIABLE in os.environ:
-        file = Path(os.environ[CONFIG_FILE_VARIABLE])
-    layers: list[tuple[str, Mapping[str, object]]] = []
-    if file is not None:
-        layers.append((f"file {file}", _read_file(file)))
-    _check_environment(os.environ)
-    layers.extend(
-        (f"environment {ENVIRONMENT_PREFIX}{name.upper()}", {name: value})
-        for name, value in EnvSettingsSource(Config)().items()
-    )
-    layers.append(("flag", flags))
-    values: dict[str, object] = {}
-    origins = dict.fromkeys(Config.model_fields, "default")
-    for origin, layer in layers:
-        for name, value in layer.items():
-            values[name] = value
-            origins[name] = origin
-    try:
-        return LoadedConfig(Config.model_validate(values), origins)
-    except ValidationError as error:
-        raise ConfigRefused("\n".join(_complaints(error, origins))) from error
-
-
-def _read_file(file: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigRefused(f"the configuration file {file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigRefused(f"the configuration file {file} is no TOML: {error}") from error
-
-
-def _check_environment(environment: Iterable[str]) -> None:
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in Config.model_fields} | {CONFIG_FILE_VARIABLE}
-    unknown = sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name.upper() not in known)
-    if unknown:
-        raise ConfigRefused(
-            "\n".join(f"the environment variable {name} is unknown{near_miss(name, known)}" for name in unknown)
-        )
-
-
-def _complaints(error: ValidationError, origins: Mapping[str, str]) -> Iterable[str]:
-    for problem in error.errors(include_url=False):
-        name = str(problem["loc"][0]) if problem["loc"] else ""
-        if problem["type"] == "extra_forbidden":
-            yield f"{name} ({origins[name]}) is unknown{near_miss(name, Config.model_fields)}"
-        elif problem["type"] == "missing":
-            variable = ENVIRONMENT_PREFIX + name.upper()
-            yield f"{name} is not set: give --{name.replace('_', '-')}, {variable} or a line in the file"
-        elif name:
-            yield f"{name} = {problem['input']!r} ({origins[name]}): {_plain(problem['msg'])}"
-        else:
-            yield _plain(problem["msg"])
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ")
-
-
-def near_miss(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, empty if nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""

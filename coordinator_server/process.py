@@ -21,6 +21,7 @@ import uvloop
 from coordinator_protocol.allocation import keep_freed_memory
 from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
+from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.addresses import Address, parse_address
@@ -84,7 +85,14 @@ def open_rocks_store(config: Config) -> OpenStore:
             advice="what can be read is served, and is not compacted: restore a backup, or copy what is left to a new "
             "directory",
         )
-    return OpenStore(store, store.mark_durable, store.statistics, store.free_bytes)
+    return OpenStore(
+        store,
+        store.mark_durable,
+        store.statistics,
+        free_bytes=store.free_bytes,
+        checkpoint=store.checkpoint,
+        store_id=uuid_text(store.identity.store_id),
+    )
 
 
 def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:
@@ -291,12 +299,16 @@ class _Process:
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
         self._manager.stopping(f"draining after {reason.name}")
         server.core.loader.stop()
+        if server.backups is not None:
+            server.backups.stop()
         await self._listeners.announce_stop()
         server.dispatcher.close()
         try:
             async with asyncio.timeout(self._config.drain_ms_max / 1000):
                 if not await self._unless(server.driver.drain(), self._failure):
                     return
+                if server.backups is not None:
+                    await server.backups.stopped()
         except TimeoutError:
             self._fail(TimeoutError(f"the disk needed longer than {self._config.drain_ms_max} ms to finish"))
             return

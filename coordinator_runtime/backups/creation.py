@@ -62,7 +62,7 @@ def create_backup(
     if shelf.resolve().is_relative_to(source.path.resolve()):
         raise BackupRefused(f"the backup directory {shelf} lies inside the directory of the store: choose another")
     found = _whole_store_in(source)
-    name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S") + f"{now_ms % 1000:03}Z"
+    name = backup_name(now_ms)
     with shelf_held(shelf), refused_in_words(f"the backup {shelf / name} cannot be made"):
         if (shelf / name).exists():
             raise BackupRefused(f"there is a backup {shelf / name} of the same moment; try again")
@@ -92,6 +92,11 @@ def create_backup(
             raise
         sync_directory(shelf)
     return manifest
+
+
+def backup_name(created_ms: int) -> str:
+    """What a backup of this moment is called: in UTC, to the millisecond, so that names sort by age."""
+    return datetime.fromtimestamp(created_ms // 1000, UTC).strftime("%Y%m%dT%H%M%S") + f"{created_ms % 1000:03}Z"
 
 
 def _whole_store_in(source: StoreDirectory) -> Found:

@@ -32,7 +32,7 @@ class Progress:
         self._on_step = on_step
 
     def advance(self, size_bytes: int) -> None:
-        """So much more is done."""
+        """Note that so much more is done."""
         self.done_bytes += size_bytes
         self._on_step(self)
 

@@ -25,7 +25,7 @@ class BackedUpFile(Struct, frozen=True):
     """From the directory of the backup on, with slashes."""
     size_bytes: int
     sha256: str
-    """In hexadecimal digits."""
+    """Checksum, in hexadecimal digits."""
     modified_ns: int
     """When its content was last changed. With name and size it tells whether the next backup has the same file."""
 
@@ -38,7 +38,7 @@ class Manifest(Struct, frozen=True):
     created_ms: int
     """Wall time at which the version was taken."""
     store_id: str
-    """As `txnctl store inspect` shows it."""
+    """Written as `txnctl store inspect` shows it."""
     incarnation: int
     """The line of the store (`coordinator_runtime/incarnation.py`)."""
     version: int

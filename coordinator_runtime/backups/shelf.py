@@ -26,7 +26,7 @@ class KeptBackup:
     manifest: Manifest | None
     """None where it cannot be read."""
     problem: str = ""
-    """Why not."""
+    """What is wrong with it; empty: nothing is known."""
 
 
 def backups_in(directory: Path) -> Sequence[KeptBackup]:
@@ -59,16 +59,19 @@ def shelf_held(directory: Path) -> Iterator[None]:
 def prune(directory: Path, keep: int) -> Sequence[KeptBackup]:
     """Remove all but the newest `keep` backups of each store, and whatever was cut short. Returns what was removed.
     What cannot be read stays, and so does what is being restored. Raises BackupRefused."""
-    removed = []
     with shelf_held(directory):
-        newer: Counter[str] = Counter()
-        for backup in reversed(backups_in(directory)):
-            if backup.manifest is None:
-                continue
+        return [backup for backup in prunable(directory, keep) if _removed(backup.path)]
+
+
+def prunable(directory: Path, keep: int) -> Sequence[KeptBackup]:
+    """What `prune` would remove now, the oldest first. Raises BackupRefused."""
+    older, newer = [], Counter[str]()
+    for backup in reversed(backups_in(directory)):
+        if backup.manifest is not None:
             newer[backup.manifest.store_id] += 1
-            if newer[backup.manifest.store_id] > keep and _removed(backup.path):
-                removed.append(backup)
-    return removed
+            if newer[backup.manifest.store_id] > keep:
+                older.append(backup)
+    return older[::-1]
 
 
 def _removed(path: Path) -> bool:

@@ -41,9 +41,3 @@ def finish_checkpoint(checkpoint: StoreDirectory, version: int, newest_segment: 
         mark.close()
     for path in (checkpoint.segments_path, checkpoint.store_path, checkpoint.path):
         sync_directory(path)
-
-
-def discard_checkpoint(directory: StoreDirectory) -> None:
-    """Remove what a backup left that was cut short, or needs no more. Raises OSError."""
-    if directory.checkpoint.path.exists():
-        shutil.rmtree(directory.checkpoint.path)

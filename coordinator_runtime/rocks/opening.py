@@ -31,7 +31,6 @@ from coordinator_runtime.incarnation import (
     stored_incarnation,
 )
 from coordinator_runtime.rocks import own_rows
-from coordinator_runtime.rocks.checkpoint import discard_checkpoint
 from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
 from coordinator_runtime.rocks.files import (
     RESTORE,
@@ -289,7 +288,7 @@ def open_store(
         undo.callback(lock.release)
         if begins is not LineCause.RESTORE:
             _check_restored(directory)
-        discard_checkpoint(directory)
+        directory.checkpoint.remove()
         inspected = inspect(directory)
         _check_start(directory, inspected, shard_count, accept_data_loss=accept_data_loss)
         durable_mark = DurableMark(directory.durable_mark_path)

@@ -13,13 +13,11 @@ from typing import Final
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
-from coordinator_runtime.incarnation import incarnation_of
-from coordinator_runtime.rocks.checkpoint import discard_checkpoint, finish_checkpoint, link_files
+from coordinator_runtime.rocks.checkpoint import finish_checkpoint, link_files
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.own_rows import (
     FORMAT_VERSION_KEY,
     GROUP_VERSION_KEY,
-    INCARNATION_KEY,
     SHARD_COUNT_KEY,
     identity_in,
     stored_number,
@@ -99,7 +97,8 @@ class RocksStore(RocksReads):
         self._handles = [database.get_column_family_handle(family.name) for family in Family]
         self._lock = lock
         self._version = self._number(GROUP_VERSION_KEY)
-        self.incarnation: Final = incarnation_of(self.get(Family.META, INCARNATION_KEY))
+        self.identity: Final = identity_in(partial(self.get, Family.META))
+        self.incarnation: Final = self.identity.incarnation
         self._write_stalls = 0
         self._writing = threading.RLock()
         """Held by the commit thread for each write and sync, and for a checkpoint, where files must stand still."""
@@ -183,16 +182,17 @@ class RocksStore(RocksReads):
 
     def checkpoint(self) -> StoreDirectory:
         """Make a second directory of the store, durable up to one version, of links to its files; on any thread but
-        the loop's. The caller removes it (`discard_checkpoint`).
+        the loop's. The caller removes it.
 
         Writes wait meanwhile, but not for long: most of what lies in memory goes into files before.
 
         Raises StoreFailed; StoreUnreadable where it cannot be made: then nothing is left of it, the store goes on."""
         self._check_usable()
         directory = StoreDirectory(self.directory)
+        checkpoint = directory.checkpoint
         try:
-            discard_checkpoint(directory)
-            directory.checkpoint.path.mkdir()
+            checkpoint.remove()
+            checkpoint.path.mkdir()
             self._flush_memory()
             with self._writing:
                 self.sync()
@@ -201,13 +201,13 @@ class RocksStore(RocksReads):
                 self._large.close()
                 link_files(self._database, directory)
                 version, newest_segment = self._version, self._large.newest
-            finish_checkpoint(directory.checkpoint, version, newest_segment)
+            finish_checkpoint(checkpoint, version, newest_segment)
         except StoreFailed:
             raise
         except Exception as error:
-            discard_checkpoint(directory)
+            checkpoint.remove()
             raise StoreUnreadable(f"no copy of the store can be made: {with_advice(error)}") from error
-        return directory.checkpoint
+        return checkpoint
 
     def _flush_memory(self) -> None:
         # Or a checkpoint would do it, and hold the interpreter meanwhile.

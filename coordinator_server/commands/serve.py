@@ -15,7 +15,8 @@ from coordinator_server.commands.options import Output
 from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, Value, print_list
 
 if TYPE_CHECKING:
-    from coordinator_server.config import Config, LoadedConfig
+    from coordinator_server.config import Config
+    from coordinator_server.config_sources import LoadedConfig
     from coordinator_server.listeners import OpenListener
 
 DataDir = Annotated[
@@ -87,7 +88,7 @@ def parse_settings(settings: list[str]) -> dict[str, object]:
 
 def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
     """Return the configuration from all sources. Raises CommandFailed."""
-    from coordinator_server.config import ConfigRefused, load_config
+    from coordinator_server.config_sources import ConfigRefused, load_config
 
     try:
         return load_config(file, flags).config
@@ -184,7 +185,7 @@ def show(
 
 def _loaded(file: Path | None, flags: dict[str, object]) -> LoadedConfig:
     """Return the configuration; one that lacks only the value without a default is shown, too. Raises CommandFailed."""
-    from coordinator_server.config import ConfigRefused, LoadedConfig, load_config
+    from coordinator_server.config_sources import ConfigRefused, LoadedConfig, load_config
 
     try:
         return load_config(file, flags)

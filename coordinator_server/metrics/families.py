@@ -273,6 +273,17 @@ FAMILIES: Final = (
         "Memory for blocks of sorted files that were read, their indexes among them; at most `block_cache_bytes`.",
     ),
     _gauge("txn_store_table_readers_bytes", (), "Memory for sorted files that are open, beside the cache."),
+    _gauge("txn_config_backup_interval_seconds", (), "How often the server makes a backup by itself; 0 = never."),
+    _gauge(
+        "txn_backup_age_seconds",
+        (),
+        "Age of the newest backup of this store in `backup_directory`; without one, for how long the server has run. "
+        "The loss of the disk loses what is younger. Absent without `backup_directory`, like all that follows.",
+    ),
+    _gauge("txn_backup_size_bytes", (), "What its files take together; links may share some of that."),
+    _gauge("txn_backup_elapsed_seconds", (), "How long the last backup took, or what was to become one."),
+    _gauge("txn_backup_copied_bytes", (), "What is done of the backup that is being made; 0 = none is."),
+    _counter("txn_backups_total", ("result",), "Backups that this process made, or failed to make."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
     _gauge(
         "txn_store_disk_free_bytes",

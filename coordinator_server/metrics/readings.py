@@ -87,6 +87,7 @@ class AllReadings:
     commits: CommitThread
     calls_in_flight: Callable[[], Mapping[Method, int]]
     answers: AnswerBytes
+    of_backups: Callable[[], Readings]
     protocol: str
     """Name of the wire protocol."""
     is_loaded: bool = False
@@ -110,6 +111,7 @@ class AllReadings:
             "txn_partition_unchecked_batches": single(self.core.checks.waiting_batches),
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
             **_of_disk(self.core.checks.disk),
+            **self.of_backups(),
             **(self._of_loaded(now_ms) if self.is_loaded else {}),
         }
 

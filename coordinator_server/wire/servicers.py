@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator_core.assembly import Core
 from coordinator_server.wire.admin.acls import AclServicer
+from coordinator_server.wire.admin.backups import BackupServicer
 from coordinator_server.wire.admin.servicer import AdminServicer
 from coordinator_server.wire.groups.administration import AdministrationServicer
 from coordinator_server.wire.groups.classic import ClassicServicer
@@ -23,6 +24,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
         LogServicer(log.topics, log.records, log.foreign_markers),
         AdminServicer(core.config.limits, core.admin, core.checks.disk),
         AclServicer(core.admin.acls),
+        BackupServicer(core.admin.backups),
         *group_servicers(core),
     ]
 

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
+from coordinator_server.metrics.instruments import by_label, single
 from coordinator_server.transports import CertificateNumbers, ConnectionNumbers
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
@@ -54,6 +55,17 @@ OF_TRANSPORT = {
     "txn_insecure_listeners",
 }
 
+OF_BACKUPS = {
+    "txn_config_backup_interval_seconds",
+    "txn_backup_age_seconds",
+    "txn_backup_size_bytes",
+    "txn_backup_elapsed_seconds",
+    "txn_backup_copied_bytes",
+    "txn_backups_total",
+}
+"""Figures of backups, which a store in memory does not have; those of a real one are in tests/server/test_backups.py
+and test_process."""
+
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""
 
@@ -66,7 +78,7 @@ OF_CHOSEN_GROUPS = {"txn_group_lag_records", "txn_group_lag_seconds"}
 async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     seen = Seen()
     await _run_everything(seen)
-    produced = {name for name in BY_NAME if seen.labels(name)} | OF_STORE | OF_TRANSPORT | ALWAYS_ZERO
+    produced = {name for name in BY_NAME if seen.labels(name)} | OF_STORE | OF_TRANSPORT | OF_BACKUPS | ALWAYS_ZERO
     assert produced == set(BY_NAME)
     assert seen.largest.keys() <= set(BY_NAME), "everything that is taken is published"
     for name, values in seen.largest.items():
@@ -171,6 +183,9 @@ async def _published() -> tuple[str, str]:
         await busy.full_disk()
         await busy.bugs()
         await busy.damage()
+        server.parts.readings.of_backups = lambda: (
+            dict.fromkeys(OF_BACKUPS - {"txn_backups_total"}, single(1)) | {"txn_backups_total": by_label({"made": 1})}
+        )
         registry = registry_of(
             ReadingsCollector(
                 asyncio.get_running_loop(), server.parts.readings, lambda: STATISTICS, lambda: CONNECTIONS

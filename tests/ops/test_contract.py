@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from coordinator_server.config import ConfigRefused, load_config
+from coordinator_server.config_sources import ConfigRefused, load_config
 from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES
 from coordinator_server.tls import ClientAuth

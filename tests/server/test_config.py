@@ -12,7 +12,8 @@ from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.addresses import Address, parse_address
 from coordinator_server.admission import AdmissionLimits
-from coordinator_server.config import Config, ConfigRefused, LoadedConfig, load_config
+from coordinator_server.config import Config
+from coordinator_server.config_sources import ConfigRefused, LoadedConfig, load_config
 from txn_coordinator.config import TwoPhase
 
 

@@ -27,10 +27,8 @@ from coordinator_runtime.backups import (
 from coordinator_runtime.backups.files import Progress
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
-from coordinator_runtime.rocks.checkpoint import discard_checkpoint
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused, StoreUnreadable
-from coordinator_runtime.store_directory import StoreDirectory
 from partition_log.codec import log_key
 from tests.harness.manual_clock import ManualClock
 
@@ -75,7 +73,7 @@ class Room:
                 progress=progress,
             )
         finally:
-            discard_checkpoint(StoreDirectory(self.data_dir))
+            checkpoint.remove()
 
     def restore(self, manifest: Manifest, target: Path, **more: object) -> Restored:
         self.clock.advance(1_000)
@@ -114,7 +112,7 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 def flip_bit(path: Path) -> None:
-    """Of a file of its own: a link would damage the store as well."""
+    """Damage a file, and not what it is a link to."""
     stored = bytearray(path.read_bytes())
     stored[len(stored) // 2] ^= 1
     path.unlink()
@@ -234,7 +232,7 @@ def test_an_independent_backup_shares_no_file(room: Room) -> None:
 
 
 def test_where_nothing_can_be_linked_files_are_copied_once(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another file system: from there no link to the store, but links among the backups."""
+    """It is so on another file system: no link to the store is possible there, but links among the backups are."""
     link, linked = os.link, []
 
     def link_on_one_disk(source: Path, target: Path) -> None:
@@ -439,7 +437,7 @@ def test_old_backups_go_and_those_of_other_stores_and_unreadable_ones_stay(room:
         return [backup.path.name for backup in found]
 
     removed = prune(room.shelf, keep=1)
-    assert names([*removed]) == [made[2].name, made[0].name]
+    assert names([*removed]) == [made[0].name, made[2].name]
     assert names([*backups_in(room.shelf)]) == [made[1].name, made[3].name, theirs.name]
 
 

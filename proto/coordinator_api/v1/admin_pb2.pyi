@@ -137,6 +137,8 @@ class _AclOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclOpera
     ACL_OPERATION_ALTER_CONFIGS: _AclOperation.ValueType  # 11
     ACL_OPERATION_IDEMPOTENT_WRITE: _AclOperation.ValueType  # 12
     ACL_OPERATION_TWO_PHASE_COMMIT: _AclOperation.ValueType  # 15
+    ACL_OPERATION_BACKUP: _AclOperation.ValueType  # 100
+    """Ours; Kafka has none."""
 
 class AclOperation(_AclOperation, metaclass=_AclOperationEnumTypeWrapper): ...
 
@@ -153,6 +155,8 @@ ACL_OPERATION_DESCRIBE_CONFIGS: AclOperation.ValueType  # 10
 ACL_OPERATION_ALTER_CONFIGS: AclOperation.ValueType  # 11
 ACL_OPERATION_IDEMPOTENT_WRITE: AclOperation.ValueType  # 12
 ACL_OPERATION_TWO_PHASE_COMMIT: AclOperation.ValueType  # 15
+ACL_OPERATION_BACKUP: AclOperation.ValueType  # 100
+"""Ours; Kafka has none."""
 Global___AclOperation: _TypeAlias = AclOperation  # noqa: Y015
 
 class _AclPermissionType:
@@ -1435,3 +1439,176 @@ class CheckPermissionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckPermissionResponse: _TypeAlias = CheckPermissionResponse  # noqa: Y015
+
+@_typing.final
+class CreateBackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    INDEPENDENT_FIELD_NUMBER: _builtins.int
+    independent: _builtins.bool
+    """Link no file that another backup or the store has: whatever becomes of those, this one stays whole. It takes as much
+    room and time as the first one.
+    """
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        independent: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "independent", b"independent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateBackupRequest: _TypeAlias = CreateBackupRequest  # noqa: Y015
+
+@_typing.final
+class CreateBackupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    BACKUP_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_CONFIG: the server has no backup directory. THROTTLING_QUOTA_EXCEEDED: another backup is being made; try again
+    when it is complete. UNKNOWN_SERVER_ERROR: the version could not be taken, as on a full disk; nothing is left.
+    """
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def backup(self) -> Global___BackupDescription:
+        """Its state is "copying"."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        backup: Global___BackupDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateBackupResponse: _TypeAlias = CreateBackupResponse  # noqa: Y015
+
+@_typing.final
+class ListBackupsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBackupsRequest: _TypeAlias = ListBackupsRequest  # noqa: Y015
+
+@_typing.final
+class ListBackupsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    BACKUPS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_CONFIG: the server has no backup directory. UNKNOWN_SERVER_ERROR: it cannot be read."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    directory: _builtins.str
+    """On the machine of the server."""
+    @_builtins.property
+    def backups(self) -> _containers.RepeatedCompositeFieldContainer[Global___BackupDescription]:
+        """The oldest first; last the one that is being made, or the newest one if that failed."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        directory: _builtins.str = ...,
+        backups: _abc.Iterable[Global___BackupDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backups", b"backups", "directory", b"directory", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBackupsResponse: _TypeAlias = ListBackupsResponse  # noqa: Y015
+
+@_typing.final
+class BackupDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """That of its directory: when it was asked for, in UTC."""
+    state: _builtins.str
+    """copying, complete, failed; unreadable: it is there, and its manifest is damaged."""
+    created_ms: _builtins.int
+    """When it was asked for, by the server's clock."""
+    version: _builtins.int
+    """The newest commit group in it. 0: not known yet."""
+    store_id: _builtins.str
+    """Which store it is of, as `txnctl store inspect` shows it, and which line of that. Empty: not known."""
+    incarnation: _builtins.int
+    size_bytes: _builtins.int
+    """What all its files take together; links may share some of that."""
+    done_bytes: _builtins.int
+    """Of that, what is done; less than size_bytes only while it is being made."""
+    reason: _builtins.str
+    """failed, unreadable: why."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        created_ms: _builtins.int = ...,
+        version: _builtins.int = ...,
+        store_id: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        done_bytes: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "done_bytes", b"done_bytes", "incarnation", b"incarnation", "name", b"name", "reason", b"reason", "size_bytes", b"size_bytes", "state", b"state", "store_id", b"store_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupDescription: _TypeAlias = BackupDescription  # noqa: Y015

@@ -79,6 +79,16 @@ class AdminServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.FromString,
                 _registered_method=True)
+        self.CreateBackup = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/CreateBackup',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.CreateBackupRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CreateBackupResponse.FromString,
+                _registered_method=True)
+        self.ListBackups = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ListBackups',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListBackupsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListBackupsResponse.FromString,
+                _registered_method=True)
         self.CreateAcls = channel.unary_unary(
                 '/coordinator_api.v1.AdminService/CreateAcls',
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.CreateAclsRequest.SerializeToString,
@@ -180,6 +190,23 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateBackup(self, request, context):
+        """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
+        the call is in it. To copy the files goes on after that; ListBackups says how far it has come. Needs the permission
+        backup on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBackups(self, request, context):
+        """The backups in the backup directory of the server, and the one that is being made or failed last. Needs the permission
+        describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateAcls(self, request, context):
         """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
         permission alter on the cluster: whoever may change the rules may do anything.
@@ -257,6 +284,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.UnloadShard,
                     request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.SerializeToString,
+            ),
+            'CreateBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateBackup,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.CreateBackupRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.CreateBackupResponse.SerializeToString,
+            ),
+            'ListBackups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBackups,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListBackupsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListBackupsResponse.SerializeToString,
             ),
             'CreateAcls': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateAcls,
@@ -522,6 +559,60 @@ class AdminService(object):
             '/coordinator_api.v1.AdminService/UnloadShard',
             coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.SerializeToString,
             coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/CreateBackup',
+            coordinator__api_dot_v1_dot_admin__pb2.CreateBackupRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.CreateBackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBackups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ListBackups',
+            coordinator__api_dot_v1_dot_admin__pb2.ListBackupsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ListBackupsResponse.FromString,
             options,
             channel_credentials,
             insecure,

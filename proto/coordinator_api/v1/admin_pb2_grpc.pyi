@@ -69,6 +69,15 @@ class AdminServiceStub:
     NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
     the permission cluster_action on the cluster.
     """
+    CreateBackup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateBackupRequest, _admin_pb2.CreateBackupResponse]
+    """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
+    the call is in it. To copy the files goes on after that; ListBackups says how far it has come. Needs the permission
+    backup on the cluster.
+    """
+    ListBackups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListBackupsRequest, _admin_pb2.ListBackupsResponse]
+    """The backups in the backup directory of the server, and the one that is being made or failed last. Needs the permission
+    describe on the cluster.
+    """
     CreateAcls: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateAclsRequest, _admin_pb2.CreateAclsResponse]
     """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
     permission alter on the cluster: whoever may change the rules may do anything.
@@ -122,6 +131,15 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
     NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
     the permission cluster_action on the cluster.
+    """
+    CreateBackup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateBackupRequest, _admin_pb2.CreateBackupResponse]  # type: ignore[assignment]
+    """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
+    the call is in it. To copy the files goes on after that; ListBackups says how far it has come. Needs the permission
+    backup on the cluster.
+    """
+    ListBackups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListBackupsRequest, _admin_pb2.ListBackupsResponse]  # type: ignore[assignment]
+    """The backups in the backup directory of the server, and the one that is being made or failed last. Needs the permission
+    describe on the cluster.
     """
     CreateAcls: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateAclsRequest, _admin_pb2.CreateAclsResponse]  # type: ignore[assignment]
     """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
@@ -227,6 +245,27 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
         NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
         the permission cluster_action on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateBackup(
+        self,
+        request: _admin_pb2.CreateBackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreateBackupResponse, _abc.Awaitable[_admin_pb2.CreateBackupResponse]]:
+        """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
+        the call is in it. To copy the files goes on after that; ListBackups says how far it has come. Needs the permission
+        backup on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def ListBackups(
+        self,
+        request: _admin_pb2.ListBackupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListBackupsResponse, _abc.Awaitable[_admin_pb2.ListBackupsResponse]]:
+        """The backups in the backup directory of the server, and the one that is being made or failed last. Needs the permission
+        describe on the cluster.
         """
 
     @_abc_1.abstractmethod

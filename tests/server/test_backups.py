@@ -1,0 +1,222 @@
+"""Backups of a server that runs: asked for, by the clock, one at a time, and none half."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator_core.backups import BackupStanding, BackupState
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.backups import backups_in
+from coordinator_runtime.identity import uuid_text
+from coordinator_runtime.rocks import RocksStore, open_store
+from coordinator_runtime.store import CommitGroup, Family, StoreUnreadable
+from coordinator_runtime.store_directory import StoreDirectory
+from coordinator_server.backups import RETRY_MS, BackupSettings, ServerBackups
+from coordinator_server.config import Config
+from coordinator_server.metrics.instruments import Readings
+from tests.harness.manual_clock import LoopOnClock, ManualClock
+from tests.harness.patience import until
+
+MINUTE_MS = 60_000
+
+
+class Room:
+    """A store, and what makes backups of it, on a loop whose timers go by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock(wall_ms=1_790_000_000_000)
+        self.shelf = path / "backups"
+        self.store: RocksStore = open_store(path / "data", shard_count=4)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.refusal: StoreUnreadable | None = None
+        self.backups: ServerBackups
+
+    def checkpoint(self) -> StoreDirectory:
+        self.gate.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        return self.store.checkpoint()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]], *, interval_ms: int = 0, kept: int = 24) -> None:
+        async def all_of_it() -> None:
+            settings = BackupSettings(self.shelf, interval_ms, kept)
+            store_id = uuid_text(self.store.identity.store_id)
+            self.backups = ServerBackups(self.checkpoint, store_id, settings, self.clock)
+            await work()
+            self.backups.stop()
+            self.gate.set()
+            await self.backups.stopped()
+
+        with asyncio.Runner(loop_factory=partial(LoopOnClock, self.clock)) as runner:
+            runner.run(all_of_it())
+        self.store.close()
+
+    def write(self) -> None:
+        version = self.store.version() + 1
+        self.store.write([CommitGroup(version, [(Family.PRODUCERS, bytes([version]), b"row")])])
+        self.store.sync()
+
+    @property
+    def names(self) -> list[str]:
+        return [kept.path.name for kept in backups_in(self.shelf)] if self.shelf.exists() else []
+
+    def value(self, name: str, *labels: str) -> object:
+        readings: Readings = self.backups.readings()
+        return readings[name][labels]
+
+    async def standings(self) -> Sequence[BackupStanding]:
+        return await self.backups.standings()
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+def test_the_answer_comes_with_the_version_and_the_files_follow(room: Room) -> None:
+    async def work() -> None:
+        room.write()
+        begun = await room.backups.create(b"1", is_independent=False)
+        assert (begun.state, begun.version) == (BackupState.COPYING, 1)
+        await until(lambda: room.value("txn_backups_total", "made") == 1)
+        (complete,) = await room.standings()
+        assert (complete.name, complete.state, complete.version) == (begun.name, BackupState.COMPLETE, 1)
+        assert complete.done_bytes == complete.size_bytes == room.value("txn_backup_size_bytes")
+
+    room.run(work)
+    assert not (room.store.directory / "checkpoint").exists()
+
+
+def test_only_one_is_made_at_a_time_and_a_repeat_gets_the_first_answer(room: Room) -> None:
+    async def work() -> None:
+        room.gate.clear()
+        first = room.backups.create(b"1", is_independent=False)
+        assert room.backups.create(b"1", is_independent=False) is first
+        with pytest.raises(Refused, match="is being made") as refused:
+            room.backups.create(b"2", is_independent=False)
+        assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert [each.state for each in await room.standings()] == [BackupState.COPYING]
+        room.gate.set()
+        await first
+        await until(lambda: room.value("txn_backups_total", "made") == 1)
+        assert room.backups.create(b"1", is_independent=False) is first
+
+    room.run(work)
+    assert len(room.names) == 1
+
+
+def test_a_backup_that_failed_is_told_and_nothing_is_left(room: Room) -> None:
+    async def work() -> None:
+        room.refusal = StoreUnreadable("no copy of the store can be made: the disk is full")
+        with pytest.raises(Refused, match="the disk is full"):
+            await room.backups.create(b"1", is_independent=False)
+        (failed,) = await room.standings()
+        assert (failed.state, failed.reason) == (BackupState.FAILED, str(room.refusal))
+        assert room.value("txn_backups_total", "failed") == 1
+        room.refusal = None
+        await room.backups.create(b"2", is_independent=False)
+        await until(lambda: room.value("txn_backups_total", "made") == 1)
+        assert [each.state for each in await room.standings()] == [BackupState.COMPLETE]
+
+    room.run(work)
+
+
+def test_by_the_clock_counted_from_the_newest_one(room: Room) -> None:
+    """It counts over a restart, too: a server that starts often must not make a backup with each start."""
+
+    async def made(count: int) -> None:
+        await until(lambda: len(room.names) == count and room.backups._idle.is_set())
+
+    async def first_run() -> None:
+        room.backups.start()
+        await made(1)
+        room.clock.advance(MINUTE_MS)
+        await made(2)
+        assert room.value("txn_backup_age_seconds") == 0
+        room.clock.advance(MINUTE_MS // 2)
+        assert room.value("txn_backup_age_seconds") == 30
+
+    async def second_run() -> None:
+        room.backups.start()
+        await until(lambda: room.value("txn_backup_age_seconds") == 30)
+        room.clock.advance(MINUTE_MS // 2)
+        await made(3)
+
+    room.run(first_run, interval_ms=MINUTE_MS)
+    room.store = open_store(room.store.directory, shard_count=4)
+    room.run(second_run, interval_ms=MINUTE_MS)
+
+
+def test_those_made_by_the_clock_push_old_ones_out_and_those_asked_for_do_not(room: Room) -> None:
+    async def work() -> None:
+        for number in range(3):
+            room.clock.advance(1)
+            await room.backups.create(bytes([number]), is_independent=False)
+            await until(lambda number=number: room.value("txn_backups_total", "made") == number + 1)  # type: ignore[misc]
+        assert len(room.names) == 3
+        newest = room.names[-1]
+        room.backups.start()
+        await until(lambda: room.value("txn_backup_age_seconds") == 0)
+        await asyncio.sleep(0)
+        room.clock.advance(MINUTE_MS)
+        await until(lambda: room.value("txn_backups_total", "made") == 4)
+        assert len(room.names) == 2
+        assert room.names[0] == newest
+
+    room.run(work, interval_ms=MINUTE_MS, kept=2)
+
+
+def test_one_by_the_clock_that_failed_is_tried_again_soon(room: Room) -> None:
+    async def work() -> None:
+        room.refusal = StoreUnreadable("the disk is full")
+        room.backups.start()
+        await until(lambda: room.value("txn_backups_total", "failed") == 1)
+        room.refusal = None
+        room.clock.advance(RETRY_MS)
+        await until(lambda: room.value("txn_backups_total", "made") == 1)
+
+    room.run(work, interval_ms=60 * MINUTE_MS)
+
+
+def test_a_server_that_stops_leaves_no_half_backup(room: Room) -> None:
+    async def work() -> None:
+        room.write()
+        room.gate.clear()
+        pending = room.backups.create(b"1", is_independent=False)
+        room.backups.stop()
+        room.gate.set()
+        await room.backups.stopped()
+        await pending
+        with pytest.raises(Refused, match="the server stops"):
+            room.backups.create(b"2", is_independent=False)
+
+    room.run(work)
+    assert room.names == []
+    assert [path.name for path in room.shelf.iterdir()] == [".lock"]
+    assert not (room.store.directory / "checkpoint").exists()
+
+
+def test_a_directory_that_cannot_be_read_is_told(room: Room) -> None:
+    async def work() -> None:
+        room.shelf.write_text("no directory")
+        with pytest.raises(Refused, match=os.strerror(errno.ENOTDIR)) as refused:
+            await room.standings()
+        assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        room.backups.start()
+
+    room.run(work)
+
+
+def test_an_interval_without_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="set backup_directory, too"):
+        Config.model_validate({"data_dir": tmp_path, "backup_interval_ms": 1_000})

@@ -12,7 +12,7 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,14 +51,65 @@ class Inside:
 
         self._handler = handler
         self._call = CallContext(client_id="bench", host="127.0.0.1")
+        self._session: _Session | None = None
 
     def call(self, method: str, body: bytes) -> Pending[bytes]:
         """Begin a call, as a transport does."""
         return self._handler(method, body, self._call)
 
+    def message(self, calls: Sequence[tuple[str, bytes]]) -> list[asyncio.Future[bytes]]:
+        """Begin the calls of one message of a session."""
+        from coordinator_api.v1 import session_pb2
+
+        if self._session is None:
+            self._session = _Session(self._handler, self._call)
+        first = self._session.number
+        request = session_pb2.SessionRequest(
+            calls=[
+                session_pb2.SessionCall(correlation_id=first + number, method=method, body=body, timeout_ms=30_000)
+                for number, (method, body) in enumerate(calls)
+            ]
+        )
+        return self._session.send(request)
+
     async def ask(self, method: str, body: bytes) -> bytes:
         """Call and wait for the answer, so that this is an `Asker` for loads."""
         return await self.call(method, body)
+
+
+class _Session:
+    """A session, without a network."""
+
+    def __init__(self, handler: Any, call: Any) -> None:  # noqa: ANN401  of any commit
+        from coordinator_runtime.clock import SystemClock
+        from coordinator_server.session import Session, SessionLimits
+
+        self._session = Session(handler, SystemClock(), call, SessionLimits())
+        self._session.on_outgoing = self._on_outgoing
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._is_turn_due = False
+        self.number = 1
+        """Of the next call."""
+
+    def send(self, request: Any) -> list[asyncio.Future[bytes]]:  # noqa: ANN401  a SessionRequest
+        futures = [asyncio.get_running_loop().create_future() for _ in request.calls]
+        self._waiting |= zip(range(self.number, self.number + len(futures)), futures, strict=True)
+        self.number += len(futures)
+        self._session.receive(request.SerializeToString())
+        return futures
+
+    def _on_outgoing(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        from coordinator_api.v1 import session_pb2
+
+        self._is_turn_due = False
+        while (body := self._session.take()) is not None:
+            for answer in session_pb2.SessionResponse.FromString(body).answers:
+                self._waiting.pop(answer.correlation_id).set_result(answer.body)
 
 
 def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object) -> ResultT:

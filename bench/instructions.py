@@ -3,9 +3,9 @@
 Instructions are nearly the same in every run, whatever else the machine does, so a change of two per cent shows where
 times vary by twenty. The server runs without a network, on the embedded store, in a process of its own below valgrind's
 callgrind, which counts each thread apart. A transaction is a batch of one record of 1 KiB to each of three partitions,
-by one Transact or by a Produce and an EndTxn, from the bytes of the request to those of the answer. There are 64
-producers, and 16 at a time make their requests in one turn of the loop, so that these share a flush. The requests were
-made beforehand, and the answers are read afterwards.
+by one Transact, as a call of its own or in a message of a session, or by a Produce and an EndTxn, from the bytes of the
+request to those of the answer. There are 64 producers, and 16 at a time make their requests in one turn of the loop, so
+that these share a flush. The requests were made beforehand, and the answers are read afterwards.
 
 N transactions are counted first, then 2 N; the figure is the difference, divided by N. So what a stretch costs once is
 not in it, nor is the garbage collector, which rests meanwhile. Our code is in the loop's thread; in the others are the
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -140,7 +140,11 @@ def live(load: str, product: str) -> None:
     run_inside(LOADS[load])
 
 
-async def _transact(inside: Inside) -> None:
+async def _transact_in_session(inside: Inside) -> None:
+    await _transact(inside, in_session=True)
+
+
+async def _transact(inside: Inside, *, in_session: bool = False) -> None:
     requests = [await _new_producer(inside, number) for number in range(PRODUCERS)]
 
     def wave(number: int) -> list[list[Call]]:
@@ -150,7 +154,7 @@ async def _transact(inside: Inside) -> None:
         _advance(requests)
         return [calls]
 
-    await _count(inside, wave)
+    await _count(inside, wave, in_session=in_session)
 
 
 async def _produce_and_end(inside: Inside) -> None:
@@ -181,7 +185,9 @@ async def _produce_and_end(inside: Inside) -> None:
     await _count(inside, wave)
 
 
-LOADS: Final = MappingProxyType({"Transact": _transact, "Produce and EndTxn": _produce_and_end})
+LOADS: Final = MappingProxyType(
+    {"Transact": _transact, "Transact in a session": _transact_in_session, "Produce and EndTxn": _produce_and_end}
+)
 
 
 async def _new_producer(inside: Inside, number: int) -> transaction_pb2.TransactRequest:
@@ -211,31 +217,37 @@ def _advance(requests: Sequence[transaction_pb2.TransactRequest]) -> None:
         request.producer_epoch += 1
 
 
-async def _count(inside: Inside, wave: Callable[[int], list[list[Call]]]) -> None:
+async def _count(inside: Inside, wave: Callable[[int], list[list[Call]]], *, in_session: bool = False) -> None:
     """Fill the caches, then count both stretches."""
     made = [[wave(100 * stretch + number) for number in range(rounds)] for stretch, rounds in enumerate(_ROUNDS)]
     answers: list[tuple[str, bytes]] = []
     warm_up, first, second = made
-    await _make(inside, warm_up, answers)
+    await _make(inside, warm_up, answers, in_session=in_session)
     await asyncio.sleep(_SETTLE_S)
     # It looks once in hundreds of transactions, for as long as a dozen of them take: by chance in this stretch or that.
     gc.collect()
     gc.disable()
     _monitor("instrumentation", "on")
-    await _make(inside, first, answers)
+    await _make(inside, first, answers, in_session=in_session)
     _monitor("dump")
-    await _make(inside, second, answers)
+    await _make(inside, second, answers, in_session=in_session)
     _monitor("dump")
     _monitor("instrumentation", "off")
     _check(answers)
 
 
-async def _make(inside: Inside, waves: list[list[list[Call]]], answers: list[tuple[str, bytes]]) -> None:
+async def _make(
+    inside: Inside, waves: list[list[list[Call]]], answers: list[tuple[str, bytes]], *, in_session: bool
+) -> None:
     """Make the calls: so many of a list in one turn of the loop, the next ones once all of them are answered."""
     for calls in (calls for wave in waves for calls in wave):
         for first in range(0, len(calls), _PER_TURN):
             turn = calls[first : first + _PER_TURN]
-            pending = [inside.call(method, body) for method, body in turn]
+            pending: Sequence[Awaitable[bytes]]
+            if in_session:
+                pending = inside.message(turn)
+            else:
+                pending = [inside.call(method, body) for method, body in turn]
             answers += [(method, await reply) for (method, _body), reply in zip(turn, pending, strict=True)]
 
 

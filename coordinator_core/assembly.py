@@ -16,7 +16,7 @@ from coordinator_core.acls import AclService
 from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
-from coordinator_core.lane import Lane
+from coordinator_core.lane import Lane, LaneParts
 from coordinator_core.shards import (
     ShardControl,
     catalog_kind,
@@ -239,7 +239,7 @@ def assemble(
         checks=base.checks,
         answers=answers,
         news=news,
-        lane=Lane() if config.lane else None,
+        lane=_lane(base, counters) if config.lane else None,
     )
     sender.on_fenced = core.retire
     return core
@@ -272,6 +272,20 @@ def _catalog(runtime: Runtime, store: Store, config: CoreConfig) -> CatalogShard
         shard_count=config.shard_count,
         incarnation=store.incarnation.number,
         default_retention=config.default_retention,
+    )
+
+
+def _lane(base: _Foundation, counters: CountersShard) -> Lane:
+    return Lane(
+        LaneParts(
+            runtime=base.runtime,
+            catalog=base.catalog,
+            counters=counters,
+            router=base.transaction_router,
+            authorizer=base.authorizer,
+            checks=base.checks,
+            groups=TransactedGroups(base.router, base.catalog, base.authorizer),
+        )
     )
 
 

@@ -212,6 +212,10 @@ def once_durable(key: ShardKey, answer: object = None) -> Operation:
     return Operation(key, decide)
 
 
+class NotCommon(Exception):
+    """A call is not of the common shape, which the lane takes: nobody is told, the general path decides on it."""
+
+
 class Shard(Protocol):
     """A slice of state. Pure: no clock, no I/O, no randomness; state changes in `replay` and nowhere else."""
 

@@ -295,6 +295,33 @@ class Runtime:
         self.on_work()
         return reply
 
+    def room_for(self, size_bytes: int) -> bool:
+        """Whether as much can be staged at this moment without anything being said: nobody is refused, and the open
+        group takes it all."""
+        groups, limits = self.groups, self.limits
+        return (
+            self._failure is None
+            and groups.undurable_bytes + size_bytes <= limits.undurable_bytes_max
+            and groups.open.rows.size_bytes + size_bytes <= limits.group_bytes_max
+        )
+
+    def write_decided(self, records: Sequence[Record], events: Sequence[object], turn: Turn) -> Pending[None]:
+        """Replay and stage what was decided in this very moment, all or nothing. The reply comes when it is durable.
+
+        Errors: UnknownOutcome (the store failed underneath). Raises what is a bug of ours; then nothing was written."""
+        savepoint, rows = self.journal.position(), StagedRows()
+        work = Work(self.table, self.journal, turn, records=[*records], events=[*events])
+        try:
+            for record in records:
+                self.table.served[record.shard].replay(record.value)
+                self._rows[record.shard.coordinator].stage(record, turn, rows)
+        except Exception:
+            self.journal.roll_back(savepoint)
+            raise
+        reply: Pending[None] = Pending()
+        self._conclude(work, (reply, None, None), rows)
+        return reply
+
     def write_before_serving(self, shard: Shard, records: Iterable[Record]) -> Pending[None]:
         """Write records of a shard that is loaded and does not serve yet. The reply comes when they are durable.
 

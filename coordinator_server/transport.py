@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -250,26 +251,27 @@ class Dispatcher:
         room, calls_max = self._places[lane.method]
         taken: list[tuple[Pending[bytes], Any, bytes]] = []
         try:
-            for method, body, call in calls:
-                if method not in self._lane_names or room.calls + len(taken) >= calls_max or self._gate is not _SERVING:
-                    break
-                request: Any = codec.request_type.FromString(body)
-                answer = lane.take(request, call_context(request.header, call, codec.method))
-                if answer is None:
-                    break
-                taken.append((Pending(), request, answer))
-        except (DecodeError, Refused):
-            # The servicer finds the same, and says so.
-            pass
+            # What the servicer refuses likewise, and says so.
+            with suppress(DecodeError, Refused):
+                for method, body, call in calls:
+                    has_room = room.calls + len(taken) < calls_max and self._gate is _SERVING
+                    if method not in self._lane_names or not has_room:
+                        break
+                    request: Any = codec.request_type.FromString(body)
+                    answer = lane.take(request, call_context(request.header, call, codec.method))
+                    if answer is None:
+                        break
+                    taken.append((Pending(), request, answer))
+            if not taken:
+                return []
+            ended = lane.end()
         except Exception as defect:  # noqa: BLE001  our bug: it costs these calls their place in the lane
             self._met_defect(codec.method, defect)
             lane.take_back()
             return []
-        if taken:
-            ended = lane.end()
-            room.calls += len(taken)
-            self._unanswered[ended] = codec.method, room, len(taken)
-            ended.on_settled(partial(self._answer_taken, lane, codec, taken, began_us))
+        room.calls += len(taken)
+        self._unanswered[ended] = codec.method, room, len(taken)
+        ended.on_settled(partial(self._answer_taken, lane, codec, taken, began_us))
         return [reply for reply, _request, _answer in taken]
 
     def _answer_taken(

@@ -100,38 +100,44 @@ class BatchChecks:
 
         Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED where too
         many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again."""
-        offsetless = encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
-        if not validates_payload:
+        offsetless = self.encode(header, payload, crc=crc)
+        if not validates_payload or self.taken_here(header, payload):
             return offsetless, None
+        return offsetless, self._check_by_worker(header, payload)
+
+    def encode(self, header: BatchHeader, payload: bytes, *, crc: int | None) -> OffsetlessBatch:
+        """The batch as it will be stored, its payload not looked at. Raises Refused as `check_client_batch`."""
+        return encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
+
+    def taken_here(self, header: BatchHeader, payload: bytes) -> bool:
+        """True for a payload that every reader can decode; False where only the worker can tell. Raises Refused
+        INVALID_RECORD."""
         plain = payload
         if header.compression is not _PLAIN:
             is_small = len(payload) <= UNPACKED_HERE_BYTES_MAX
             size = unpack_into(self._room, payload, header.compression) if is_small else None
             if size is None:
                 # Too large for the room, or damaged. Which, is found out where it does not matter how large.
-                return offsetless, self._check_by_worker(header, payload)
+                return False
             plain = bytes(memoryview(self._room)[:size])
         elif header.record_count > RECORDS_HERE_MAX or len(payload) > PLAIN_HERE_BYTES_MAX:
-            return offsetless, self._check_by_worker(header, payload)
+            return False
+        found: int | None
         if header.encoding is _RECORDS:
             if len(plain) > UNPACKED_HERE_BYTES_MAX and _may_hold_many(plain):
-                return offsetless, self._check_by_worker(header, payload)
+                return False
             try:
                 found = record_count_of(plain)
             except NotRecords as error:
                 raise _unreadable(_no_records(error)) from error
-            if found != header.record_count:
-                raise _unreadable(_wrong_count(header.record_count, found))
-            return offsetless, None
-        try:
-            rows = arrow_record_count(plain, headers_max=RECORDS_HERE_MAX)
-        except NotArrow as error:
-            raise _unreadable(_no_arrow(error)) from error
-        if rows is None:
-            return offsetless, self._check_by_worker(header, payload)
-        if rows != header.record_count:
-            raise _unreadable(_wrong_count(header.record_count, rows))
-        return offsetless, None
+        else:
+            try:
+                found = arrow_record_count(plain, headers_max=RECORDS_HERE_MAX)
+            except NotArrow as error:
+                raise _unreadable(_no_arrow(error)) from error
+        if found is not None and found != header.record_count:
+            raise _unreadable(_wrong_count(header.record_count, found))
+        return found is not None
 
     def _check_by_worker(self, header: BatchHeader, payload: bytes) -> Pending[None]:
         size = len(payload)

@@ -59,6 +59,7 @@ from partition_log.records import (
     ProducerSealed,
     ProducersForgotten,
     TransactionEnded,
+    TransactionsEnded,
 )
 from partition_log.state import (
     BATCHES_CACHED_MAX,
@@ -419,11 +420,8 @@ class LogRows:
             staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
         if appended.aborted is not None:
             _stage_aborted(ordinal, appended.aborted, staged)
-        if appended.stretches:
-            for stretch in appended.stretches:
-                key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
-                add((_STRETCHES, key, row))
-                staged.size_bytes += len(key) + len(row)
+        for stretch in appended.stretches:
+            _stage_stretch(ordinal, stretch, staged)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -452,6 +450,24 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
     newest = record.head.leadership.history[-1]
     staged.added.append((_PARTITIONS, epoch_key(record.ordinal, newest.epoch), encode_epoch(newest)))
     staged.size_bytes += EPOCH_ROW_BYTES
+
+
+def _stage_transactions(record: TransactionsEnded, staged: StagedRows) -> None:
+    ordinal = record.ordinal
+    staged.added += [(_LOG, log_key(ordinal, last_offset), row) for last_offset, row in record.rows]
+    # The head counts as often as if each transaction had come by itself: so a commit group holds as much either way.
+    staged.size_bytes += len(record.rows) * (_HEAD_KEY_BYTES + _LOG_KEY_BYTES) + record.size_bytes
+    staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, record.head)
+    for producer_id, producer in record.producers:
+        _stage_producer(ordinal, producer_id, encode_producer(producer), staged)
+    for stretch in record.stretches:
+        _stage_stretch(ordinal, stretch, staged)
+
+
+def _stage_stretch(ordinal: int, stretch: Stretch, staged: StagedRows) -> None:
+    key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
+    staged.added.append((_STRETCHES, key, row))
+    staged.size_bytes += len(key) + len(row)
 
 
 def _stage_log_start(record: LogStartMoved, staged: StagedRows) -> None:
@@ -503,6 +519,7 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     LeaderEpochRaised: _stage_leadership,
     LogStartMoved: _stage_log_start,
     PartitionDeleted: _stage_deleted,
+    TransactionsEnded: _stage_transactions,
 }
 
 

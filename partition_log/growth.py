@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordinator_protocol.batch import HEADER_BYTES_COUNTED, BatchHeader, pack_place
+from msgspec.structs import replace
+
+from coordinator_protocol.batch import HEADER_BYTES_COUNTED, BatchHeader, OffsetlessBatch, pack_place
 from coordinator_protocol.marker import Marker, Outcome, marker_row
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
 from partition_log.partition_state import Append, Partition, aborted_by
-from partition_log.records import PartitionGrew, TransactionEnded
+from partition_log.records import PartitionGrew, TransactionEnded, TransactionsEnded
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     LogTotals,
@@ -113,3 +115,94 @@ def _entry_after(
         forgotten=head.forgotten,
         coordinator_shard=marker.coordinator_shard,
     )
+
+
+class Growth:
+    """A partition that gets whole transactions of several producers in one step, each a batch and its marker. Gathers
+    them; the partition itself changes when the record is replayed."""
+
+    __slots__ = (
+        "_batch_bytes",
+        "_config",
+        "_head",
+        "_newest_ms",
+        "_ordinal",
+        "_partition",
+        "_producers",
+        "_record_count",
+        "end_offset",
+        "rows",
+    )
+
+    def __init__(self, ordinal: int, partition: Partition, head: PartitionHead, config: PartitionConfig) -> None:
+        self._ordinal = ordinal
+        self._partition = partition
+        self._head = head
+        self._config = config
+        self.end_offset = head.log_end_offset
+        """The offset of the next batch."""
+        self._newest_ms = head.index.max_timestamp_ms
+        self.rows: list[tuple[int, bytes]] = []
+        """Last offset and stored form of what was gathered."""
+        self._producers: list[tuple[int, ProducerEntry]] = []
+        self._batch_bytes = 0
+        self._record_count = 0
+
+    def takes(self, batch: BatchHeader, marker: Marker) -> bool:
+        """Whether a batch that the transaction coordinator has admitted is appended, and the marker behind it, and
+        nothing else happens; once for a producer. Raises Refused as `rules.judge_append` and `rules.judge_marker`."""
+        entry, head = self._partition.producers.get(marker.producer_id), self._head
+        return (
+            (entry is None or entry.open_transaction is None)
+            and rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is _APPEND
+            and rules.judge_marker(entry, marker, forgotten=head.forgotten) is _APPEND_MARKER
+        )
+
+    def append_and_end(self, batch: BatchHeader, offsetless: OffsetlessBatch, marker: Marker, now_ms: int) -> int:
+        """Append what `takes` has said yes to. Returns where the transaction begins."""
+        rest_of_header, payload = offsetless
+        offset, leader_epoch = self.end_offset, self._head.leadership.epoch
+        encoded = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), leader_epoch) + rest_of_header + payload
+        self._batch_bytes += len(encoded)
+        self._record_count += batch.record_count
+        marker_offset = offset + batch.record_count
+        row = marker_row(
+            marker,
+            first_offset=offset,
+            offset=marker_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            behind=encoded,
+        )
+        self.rows.append((marker_offset, row))
+        self._producers.append((marker.producer_id, rules.entry_left_by(marker, offset, now_ms)))
+        if self._newest_ms < batch.max_timestamp_ms:
+            self._newest_ms = batch.max_timestamp_ms
+        self.end_offset = marker_offset + 1
+        return offset
+
+    def record(self, now_ms: int) -> tuple[TransactionsEnded, PartitionGrew]:
+        """The change, and the event that tells of it."""
+        head, end_offset, rows = self._head, self.end_offset, self.rows
+        size_bytes, markers = sum([len(row) for _, row in rows]), len(rows)
+        before = head.totals
+        totals = replace(
+            before,
+            size_bytes=before.size_bytes + size_bytes,
+            record_count=before.record_count + self._record_count,
+            marker_count=before.marker_count + markers,
+        )
+        index, stretches = rules.index_after(head, rows, totals, self._newest_ms, self._config, now_ms)
+        extended = replace(
+            head,
+            log_end_offset=end_offset,
+            # Where others have transactions open, committed readers go on waiting for the first of these.
+            last_stable_offset=head.last_stable_offset if head.open_transactions else end_offset,
+            index=index,
+            totals=totals,
+        )
+        ordinal, batch_bytes = self._ordinal, self._batch_bytes
+        grew = PartitionGrew(
+            ordinal, self._record_count, batch_bytes, Outcome.COMMIT, size_bytes - batch_bytes, markers
+        )
+        return TransactionsEnded(ordinal, rows, size_bytes, extended, self._producers, stretches), grew

@@ -89,6 +89,22 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     """Stretches of the log that are finished now."""
 
 
+class TransactionsEnded(Struct, frozen=True, gc=False):
+    """Whole transactions of several producers are in the log, each a batch with its marker right behind it, all of them
+    committed."""
+
+    ordinal: int
+    rows: Sequence[tuple[int, bytes]]
+    """Last offset and stored form of each row."""
+    size_bytes: int
+    """Bytes of all rows."""
+    head: PartitionHead
+    producers: Sequence[tuple[int, ProducerEntry]]
+    """Producer ids, and what is known of each."""
+    stretches: Sequence[Stretch] = ()
+    """Stretches of the log that are finished now."""
+
+
 APPENDED: Final = frozenset((BatchesAppended, TransactionEnded))
 """Nearly every record is one of these: those who take records apart ask for them first."""
 
@@ -135,6 +151,7 @@ LogRecord = (
     | PartitionDeleted
     | BatchesAppended
     | TransactionEnded
+    | TransactionsEnded
     | ProducerSealed
     | ProducersForgotten
     | PartitionRestored
@@ -168,6 +185,9 @@ class PartitionGrew(Struct, frozen=True, gc=False):
     outcome: Outcome | None = None
     """What the marker says; None = there is no marker."""
     marker_bytes: int = 0
+    marker_count: int = 1
+    """How many markers say that, where there is one: as many transactions as the lane ended in the partition at
+    once."""
 
 
 class RecordsDeleted(Struct, frozen=True, gc=False):

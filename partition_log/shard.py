@@ -34,7 +34,7 @@ from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, Open
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
-from partition_log.growth import grow
+from partition_log.growth import Growth, grow
 from partition_log.leadership import head_of_new, raised
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
@@ -52,6 +52,7 @@ from partition_log.records import (
     ProducersForgotten,
     RecordsDeleted,
     RemovalCause,
+    TransactionsEnded,
 )
 from partition_log.retention import move_log_start
 from partition_log.rules import AppendVerdict, MarkerVerdict
@@ -202,6 +203,11 @@ class LogShard:
             raise _unknown()
         return grow(partition, head, appends, marker, self._config, turn.now_ms)
 
+    def growth(self, ordinal: int) -> Growth | None:
+        """Begin to gather whole transactions for a partition, live; None: it does not exist."""
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
+        return None if partition is None or head is None else Growth(ordinal, partition, head, self._config)
+
     def decide_marker(self, turn: Turn, *, ordinal: int, marker: Marker) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
         would have decided is gone. Raises Refused as `rules.judge_marker`."""
@@ -337,22 +343,25 @@ class LogShard:
             self._replay_other(value)
             return
         appended: Any = value
-        ordinal: int = appended.ordinal
-        head: PartitionHead = appended.head
         producer: ProducerEntry | None = appended.producer
+        self._grow(appended.ordinal, appended.head, () if producer is None else ((appended.producer_id, producer),))
+
+    def _grow(self, ordinal: int, head: PartitionHead, producers: Sequence[tuple[int, ProducerEntry]]) -> None:
         partition, before = self._partitions.get(ordinal), self._heads.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         assert before is not None, f"partition {ordinal} has no head"
         stable_offset = head.last_stable_offset
         assert before.last_stable_offset <= stable_offset, "the last stable offset never goes back"
         self._heads.put(ordinal, head)
-        if producer is not None:
-            partition.put(appended.producer_id, producer)
+        for producer_id, producer in producers:
+            partition.put(producer_id, producer)
         oldest = next(iter(partition.first_offsets)) if partition.first_offsets else head.log_end_offset
         assert stable_offset == oldest, "all before the oldest open transaction is stable, and no more"
 
     def _replay_other(self, value: LogRecord) -> None:
         match value:
+            case TransactionsEnded(ordinal=ordinal, head=head, producers=producers):
+                self._grow(ordinal, head, producers)
             case PartitionCreated(ordinal, head) | PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
             case LeaderEpochRaised(ordinal, head) | LogStartMoved(ordinal, head):

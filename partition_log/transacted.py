@@ -192,15 +192,7 @@ class TransactedBatches:
         """The batch, ready for the log, and the check of its payload if that is under way. Raises Refused."""
         ref = placed.ref
         try:
-            header = batch.header
-            if isinstance(header, Refused):
-                raise header
-            if (
-                header.producer_id != membership.producer_id
-                or header.producer_epoch != membership.producer_epoch
-                or not header.is_transactional
-            ):
-                header = _of_transaction(header, membership)
+            header = in_transaction(batch.header, membership.producer_id, membership.producer_epoch)
             offsetless, check = self._checks.take(
                 header, batch.payload, crc=batch.crc, validates_payload=placed.validates_payload
             )
@@ -211,21 +203,20 @@ class TransactedBatches:
         return Append(ref.ordinal, header, offsetless, None, True), check
 
 
-def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:
-    """The header with what it may leave to the request."""
+def in_transaction(header: BatchHeader | Refused, producer_id: int, producer_epoch: int) -> BatchHeader:
+    """The header of a batch with what it may leave to the request. Raises Refused."""
+    if isinstance(header, Refused):
+        raise header
     named = (header.producer_id, header.producer_epoch)
-    if named not in ((NO_PRODUCER_ID, NO_PRODUCER_EPOCH), (membership.producer_id, membership.producer_epoch)):
+    if named == (producer_id, producer_epoch) and header.is_transactional:
+        return header
+    if named not in ((NO_PRODUCER_ID, NO_PRODUCER_EPOCH), (producer_id, producer_epoch)):
         raise Refused(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"the batch names producer id {header.producer_id} with epoch {header.producer_epoch}, and the request "
-            f"{membership.producer_id} with {membership.producer_epoch}: leave it out, or name the same",
+            f"{producer_id} with {producer_epoch}: leave it out, or name the same",
         )
-    return replace(
-        header,
-        producer_id=membership.producer_id,
-        producer_epoch=membership.producer_epoch,
-        is_transactional=True,
-    )
+    return replace(header, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True)
 
 
 def _fail_of_partition(ref: PartitionRef, error: Exception) -> NoReturn:

@@ -112,7 +112,8 @@ class CountersRows(StateRows):
         given = record.value
         if isinstance(given, CsnGiven):
             staged.encoded_later[_CSN_ROW] = partial(_encode_csn, given.csn)
-            staged.size_bytes += _CSN_KEY_BYTES
+            # Each counts, so that a commit group holds as much as if all had been given one by one.
+            staged.size_bytes += given.count * _CSN_KEY_BYTES
         else:
             super().stage(record, turn, staged)
 

@@ -25,6 +25,7 @@ from coordinator_runtime.decision import (
     Decision,
     Effect,
     LeanJoin,
+    NotCommon,
     Operation,
     Record,
     ShardKey,
@@ -75,6 +76,13 @@ class Transacted(Struct, frozen=True):
     first_offsets: Sequence[int | None]
     """Offset of the transaction's first record in each partition that was written to, in that order. None in a
     repetition: the partition has forgotten it, and only its store may know."""
+
+
+class Run(Struct, frozen=True):
+    """A whole transaction, from its first step to its last, which happens with all that it brings or not at all."""
+
+    steps: TransactionRanThrough
+    marker: Marker
 
 
 _shard_of = attrgetter("shard")
@@ -169,6 +177,18 @@ class Outcomes:
             combine=combine,
         )
 
+    def run_through(self, current: Transaction, opened: Transaction, ending: Ending, *, csn: int, now_ms: int) -> Run:
+        """What `decide_transact` decides, where it is fused and needs nothing of the counters but this csn. Raises
+        NotCommon."""
+        if opened.participant_count > self._fused_participants_max:
+            raise NotCommon
+        decided = ending_rules.decide(
+            opened, ending, csn=csn, now_ms=now_ms, limits=self._limits, allocate=_no_producer_id
+        )
+        completed = ending_rules.complete(decided, now_ms=now_ms)
+        marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
+        return Run(TransactionRanThrough(current, opened, decided, completed), marker)
+
     def _steps(
         self, current: Transaction, ending: Ending, turn: Turn
     ) -> tuple[Transaction, Transaction, tuple[Record, ...]]:
@@ -214,6 +234,11 @@ class Outcomes:
         """What is owed for a decided transaction."""
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
+
+
+def _no_producer_id() -> int:
+    """To begin with another producer id is not common."""
+    raise NotCommon
 
 
 def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:

@@ -46,9 +46,11 @@ class ProducerIdGiven(Struct, frozen=True, gc=False):
 
 
 class CsnGiven(Struct, frozen=True, gc=False):
-    """One commit sequence number was given to an outcome (COUNTERS shard)."""
+    """A commit sequence number was given to an outcome (COUNTERS shard)."""
 
     csn: int
+    count: int = 1
+    """How many were given at once, of which it is the last."""
 
 
 class UnownedMarkerWritten(Struct, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from coordinator_runtime.decision import (
     CancelTimer,
     Decision,
     Effect,
+    NotCommon,
     Operation,
     Record,
     ShardEpoch,
@@ -39,6 +40,7 @@ from txn_coordinator.outcomes import (
     Contribution,
     Ended,
     Outcomes,
+    Run,
     Transacted,
     decide_complete,
 )
@@ -382,6 +384,18 @@ class TransactionShard:
             ended = self.outcomes.decide(current, how, turn)
             return replace(ended, reply=Transacted(ended.reply, ()))
         return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
+
+    def run_through(self, request: transacting.TransactRequest, *, csn: int, now_ms: int) -> Run:
+        """What `decide_transact` decides on a commit that brings something, where the id is idle and the request is no
+        repetition. Raises NotCommon, and Refused as there."""
+        current = self._known(request.transactional_id, request.identity)
+        if current.state not in IDLE:
+            raise NotCommon
+        opened = transacting.judge_transact(current, request, now_ms=now_ms, limits=self._limits)
+        if opened is None:
+            raise NotCommon
+        how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
+        return self.outcomes.run_through(current, opened, how, csn=csn, now_ms=now_ms)
 
     def _repeated(self, current: Transaction, transact: PlacedTransact) -> Decision:
         """The answer that the Transact had. The partitions are asked in this very operation: in the next one, another

@@ -64,9 +64,9 @@ class LogNumbers:
         appended.bytes += event.size_bytes
         outcome = event.outcome
         if outcome is not None:
-            appended.markers += 1
+            appended.markers += event.marker_count
             appended.marker_bytes += event.marker_bytes
-            self._markers[outcome] += 1
+            self._markers[outcome] += event.marker_count
 
     def all_grew(self, events: Iterable[PartitionGrew], _turn: object = None) -> None:
         """Count what a Transact did to partitions."""

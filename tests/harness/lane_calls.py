@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from coordinator_core.assembly import Core
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from tests.harness.calls import called
 from txn_coordinator.requests import Transact
 from txn_coordinator.service import TransactResult
 
 
 def transact(core: Core, command: Transact, context: CallContext) -> Pending[TransactResult]:
-    """Raises Refused."""
+    """A message of one."""
+    return transact_all(core, [(command, context)])[0]
+
+
+def transact_all(core: Core, calls: Sequence[tuple[Transact, CallContext]]) -> Sequence[Pending[TransactResult]]:
+    """Begin all Transacts of one message, in their order."""
     lane = core.lane
-    result = None if lane is None else lane.transact(command, context)
-    if lane is None or result is None:
-        return core.transactions.service.transact(command, context)
-    return lane.end().map(lambda _ended: result)
+    replies: list[Pending[TransactResult]] = []
+    taken: list[TransactResult] = []
+
+    def end() -> None:
+        if lane is not None and taken:
+            ended = lane.end()
+            replies.extend([ended.map(partial(_answer, result)) for result in taken])
+            taken.clear()
+
+    for command, context in calls:
+        result = None if lane is None else lane.transact(command, context)
+        if result is not None:
+            taken.append(result)
+        else:
+            end()
+            replies.append(called(partial(core.transactions.service.transact, command, context)))
+    end()
+    return replies
+
+
+def _answer(result: TransactResult, _ended: None) -> TransactResult:
+    return result

@@ -89,7 +89,7 @@ class _Session:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._is_turn_due = False
         self.number = 1
-        """Of the next call."""
+        """Correlation id of the next call."""
 
     def send(self, request: Any) -> list[asyncio.Future[bytes]]:  # noqa: ANN401  a SessionRequest
         futures = [asyncio.get_running_loop().create_future() for _ in request.calls]

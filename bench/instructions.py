@@ -11,7 +11,8 @@ N transactions are counted first, then 2 N; the figure is the difference, divide
 not in it, nor is the garbage collector, which rests meanwhile. Our code is in the loop's thread; in the others are the
 writes of the commit thread and RocksDB's own work.
 
-`--product DIR` counts another working tree, for example an older commit. Compare figures of one machine and one Python.
+`--product DIR` counts another working tree, for example an older commit; `--set lane=false` the general path. Compare
+figures of one machine and one Python.
 """
 
 from __future__ import annotations
@@ -77,12 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--product", type=Path, default=HERE, metavar="DIR", help="another working tree")
     parser.add_argument("--load", choices=list(LOADS), help="only this one")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
     asked = parser.parse_args(arguments)
     try:
         find_valgrind()
         print("| transaction | instructions of the loop | of all threads |\n| --- | --- | --- |")
         for load in LOADS if asked.load is None else [asked.load]:
-            cost = count(load, asked.product.resolve())
+            cost = count(load, asked.product.resolve(), asked.set)
             print(f"| {load} | {cost.loop:,} | {cost.all:,} |", flush=True)
     except CannotCount as problem:
         print(problem, file=sys.stderr)
@@ -100,13 +102,18 @@ def find_valgrind() -> None:
         )
 
 
-def count(load: str, product: Path) -> Counted:
+def count(load: str, product: Path, settings: Sequence[str] = ()) -> Counted:
     """What one transaction costs. Raises: CannotCount."""
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
         directory = Path(name)
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes", "--quiet"]
         command += [f"--callgrind-out-file={directory / _COUNTS}", sys.executable, "-c"]
-        command += ["import sys; from bench.instructions import live; live(*sys.argv[1:])", load, str(product)]
+        command += [
+            "import sys; from bench.instructions import live; live(*sys.argv[1:])",
+            load,
+            str(product),
+            *settings,
+        ]
         # The order in sets of strings, and so the way through the code, is the same in every run.
         environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)}
         done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
@@ -134,10 +141,10 @@ def stretches(directory: Path) -> list[Counted]:
     return found
 
 
-def live(load: str, product: str) -> None:
+def live(load: str, product: str, *settings: str) -> None:
     """Be the server that is counted, below valgrind."""
     use_product(Path(product))
-    run_inside(LOADS[load])
+    run_inside(LOADS[load], **dict(each.split("=", 1) for each in settings))
 
 
 async def _transact_in_session(inside: Inside) -> None:

@@ -69,7 +69,7 @@ class LaneParts:
     catalog: CatalogShard
     counters: CountersShard
     router: ShardRouter
-    """Of transactional ids."""
+    """Finds the shards of transactional ids."""
     authorizer: Authorizer
     checks: BatchChecks
     groups: TransactedGroups

@@ -389,9 +389,8 @@ class TransactionShard:
         """What `decide_transact` decides on a commit that brings something, where the id is idle and the request is no
         repetition. Raises NotCommon, and Refused as there."""
         current = self._known(request.transactional_id, request.identity)
-        if current.state not in IDLE:
-            raise NotCommon
-        opened = transacting.judge_transact(current, request, now_ms=now_ms, limits=self._limits)
+        is_idle = current.state in IDLE
+        opened = transacting.judge_transact(current, request, now_ms=now_ms, limits=self._limits) if is_idle else None
         if opened is None:
             raise NotCommon
         how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)

@@ -71,7 +71,7 @@ class Side:
         return {(family, key): value for family in Family for key, value in store.scan(family, b"", EVERYTHING)}
 
     def state(self) -> StateView:
-        """Of the shards that serve."""
+        """All that is durable in the shards that serve."""
         inside = self.world.inside
         return inside.state(inside.runtime.table.served.__contains__)
 

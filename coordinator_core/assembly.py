@@ -16,7 +16,7 @@ from coordinator_core.acls import AclService
 from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
-from coordinator_core.lane import Lane, LaneParts
+from coordinator_core.lane import Lane, LaneParts, SilentAuthorizer
 from coordinator_core.shards import (
     ShardControl,
     catalog_kind,
@@ -276,15 +276,16 @@ def _catalog(runtime: Runtime, store: Store, config: CoreConfig) -> CatalogShard
 
 
 def _lane(base: _Foundation, counters: CountersShard) -> Lane:
+    authorizer = SilentAuthorizer(base.authorizer)
     return Lane(
         LaneParts(
             runtime=base.runtime,
             catalog=base.catalog,
             counters=counters,
             router=base.transaction_router,
-            authorizer=base.authorizer,
+            authorizer=authorizer,
             checks=base.checks,
-            groups=TransactedGroups(base.router, base.catalog, base.authorizer),
+            groups=TransactedGroups(base.router, base.catalog, authorizer),
         )
     )
 

@@ -75,6 +75,15 @@ class LaneParts:
     groups: TransactedGroups
 
 
+class SilentAuthorizer:
+    """Asks an authorizer, and tells it of no refusal: the general path asks again, and does."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self.is_allowed = authorizer.is_allowed
+
+    def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None: ...
+
+
 class Lane:
     """Takes calls of one message, one after the other. From the first one taken until `end` nobody else may write."""
 

@@ -184,6 +184,7 @@ class Lane:
             or (queues and TransactionInTheWay(name) in queues)
             or (turn is not None and (turn.client_id != context.client_id or turn.host != context.host))
             or not runtime.room_for(size_bytes)
+            or self._parts.checks.disk.refusal is not None
         ):
             raise NotCommon
         require(self._parts.authorizer, context, _WRITE, _TRANSACTIONAL_ID, name)

@@ -29,11 +29,13 @@ from coordinator_core.shards import (
 )
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.disk_guard import DiskGuard
+from coordinator_runtime.history_trim import HISTORY_INTERVAL_MS, HistoryTrim
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, GroupParticipant
+from coordinator_runtime.ports import ALLOW_ALL, NO_LEASES, Authorizer, GroupParticipant, OffsetLeases
+from coordinator_runtime.rounds import Rounds
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker
@@ -46,6 +48,7 @@ from group_coordinator.services import GroupServices, GroupSurroundings, group_s
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.foreign_markers import ForeignMarkers
+from partition_log.removal import LogRemoval
 from partition_log.service import LogService
 from partition_log.shard import PartitionMarkers, PartitionTransactions
 from partition_log.topics import TopicService, TopicUsers
@@ -79,6 +82,8 @@ class Surroundings:
     """Told by whoever runs the core how much of the store's disk is free."""
     backups: BackupMaker | None = None
     """Makes backups of the store; None: nobody does."""
+    leases: OffsetLeases = NO_LEASES
+    """Who keeps old records from being removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,7 @@ class Log:
 
     topics: TopicService
     records: LogService
+    removal: LogRemoval
     foreign_markers: ForeignMarkers
 
 
@@ -296,7 +302,7 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, catalog, config, incarnation=base.store.incarnation),
+        partitions_kind(runtime, catalog, config, incarnation=base.store.incarnation, leases=around.leases),
         groups_kind(
             runtime,
             catalog,
@@ -332,6 +338,11 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
 
 def _log(base: _Foundation, verifier: CoordinatorVerifier) -> Log:
     runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
+    records = LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks)
+    removal = LogRemoval(runtime, base.store, catalog, records.fetcher.damage)
+    Rounds(runtime, "removal", base.config.partitions.removal_interval_ms, removal.round)
+    trim = HistoryTrim(runtime, base.store, base.config.history_retention_ms)
+    Rounds(runtime, "history_trim", HISTORY_INTERVAL_MS, trim.round)
     return Log(
         topics=TopicService(
             runtime,
@@ -341,7 +352,8 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier) -> Log:
             limits=base.config.limits,
             new_topic_id=base.surroundings.new_topic_id,
         ),
-        records=LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks),
+        records=records,
+        removal=removal,
         foreign_markers=ForeignMarkers(runtime, catalog, guard=base.owners, authorizer=authorizer),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator_protocol.limits import Limits
+from coordinator_runtime.history_trim import HISTORY_RETENTION_MS
 from coordinator_runtime.late_answers import WAITING_MAX
 from group_coordinator.config import GroupConfig
 from partition_log.catalog.settings import KEEP_ALL, Retention
@@ -26,6 +27,8 @@ class CoreConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     default_retention: Retention = KEEP_ALL
     """What partitions keep whose topics do not say it themselves."""
+    history_retention_ms: int = HISTORY_RETENTION_MS
+    """How long the history of coordinators is kept."""
     groups: GroupConfig = field(default_factory=GroupConfig)
     enforces_acls: bool = False
     """Whether callers may do only what the ACLs of the catalog allow them. False: everybody may do everything, and ACLs

@@ -322,6 +322,33 @@ def steps_backwards(
         yield _HISTORY_KEY.unpack(row_key)[2], found[::-1]
 
 
+def older_history(store: Store, shard: ShardKey, before_ms: int) -> KeyRange | None:
+    """The rows of a shard's history that begin before a time, but for the newest of all, which tells the next number;
+    None where there are none. Raises StoreUnreadable."""
+    prefix = _SHARD_PREFIX.pack(*shard)
+    newest = store.last_key(Family.HISTORY, prefix)
+    if newest is None:
+        return None
+
+    def is_kept(number: int) -> tuple[bool, int]:
+        """Whether the first row at or behind a step stays, and its number."""
+        key, value = next(iter(store.scan(Family.HISTORY, _HISTORY_KEY.pack(*shard, number), _end_of(prefix))))
+        return key == newest or _read(key, value).wall_ms >= before_ms, _HISTORY_KEY.unpack(key)[2]
+
+    low, high = 0, _HISTORY_KEY.unpack(newest)[2]
+    if is_kept(low)[0]:
+        return None
+    # What begins before `low` is old, and the first row from `high` on stays.
+    while low < high:
+        middle = (low + high) // 2
+        stays, number = is_kept(middle)
+        if stays:
+            high = middle
+        else:
+            low = number + 1
+    return Family.HISTORY, prefix, _HISTORY_KEY.pack(*shard, low)
+
+
 def _read(key: bytes, stored: bytes) -> _StoredRow:
     try:
         row = _decode(stored)

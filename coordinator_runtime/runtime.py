@@ -338,6 +338,17 @@ class Runtime:
         self._conclude(work, (reply, None, None), rows)
         return reply
 
+    def remove(self, key: ShardKey, rows: StagedRows) -> Pending[None]:
+        """Delete rows on which no state of a shard rests any more. The reply comes when that is durable.
+
+        Errors: UnknownOutcome."""
+        reply: Pending[None] = Pending()
+        if self._failure is not None:
+            return failed(_stopping())
+        self.groups.open.shards.add(key)
+        self._conclude(Work(self.table, self.journal, Turn(now_ms=self.clock.wall_ms())), (reply, None, None), rows)
+        return reply
+
     def _attempt(
         self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool
     ) -> ShardKey | None:

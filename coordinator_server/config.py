@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
+from coordinator_runtime.history_trim import HISTORY_RETENTION_MS
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.segments import SegmentOptions
@@ -27,12 +26,20 @@ from coordinator_server.listeners import Listener, why_unsafe
 from coordinator_server.listening import is_unix
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
+from coordinator_server.setting_types import (
+    AssignorNames,
+    KeptLimit,
+    MoreListeners,
+    NotNegative,
+    Positive,
+    assignor_names,
+    names,
+)
 from coordinator_server.tls import ClientAuth
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
-from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
 from partition_log.catalog.settings import FOR_EVER, Retention
-from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
+from partition_log.state import PRODUCER_EXPIRATION_MS, REMOVAL_INTERVAL_MS, PartitionConfig
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 METRICS_PREFIX: Final = "metrics_"
@@ -40,45 +47,6 @@ METRICS_PREFIX: Final = "metrics_"
 ENVIRONMENT_PREFIX: Final = "TXN_"
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 """Environment variable that names the TOML file where no flag does."""
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Split a list with commas; an empty text has no elements."""
-    return tuple(name for each in text.split(",") if (name := each.strip()))
-
-
-def _assignor_names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
-
-
-def _checked_assignors(text: str) -> str:
-    for name in _assignor_names(text):
-        if name not in SERVER_ASSIGNORS:
-            raise ValueError(f"{name!r} is no assignor; there are {', '.join(sorted(SERVER_ASSIGNORS))}")
-    return text
-
-
-def _checked_limit(number: int) -> int:
-    if number == 0:
-        raise ValueError("must be at least 1, or -1 for no limit")
-    return number
-
-
-def _listeners(value: object) -> object:
-    """Tables of a file come as they are; the environment and flags have only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f'is no list in JSON ({error}), such as [{{"listen": "unix:/run/txn.sock"}}]') from error
-
-
-MoreListeners = Annotated[tuple[Listener, ...], NoDecode, BeforeValidator(_listeners)]
-AssignorNames = Annotated[str, AfterValidator(_checked_assignors)]
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
-KeptLimit = Annotated[int, Field(ge=FOR_EVER, le=2**63 - 1), AfterValidator(_checked_limit)]
 
 
 class Config(BaseSettings):
@@ -176,6 +144,14 @@ class Config(BaseSettings):
     default_retention_bytes: KeptLimit = FOR_EVER
     """How many bytes of its log each partition keeps in topics that have no `retention_bytes` of their own; -1 for no
     limit. Too small: readers that fall behind lose records. Too large, or -1: the disk fills."""
+
+    retention_check_interval_ms: Positive = REMOVAL_INTERVAL_MS
+    """Pause between two looks for records that are not kept any more. Too small: processor time. Too large: the disk
+    holds more than was allowed for."""
+
+    history_retention_ms: KeptLimit = HISTORY_RETENTION_MS
+    """How long the history of transactions and groups is kept; -1 for ever. The newest step of each shard always is.
+    Too small: `txnctl history` and `txnctl explain` tell less. Too large: disk."""
 
     transaction_two_phase_commit_enable: bool = False
     """Whether producers may take part in somebody else's two-phase commit (enable_2pc, PrepareTransaction). Their
@@ -441,7 +417,7 @@ class Config(BaseSettings):
 
     def lag_config(self) -> LagConfig:
         """Which groups have their lag measured."""
-        return LagConfig(_names(self.metrics_lag_groups), self.metrics_lag_topics_max)
+        return LagConfig(names(self.metrics_lag_groups), self.metrics_lag_topics_max)
 
     def limits(self) -> Limits:
         """The bounds of requests, as all parts of the server are given them."""
@@ -469,7 +445,7 @@ class Config(BaseSettings):
             consumer_heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
             consumer_heartbeat_interval_ms_min=self.group_consumer_heartbeat_interval_ms_min,
             consumer_heartbeat_interval_ms_max=self.group_consumer_heartbeat_interval_ms_max,
-            consumer_assignors=_assignor_names(self.group_consumer_assignors),
+            consumer_assignors=assignor_names(self.group_consumer_assignors),
             consumer_migration_policy=self.group_consumer_migration_policy,
             consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
             consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
@@ -486,8 +462,12 @@ class Config(BaseSettings):
             two_phase=self.two_phase,
             two_phase_commit_enable=self.transaction_two_phase_commit_enable,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
-            partitions=PartitionConfig(producer_id_expiration_ms=self.producer_id_expiration_ms),
+            partitions=PartitionConfig(
+                producer_id_expiration_ms=self.producer_id_expiration_ms,
+                removal_interval_ms=self.retention_check_interval_ms,
+            ),
             default_retention=Retention(self.default_retention_ms, self.default_retention_bytes),
+            history_retention_ms=self.history_retention_ms,
             groups=self.group_config(),
             group_waits_max=self.group_waits_max,
             lane=self.lane,

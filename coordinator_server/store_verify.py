@@ -37,12 +37,13 @@ from coordinator_server.partition_audit import (
     remembered_differences,
 )
 from coordinator_server.stored import StoredRows
+from partition_log import codec
 from partition_log.batches import LogDamaged
 from partition_log.catalog.settings import PayloadValidation
 from partition_log.catalog.state import OrdinalsAllocated, TopicCreated
 from partition_log.epoch_rows import load_epochs
 from partition_log.load_checks import RowsMissing
-from partition_log.state import PartitionHead, ProducerEntry
+from partition_log.state import AbortedTransaction, PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
 from txn_coordinator.state import DECIDED, TransactionState
 
@@ -193,6 +194,8 @@ class _Verification:
                 # What was taken away can no longer be recomputed; what is left is checked batch by batch.
                 try:
                     self._check_what_is_left(ordinal, name, log, stretches)
+                    self._check_left_positions(ordinal, name, positions)
+                    self._check_left_index(ordinal, name, index)
                 except _UNREADABLE as damage:
                     log.violated(f"{name}: a row cannot be read: {_words(damage)}")
                 continue
@@ -228,6 +231,10 @@ class _Verification:
         columns = Columns(kept)
         for batch in stored.batches(self._rows, ordinal):
             check.examined += 1
+            is_left = batch.header.last_offset >= head.log_start_offset
+            if is_left and end_offset is None:
+                # What lies before it may be there or not; the row that holds the log start stays.
+                end_offset = min(batch.header.base_offset, max(head.log_start_offset, head.compacted_to))
             problem = _misplaced(batch.header, end_offset, head.compacted_to)
             if problem is not None:
                 check.violated(f"{name}: {problem}")
@@ -235,8 +242,39 @@ class _Verification:
             damage = damage_of(batch, opens_payload=ordinal in self._validated)
             if damage:
                 check.violated(f"{name}: {damage}")
-            end_offset = batch.header.last_offset + 1
+            if is_left:
+                end_offset = batch.header.last_offset + 1
+        if (head.log_start_offset if end_offset is None else end_offset) != head.log_end_offset:
+            check.violated(f"{name}: what is left ends at {end_offset}, and the log at {head.log_end_offset}")
         self._note(stretches, name, len(kept), list(columns.differences_from_end(head.totals)))
+
+    def _check_left_positions(self, ordinal: int, name: str, check: Check) -> None:
+        """The producers tell what is open in a log without its beginning."""
+        check.examined += 1
+        head = self._heads[ordinal]
+        opened = []
+        for producer_id, entry in stored.producers(self._rows, ordinal).items():
+            if entry.open_transaction is not None:
+                opened.append(entry.open_transaction.first_offset)
+                self._open.append((ordinal, producer_id, entry))
+        expected = (min(opened, default=head.log_end_offset), len(opened))
+        if (head.last_stable_offset, head.open_transactions) != expected:
+            check.violated(f"{name}: {_head_words(head)} is stored, the producers say {expected[0]} and {expected[1]}")
+        if not head.log_start_offset <= head.last_stable_offset <= head.log_end_offset:
+            check.violated(f"{name}: begins at {head.log_start_offset}, which is not stable: {_head_words(head)}")
+
+    def _check_left_index(self, ordinal: int, name: str, check: Check) -> None:
+        """Every abort marker that is left tells which rows there are from the log start on."""
+        start = self._heads[ordinal].log_start_offset
+        expected = {
+            (offset, aborted)
+            for batch in stored.batches(self._rows, ordinal, start)
+            if (aborted := stored.aborted_by(batch)) is not None
+            for offset in codec.aborted_offsets(aborted)
+            if offset >= start
+        }
+        kept = {row for row in stored.aborted_rows(self._rows, ordinal) if row[0] >= start}
+        self._compare_index(expected, kept, name, check)
 
     def _check_positions(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
         check.examined += 1
@@ -266,7 +304,15 @@ class _Verification:
                 self._open.append((ordinal, producer_id, entry))
 
     def _check_index(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
-        expected, kept = audit.aborted_rows(), set(stored.aborted_rows(self._rows, ordinal))
+        self._compare_index(audit.aborted_rows(), set(stored.aborted_rows(self._rows, ordinal)), name, check)
+
+    def _compare_index(
+        self,
+        expected: set[tuple[int, AbortedTransaction]],
+        kept: set[tuple[int, AbortedTransaction]],
+        name: str,
+        check: Check,
+    ) -> None:
         check.examined += len(kept)
         for offset, aborted in sorted(expected - kept, key=itemgetter(0)):
             check.violated(f"{name}: {aborted} is in the log and has no row at offset {offset}")

@@ -19,13 +19,13 @@ from coordinator_protocol.marker import Marker, Outcome, control_batch, decode_m
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.rows import Step, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
-from partition_log import codec
+from partition_log import codec, partition_state
 from partition_log.batches import OFFSET_END
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.state import CatalogRecord
 from partition_log.reading import AbortedIndex, Budget
-from partition_log.state import AbortedTransaction, PartitionHead, ProducerEntry, RememberedEnd, Stretch
+from partition_log.state import NO_OFFSET, AbortedTransaction, PartitionHead, ProducerEntry, RememberedEnd, Stretch
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Transaction
@@ -103,6 +103,16 @@ class StoredBatch:
     def payload(self) -> bytes:
         """What follows the header."""
         return self.encoded[HEADER_BYTES:]
+
+
+def aborted_by(batch: StoredBatch) -> AbortedTransaction | None:
+    """The transaction that a batch aborts, as its marker tells it; None where it aborts none that had records there.
+    Raises Refused."""
+    marker = batch.marker
+    if marker is None or marker.outcome is not Outcome.ABORT:
+        return None
+    first_offset, offset = decode_marker_payload(batch.payload).first_offset, batch.header.base_offset
+    return None if first_offset == NO_OFFSET else partition_state.aborted_by(marker, first_offset, offset)
 
 
 def rows_of(rows: StoredRows, family: Family) -> Iterator[tuple[bytes, bytes]]:

@@ -42,7 +42,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
-from coordinator_runtime.store import Family, Store
+from coordinator_runtime.store import Family, KeyRange, Store
 from coordinator_runtime.unknown_rows import check_version, known_member
 from partition_log.epoch_rows import EPOCH_ROW_BYTES, ScannedRows, encode_epoch, epoch_key, load_epochs
 from partition_log.load_checks import check_kinds, check_partition
@@ -141,6 +141,17 @@ head_key: Final[Callable[[int], bytes]] = _HEAD_KEY.pack
 
 aborted_key: Final[Callable[[int, int, int], bytes]] = _ABORTED_KEY.pack
 """(ordinal, offset, producer id): key of a row of an aborted transaction."""
+
+
+def ranges_below(ordinal: int, offset: int) -> list[KeyRange]:
+    """All rows of a partition that are of no use once its log begins at an offset, and lie under offsets. The row that
+    holds the offset lies at or behind it, and so does every row that readers from there on need."""
+    first, below = log_key(ordinal, 0), log_key(ordinal, offset)
+    return [
+        (Family.LOG, first, below),
+        (Family.STRETCHES, first, below),
+        (Family.ABORTED, aborted_key(ordinal, 0, 0), aborted_key(ordinal, offset, 0)),
+    ]
 
 
 def ordinal_of(key: bytes) -> int:

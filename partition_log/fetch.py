@@ -245,6 +245,10 @@ class Fetcher:
             check_range(head, item.end_offset, item.end_epoch)
         if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
             raise _out_of_range(read.next_offset, head)
+        if read.fetch_offset < head.log_start_offset:
+            # Before what it has found is removed: what of it was aborted is looked up when it is answered.
+            read.is_cut = True
+            return
         read.advance(head, budget)
 
     def _wait(self, fetch: _Fetch) -> None:

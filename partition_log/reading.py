@@ -231,11 +231,12 @@ class AbortedIndex:
     def hides(self, batch: BatchHeader) -> bool:
         """Raises LogDamaged where that cannot be read: a guess might show an aborted record, or hide a committed
         one."""
-        offset = batch.base_offset
+        # What lies before the log start may be removed, rows of aborted transactions too: a batch begins there.
+        offset = max(batch.base_offset, self._head.log_start_offset)
         if offset > self._head.last_abort_offset:
             return False
         if offset >= self._known_to:
-            self._look(batch)
+            self._look(batch, offset)
         ahead = self._ahead.get(batch.producer_id)
         if ahead is None:
             return False
@@ -243,8 +244,8 @@ class AbortedIndex:
             ahead.pop()
         return bool(ahead) and ahead[-1].first_offset <= offset
 
-    def _look(self, batch: BatchHeader) -> None:
-        budget, offset = self._budget, batch.base_offset
+    def _look(self, batch: BatchHeader, offset: int) -> None:
+        budget = self._budget
         known_to, rows, ahead = next_multiple(offset), 0, defaultdict(list)
         try:
             for found in aborted_between(self._store, self._ordinal, offset, known_to, self._head.last_abort_offset):

@@ -163,6 +163,7 @@ class RemovalCause(StrEnum):
     """Why records go; the value names it to observers."""
 
     REQUEST = "request"
+    RETENTION = "retention"
 
 
 class TopicChanged(Struct, frozen=True, gc=False):
@@ -197,6 +198,14 @@ class RecordsDeleted(Struct, frozen=True, gc=False):
     offsets: int
     """How many offsets lie before it now that did not before."""
     cause: RemovalCause
+
+
+class RowsRemoved(Struct, frozen=True, gc=False):
+    """What lay before the log start of a partition is being removed from the store."""
+
+    ordinal: int
+    size_bytes: int
+    """How much, to within a stretch of the log."""
 
 
 class ProducersExpired(Struct, frozen=True, gc=False):

@@ -194,7 +194,7 @@ class RecordsToDelete(Struct, frozen=True):
 
     name: PartitionName
     offset: int
-    """The first offset that stays; `retention.HIGH_WATERMARK`: all that there is goes."""
+    """The first offset that stays; `state.HIGH_WATERMARK`: all that there is goes."""
 
 
 class DeleteRecords(Struct, frozen=True):

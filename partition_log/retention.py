@@ -1,52 +1,46 @@
-"""Where the log of a partition may begin, and where it should.
+"""How much of a partition retention keeps: where its log should begin by age and by size.
 
-The log start only goes ahead, and is durable before anything behind it is removed. It never passes the last stable
-offset, so the head of an open transaction stays, and never what a lease holds.
-
-Source: docs/store-format.md, "Removal below a log start"; spec log-and-runtime 1.8; Kafka's DeleteRecords.
+Source: docs/store-format.md, "Removal below a log start"; spec log-and-runtime 1.8.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from msgspec import Struct
-
-from coordinator_protocol.errors import ErrorCode, Refused
-from partition_log.state import PartitionHead
-
-HIGH_WATERMARK: Final = -1
-"""Stands for the durable end of the log, in requests."""
+from coordinator_protocol.batch import NO_TIMESTAMP_MS
+from partition_log.catalog.settings import FOR_EVER, KEEP_ALL, Retention
+from partition_log.state import PartitionHead, Stretch
+from partition_log.stretches import StretchReads, first_that, stretches
 
 
-class MovedLogStart(Struct, frozen=True, gc=False):
-    """Where a log begins, after somebody wanted it to begin elsewhere."""
+def due_offset(store: StretchReads, ordinal: int, head: PartitionHead, kept: Retention, now_ms: int) -> int:
+    """Where the log of a partition should begin, whatever holds it back; its log start where nothing is due. Whole
+    stretches go, and what lies behind them once all of it is too old. Raises StoreDamaged, StoreUnreadable, UnknownRow.
+    """
+    start, unfinished, size_bytes = head.log_start_offset, head.index.first_offset, head.totals.size_bytes
+    if kept == KEEP_ALL:
+        return start
+    # No record is older than this, if there is no limit.
+    oldest_ms = NO_TIMESTAMP_MS if kept.retention_ms == FOR_EVER else now_ms - kept.retention_ms
 
-    log_start_offset: int
-    held_back: str = ""
-    """What kept it from where it was wanted, and what to do about it; empty: nothing did."""
+    def is_kept(stretch: Stretch) -> bool:
+        is_much = kept.retention_bytes != FOR_EVER and size_bytes - stretch.totals.size_bytes >= kept.retention_bytes
+        return _age_ms(stretch) > oldest_ms and not is_much
+
+    # Mostly the oldest one stays, and one look is enough.
+    oldest = next(stretches(store, ordinal, start), None)
+    if oldest is not None:
+        if is_kept(oldest):
+            return start
+        # The older, the sooner due: so the first one that stays is found by halving.
+        first_kept = first_that(store, ordinal, (oldest.last_offset + 1, unfinished), is_kept)
+        if first_kept is not None:
+            return first_kept.first_offset
+    is_all_due = NO_TIMESTAMP_MS < head.index.max_timestamp_ms <= oldest_ms
+    return max(start, head.log_end_offset if is_all_due else unfinished)
 
 
-def move_log_start(head: PartitionHead, wanted: int, *, high_watermark: int, leased_from: int | None) -> MovedLogStart:
-    """The log start as near to what is wanted as it may be; it never goes back. `leased_from`: the first offset that
-    somebody holds.
-
-    Raises Refused OFFSET_OUT_OF_RANGE."""
-    offset = high_watermark if wanted == HIGH_WATERMARK else wanted
-    if not 0 <= offset <= high_watermark:
-        raise Refused(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"records cannot be deleted up to offset {offset}: choose one from {head.log_start_offset} to the high "
-            f"watermark {high_watermark}, or {HIGH_WATERMARK} for that",
-        )
-    start, stable = head.log_start_offset, head.last_stable_offset
-    allowed = min(offset, stable) if leased_from is None else min(offset, stable, leased_from)
-    held_back = ""
-    if max(start, allowed) < offset:
-        held_back = (
-            f"a transaction that began at offset {stable} is open: try again when it has ended; `txnctl explain` tells "
-            "whose it is"
-            if allowed == stable
-            else f"a reader holds what lies from offset {leased_from} on: try again when it is done"
-        )
-    return MovedLogStart(max(start, allowed), held_back)
+def _age_ms(stretch: Stretch) -> int:
+    """The time from which on a stretch is kept for so long: that of its newest record, but no later than when it was
+    appended, or a record from the future would keep the log for ever."""
+    if stretch.max_timestamp_ms == NO_TIMESTAMP_MS:
+        return stretch.ended_ms
+    return min(stretch.max_timestamp_ms, stretch.ended_ms)

@@ -30,6 +30,7 @@ from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
 from coordinator_runtime.ports import EndIdentity
 from partition_log.state import (
     BATCHES_CACHED_MAX,
+    HIGH_WATERMARK,
     NO_COORDINATOR_EPOCH,
     NO_COORDINATOR_SHARD,
     NO_OFFSET,
@@ -38,6 +39,7 @@ from partition_log.state import (
     IndexProgress,
     LastMarker,
     LogTotals,
+    MovedLogStart,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
@@ -386,6 +388,31 @@ def check_last_sequence(
         f"producer {producer_id} says that it last sent sequence {last_sequence}, and the log holds {held}: a batch "
         "was lost or refused; abort the transaction and send it again",
     )
+
+
+def move_log_start(head: PartitionHead, wanted: int, *, high_watermark: int, leased_from: int | None) -> MovedLogStart:
+    """The log start as near to what is wanted as it may be; it never goes back. `leased_from`: the first offset that
+    somebody holds.
+
+    Raises Refused OFFSET_OUT_OF_RANGE."""
+    offset = high_watermark if wanted == HIGH_WATERMARK else wanted
+    if not 0 <= offset <= high_watermark:
+        raise Refused(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"records cannot be deleted up to offset {offset}: choose one from {head.log_start_offset} to the high "
+            f"watermark {high_watermark}, or {HIGH_WATERMARK} for that",
+        )
+    start, stable = head.log_start_offset, head.last_stable_offset
+    allowed = min(offset, stable) if leased_from is None else min(offset, stable, leased_from)
+    held_back = ""
+    if max(start, allowed) < offset:
+        held_back = (
+            f"a transaction that began at offset {stable} is open: try again when it has ended; `txnctl explain` tells "
+            "whose it is"
+            if allowed == stable
+            else f"a reader holds what lies from offset {leased_from} on: try again when it is done"
+        )
+    return MovedLogStart(max(start, allowed), held_back)
 
 
 def index_after(

@@ -54,7 +54,6 @@ from partition_log.records import (
     RemovalCause,
     TransactionsEnded,
 )
-from partition_log.retention import move_log_start
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     NO_COORDINATOR_SHARD,
@@ -300,12 +299,14 @@ class LogShard:
 
     def decide_move_log_start(self, ordinal: int, wanted: int, cause: RemovalCause) -> Decision:
         """Let the log of a partition begin at an offset, or as near to it as its last stable offset and leases allow.
-        The reply is a `MovedLogStart`. Raises Refused as `move_log_start`, and UNKNOWN_TOPIC_OR_PARTITION."""
+        The reply is a `MovedLogStart`. Raises Refused as `rules.move_log_start`, and UNKNOWN_TOPIC_OR_PARTITION."""
         head, durable = self._heads.get(ordinal), self._heads.durable(ordinal)
         if head is None:
             raise _unknown()
         high_watermark = 0 if durable is None else durable.log_end_offset
-        moved = move_log_start(head, wanted, high_watermark=high_watermark, leased_from=self._leases.oldest(ordinal))
+        moved = rules.move_log_start(
+            head, wanted, high_watermark=high_watermark, leased_from=self._leases.oldest(ordinal)
+        )
         offsets = moved.log_start_offset - head.log_start_offset
         if not offsets:
             return Decision(moved)

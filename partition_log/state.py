@@ -27,6 +27,8 @@ BATCHES_CACHED_MAX: Final = 5
 PRODUCER_EXPIRATION_MS: Final = 24 * 3_600_000
 """Kafka's `producer.id.expiration.ms`."""
 
+REMOVAL_INTERVAL_MS: Final = 5_000
+
 NO_COORDINATOR_EPOCH: Final = -1
 NO_COORDINATOR_SHARD: Final = -1
 NO_OFFSET: Final = -1
@@ -177,6 +179,18 @@ class PartitionHead(Struct, frozen=True, gc=False):
 EMPTY_HEAD: Final = PartitionHead()
 
 
+HIGH_WATERMARK: Final = -1
+"""Stands for the durable end of the log, in requests."""
+
+
+class MovedLogStart(Struct, frozen=True, gc=False):
+    """Where a log begins, after somebody wanted it to begin elsewhere."""
+
+    log_start_offset: int
+    held_back: str = ""
+    """What kept it from where it was wanted, and what to do about it; empty: nothing did."""
+
+
 class Isolation(IntEnum):
     """Which records a read may show; the numbers are on the wire."""
 
@@ -226,5 +240,7 @@ class PartitionConfig:
     every batch. Too large: long searches."""
     index_interval_batches: int = 256
     """Bounds the rows that one search reads: about a millisecond."""
+    removal_interval_ms: int = REMOVAL_INTERVAL_MS
+    """Pause between two rounds of removal."""
     producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """Time after which a producer that does not write is forgotten."""

@@ -39,6 +39,8 @@ TIMER_KINDS: Final = (
     "transaction_expiration",
     "producer_expiration",
     "audit",
+    "removal",
+    "history_trim",
     "lag",
     "parked",
     "fetch",

@@ -17,7 +17,7 @@ from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Ope
 from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape, unknown_topic_id
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
-from partition_log.catalog.settings import KEEP_ALL, PayloadValidation, Retention, all_settings
+from partition_log.catalog.settings import KEEP_ALL, PayloadValidation, Retention, all_settings, retention
 from partition_log.catalog.state import (
     ORDINAL_MAX,
     AclCreated,
@@ -133,6 +133,10 @@ class CatalogShard:
     def settings(self, topic: Topic) -> dict[str, str]:
         """The value of every setting of a topic, also of those that it does not have itself."""
         return all_settings(topic.settings, self._default_retention)
+
+    def retention(self, topic: Topic) -> Retention:
+        """What the partitions of a topic keep."""
+        return retention(topic.settings, self._default_retention)
 
     def ordinals_in(self, shard: ShardKey) -> list[int]:
         """Partitions that live in a shard, ascending."""

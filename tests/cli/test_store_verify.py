@@ -190,6 +190,30 @@ def flip_a_bit_behind_what_was_trimmed(damaged: Damaged) -> None:
     damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, log_start_offset=2)))
 
 
+def trim(damaged: Damaged, ordinal: int, log_start_offset: int) -> None:
+    head = stored.heads(damaged.store)[ordinal]
+    damaged.put(HEAD, codec.head_key(ordinal), codec.encode_head(replace(head, log_start_offset=log_start_offset)))
+
+
+def lose_the_row_that_holds_the_log_start(damaged: Damaged) -> None:
+    trim(damaged, 0, 3)
+    damaged.put(LOG, codec.log_key(0, 3), None)
+
+
+def lose_an_outcome_of_what_is_left(damaged: Damaged) -> None:
+    trim(damaged, 0, 3)
+    damaged.put(Family.ABORTED, codec.aborted_key(0, 4, 0), None)
+
+
+def lose_the_end_of_what_is_left(damaged: Damaged) -> None:
+    trim(damaged, 0, 3)
+    damaged.put(LOG, codec.log_key(0, 4), None)
+
+
+def begin_behind_what_is_open(damaged: Damaged) -> None:
+    trim(damaged, 1, 3)
+
+
 def cut_a_batch(damaged: Damaged) -> None:
     damaged.spoil(LOG, codec.log_key(0, 1), lambda batch: batch[:66])
 
@@ -400,6 +424,10 @@ DAMAGES = [
     (lose_a_batch, "batches", "t-0: the batch at offset 2 does not follow, 0 is next"),
     (flip_a_bit, "batches", "t-0: at offset 0: not a stored batch: the checksum says"),
     (flip_a_bit_behind_what_was_trimmed, "batches", "t-0: at offset 0: not a stored batch: the checksum says"),
+    (lose_the_row_that_holds_the_log_start, "batches", "t-0: the batch at offset 4 does not follow 3"),
+    (lose_an_outcome_of_what_is_left, "index", "is in the log and has no row at offset 4"),
+    (lose_the_end_of_what_is_left, "batches", "t-0: what is left ends at 4, and the log at 5"),
+    (begin_behind_what_is_open, "positions", "t-1: begins at 3, which is not stable"),
     (cut_a_batch, "batches", "and is cut off after 66"),
     (put_a_batch_under_another_key, "batches", "t-1: the batch that ends at 2 lies under the key 3"),
     (move_the_stable_offset, "positions", "t-1: end 3, last stable 3, 1 open"),

@@ -27,6 +27,7 @@ from group_coordinator.config import GroupConfig
 from group_coordinator.registry import PARTS, GroupPart
 from partition_log.catalog.state import NewTopic
 from partition_log.requests import CreateTopics
+from partition_log.state import PartitionConfig
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
@@ -70,6 +71,7 @@ class Inside:
             CoreConfig(
                 shard_count=SHARD_COUNT,
                 two_phase=options.two_phase,
+                partitions=PartitionConfig(removal_interval_ms=86_400_000),
                 groups=options.config,
                 group_waits_max=options.waiting_max,
             ),

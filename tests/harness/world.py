@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from coordinator_core.assembly import Surroundings, assemble
 from coordinator_core.config import CoreConfig
-from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
+from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.limits import EPOCH_MAX, Limits
-from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
@@ -37,6 +37,7 @@ from coordinator_server.store_verify import Check, verify_store
 from coordinator_server.stored import heads, stretches
 from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.config import GroupConfig
+from partition_log.catalog.settings import KEEP_ALL, Retention
 from partition_log.catalog.state import NewTopic
 from partition_log.requests import (
     CreateTopics,
@@ -53,10 +54,13 @@ from partition_log.shard import LogShard, PartitionTransactions
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
+from tests.harness.entries import LogEntry as LogEntry
+from tests.harness.entries import Reading, entries_of
 from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.lane_calls import transact
+from tests.harness.leases import HeldOffsets
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
@@ -97,6 +101,10 @@ class WorldOptions:
     """After how long a partition forgets an idle producer."""
     index_interval_batches: int = PartitionConfig().index_interval_batches
     """How many rows of a log make a stretch."""
+    retention: Retention = KEEP_ALL
+    """What partitions keep."""
+    removal_interval_ms: int = 3_600_000
+    """How long until the next look for what they do not keep."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     authorizer: Authorizer | None = None
     two_phase_commit_enable: bool = True
@@ -115,7 +123,9 @@ class WorldOptions:
             partitions=PartitionConfig(
                 index_interval_batches=self.index_interval_batches,
                 producer_id_expiration_ms=self.producer_expiration_ms,
+                removal_interval_ms=self.removal_interval_ms,
             ),
+            default_retention=self.retention,
             groups=self.group_config,
             lane=self.lane,
         )
@@ -129,32 +139,6 @@ class TransactContents:
     """Partition, values and first sequence of each batch."""
     offsets: Sequence[tuple[str, str, int]] = ()
     """Group, partition and offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One record or marker of a partition, as a reader got it."""
-
-    offset: int
-    value: str
-    producer_id: int
-    producer_epoch: int
-    marker: MarkerPayload | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One fetch of one partition."""
-
-    entries: tuple[LogEntry, ...]
-    next_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    aborted_records_hidden: int
-
-    @property
-    def values(self) -> list[str]:
-        return [entry.value for entry in self.entries if entry.marker is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +160,17 @@ class Inside:
         self.driver = HandDriver(store, clock, options.runtime_limits)
         self.runtime = self.driver.runtime
         self._topic_number = 0
+        self.leases: dict[int, int] = {}
         core = self.core = assemble(
             self.runtime,
             store,
             options.core_config(),
-            Surroundings(worker=HeldWorker(), payload_worker=HeldWorker(), new_topic_id=self._new_topic_id),
+            Surroundings(
+                worker=HeldWorker(),
+                payload_worker=HeldWorker(),
+                new_topic_id=self._new_topic_id,
+                leases=HeldOffsets(self.leases),
+            ),
             options.authorizer,
         )
         self.driver.load_core(core)
@@ -192,6 +182,7 @@ class Inside:
         self.reader = core.transactions.reader
         self.log = core.log.records
         self.topics = core.log.topics
+        self.removal = core.log.removal
         self.groups = GroupCalls(
             self.runtime,
             ShardRouter(Coordinator.GROUPS, options.shard_count),
@@ -485,11 +476,12 @@ class World:
             raise result.error
         assert result.head is not None
         return Reading(
-            tuple(entry for header, stored in result.batches for entry in _entries(header, stored)),
+            tuple(entry for header, stored in result.batches for entry in entries_of(header, stored)),
             result.next_offset,
             result.head.log_end_offset,
             result.head.last_stable_offset,
             result.aborted_records_hidden,
+            result.head.log_start_offset,
         )
 
     def describe(self, transactional_id: str) -> Transaction:
@@ -585,16 +577,3 @@ def _client_batch(partition: str, values: Sequence[str], sequence: int, now_ms: 
 
 def _group_offset(group: str, partition: str, offset: int) -> GroupOffsets:
     return GroupOffsets(group, Committer(), (NamedOffset(partition_name(partition), offset, None, ""),))
-
-
-def _entries(header: BatchHeader, stored: bytes) -> list[LogEntry]:
-    payload = bytes(payload_of(stored))
-    if header.is_control:
-        marker = decode_marker_payload(payload)
-        return [LogEntry(header.base_offset, "", header.producer_id, header.producer_epoch, marker)]
-    values = payload.decode().split(" ")
-    assert len(values) == header.record_count
-    return [
-        LogEntry(header.base_offset + number, value, header.producer_id, header.producer_epoch)
-        for number, value in enumerate(values)
-    ]

@@ -24,7 +24,8 @@ from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.reading import Budget
-from partition_log.records import DamageFound
+from partition_log.records import DamageFound, RowsRemoved
+from partition_log.removal import LogRemoval
 from partition_log.requests import (
     CreateTopics,
     Fetch,
@@ -41,6 +42,7 @@ from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from partition_log.topics import TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver
+from tests.harness.leases import HeldOffsets
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
@@ -103,16 +105,6 @@ class Batch:
         return ClientBatch(name, BatchHeader(**{**fields, **self.changes}), self.payload, self.crc)
 
 
-@dataclass
-class HeldOffsets:
-    """Implements `coordinator_runtime.ports.OffsetLeases`."""
-
-    held: dict[int, int]
-
-    def oldest(self, ordinal: int) -> int | None:
-        return self.held.get(ordinal)
-
-
 class LogRoom:
     """Everything of the partition log on one store. `crash` gives the room that a restart finds."""
 
@@ -141,9 +133,7 @@ class LogRoom:
             default_retention=default_retention,
         )
         self.driver.load(catalog_kind(self.catalog))
-        core_config = CoreConfig(
-            shard_count=SHARD_COUNT, partitions=config or PartitionConfig(), default_retention=default_retention
-        )
+        core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())
         self.leases: dict[int, int] = {}
         """The first offset that somebody holds, by ordinal."""
         self.driver.load(
@@ -181,8 +171,10 @@ class LogRoom:
             checks=self.checks,
             authorizer=ports["authorizer"],
         )
-        self.told: list[DamageFound] = []
-        """Damage that readers met."""
+        self.removed: list[RowsRemoved] = []
+        self.removal = LogRemoval(self.runtime, self.store, self.catalog, self.log.fetcher.damage)
+        self.removal.on_removed = self.removed.append
+        self.told: list[DamageFound] = []  # Damage that readers met.
         self.log.fetcher.damage.on_found = self.told.append
         self.foreign_markers = ForeignMarkers(
             self.runtime, self.catalog, guard=self.transactions, authorizer=ports["authorizer"]
@@ -223,6 +215,11 @@ class LogRoom:
         room = self._reopened(store)
         room.flush()
         return room
+
+    def remove(self) -> None:
+        """One round of retention and removal, durable when this returns."""
+        for _step in self.removal.round():
+            self.flush()
 
     # Topics
 

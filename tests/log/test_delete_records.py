@@ -8,7 +8,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM
 from coordinator_runtime.ports import PartitionName
 from partition_log.requests import DeleteRecords, DeleteRecordsResult, RecordsToDelete
-from partition_log.retention import HIGH_WATERMARK
+from partition_log.state import HIGH_WATERMARK
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, UNCOMMITTED, Batch, LogRoom, Producer, code, transactional
 
 TX = transactional()

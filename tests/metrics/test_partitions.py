@@ -9,8 +9,7 @@ import pytest
 from coordinator_protocol.marker import Outcome
 from coordinator_server.metrics.instruments import Histogram
 from partition_log.requests import DeleteRecords, RecordsToDelete
-from partition_log.retention import HIGH_WATERMARK
-from partition_log.state import Isolation
+from partition_log.state import HIGH_WATERMARK, Isolation
 from tests.harness.group_calls import ANYBODY
 from tests.harness.world import WorldOptions, partition_name
 from tests.metrics.observed import PARTITION, TOPIC, ObservedWorld

@@ -7,7 +7,7 @@ spec transactions 12, I1 to I20 those of spec log-and-runtime 6.2.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Identity, OffsetRead, Op, Read
@@ -61,6 +61,11 @@ class Auditor:
         self._offset_owner = {op.offset: txn for txn in self._transactions.values() for op in txn.offsets}
         self._plain = {commit.offset: commit for commit in history.plain_commits}
 
+        self._log = {
+            partition: history.removed[partition] + [*read.entries] for partition, read in history.final_raw.items()
+        }
+        """All that was ever in the partitions, what went too."""
+
     def check(self) -> None:
         self._check_calm()
         self._check_identities()
@@ -73,16 +78,17 @@ class Auditor:
         self._check_acknowledged()
         self._check_outcomes()
         self._check_groups()
+        self._check_removals()
 
     # Logs
 
     def _check_logs(self) -> None:
         """I7, I9: a value lies at one offset; offsets ascend; what the server hides is what its markers say (P8)."""
-        for partition, read in self._history.final_raw.items():
-            offsets = [entry.offset for entry in read.entries]
+        for partition, log in self._log.items():
+            offsets = [entry.offset for entry in log]
             _require(offsets == sorted(set(offsets)), f"{partition}: offsets do not ascend: {offsets}")
             open_values: dict[int, list[str]] = defaultdict(list)
-            for entry in read.entries:
+            for entry in log:
                 if entry.outcome:
                     for value in open_values.pop(entry.producer_id, []):
                         self._fate[value], self._fate_csn[value] = entry.outcome, entry.csn
@@ -94,7 +100,8 @@ class Auditor:
                 self._place[entry.value] = (partition, entry.offset)
                 open_values[entry.producer_id].append(entry.value)
             _require(not any(open_values.values()), f"P7: {partition}: records nobody ended: {dict(open_values)}")
-            committed = [entry for entry in read.entries if not entry.outcome and self._fate[entry.value] == "commit"]
+            left = self._history.final_raw[partition].entries
+            committed = [entry for entry in left if not entry.outcome and self._fate[entry.value] == "commit"]
             _require(
                 committed == list(self._history.final_committed[partition].entries),
                 f"P8: {partition}: committed records by its markers {_values(committed)}, "
@@ -105,7 +112,7 @@ class Auditor:
         """What the store says lies before an offset is what the log has there. An abort counts where it hides
         records."""
         for partition, counted in self._history.counted.items():
-            entries = self._history.final_raw[partition].entries
+            entries = self._log[partition]
             for end_offset, *numbers in counted:
                 before = [entry for entry in entries if entry.offset < end_offset]
                 writers: set[int] = set()
@@ -128,9 +135,9 @@ class Auditor:
         """P1: one outcome for each decision, and at most one marker of it in each partition."""
         decided: dict[tuple[int, int], tuple[int, int, str]] = {}
         shards: dict[int, int] = {}
-        for partition, read in self._history.final_raw.items():
+        for partition, log in self._log.items():
             newest: dict[int, int] = defaultdict(int)
-            for entry in read.entries:
+            for entry in log:
                 if not entry.outcome:
                     continue
                 decision = (entry.producer_id, entry.producer_epoch, entry.outcome)
@@ -160,24 +167,20 @@ class Auditor:
     def _check_reads(self) -> None:
         """I12: bounds never fall. I5, I9, I10: every read shows exactly what the final log has there. I2: no value is
         committed before its commit was asked for."""
-        high: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        high: dict[str, tuple[int, ...]] = defaultdict(lambda: (0, 0, 0))
         for read in self._history.reads:
-            hw, lso = high[read.partition]
-            _require(
-                read.high_watermark >= hw and read.last_stable_offset >= lso,
-                f"I12: {read.partition} went back from {hw}, {lso} to {read.high_watermark}, {read.last_stable_offset}",
-            )
-            _require(
-                read.last_stable_offset <= read.high_watermark, f"I12: {read.partition}: stable beyond the end: {read}"
-            )
-            high[read.partition] = (read.high_watermark, read.last_stable_offset)
+            before = high[read.partition]
+            now = (read.high_watermark, read.last_stable_offset, read.log_start_offset)
+            _require(all(map(int.__ge__, now, before)), f"I12: {read.partition} went back from {before} to {now}")
+            _require(now == tuple(sorted(now, reverse=True)), f"I12: {read.partition}: bounds out of order: {read}")
+            high[read.partition] = now
             self._check_read(read)
 
     def _check_read(self, read: Read) -> None:
         bound = read.last_stable_offset if read.level == "committed" else read.high_watermark
         _require(read.next_offset <= bound, f"P8: {read.partition} was read beyond its bound {bound}: {read}")
         _require(read.next_offset >= min(bound, read.fetch_offset), f"the read went backwards: {read}")
-        final = self._history.final_raw[read.partition].entries
+        final = self._log[read.partition]
         expected = [
             entry
             for entry in final
@@ -405,12 +408,40 @@ class Auditor:
                     _require(same, f"P9: {first}, then {answer}: {op}")
 
     def _are_same_offsets(self, op: Op, first: Answer, then: Answer) -> bool:
-        """A partition that was deleted meanwhile is answered with -1."""
+        """A partition that was deleted meanwhile is answered with -1, and so may be one whose records went."""
         batches = [part for part in op.parts if part.kind == "produce"]
         return all(
-            before == after or (after == -1 and part.partition not in self._history.final_raw)
+            before == after or (after == -1 and before < self._begin_of(part.partition))
             for part, before, after in zip(batches, first.first_offsets, then.first_offsets, strict=True)
         )
+
+    def _begin_of(self, partition: str) -> int:
+        """Where a partition begins at the end; behind everything if it was deleted."""
+        read = self._history.final_raw.get(partition)
+        return _FOR_EVER if read is None else read.log_start_offset
+
+    def _check_removals(self) -> None:
+        """Records are deleted up to where the answer says, for good; what is not there cannot be; and nobody loses what
+        he holds. That no open transaction loses its beginning, the order of the bounds says."""
+        for deletion in self._history.deletions:
+            if deletion.answered_at is None:
+                continue
+            asked, end = deletion.asked, deletion.high_watermark
+            is_out_of_range = deletion.error == "OFFSET_OUT_OF_RANGE"
+            _require(is_out_of_range is (asked > end), f"DeleteRecords: {deletion}")
+            if deletion.error:
+                continue
+            is_done = deletion.low_watermark >= (end if asked == -1 else asked)
+            _require(is_done is not bool(deletion.held_back), f"DeleteRecords: done and not, or neither: {deletion}")
+            for read in self._reads_since(deletion.partition, deletion.answered_at):
+                _require(read.log_start_offset >= deletion.low_watermark, f"DeleteRecords: undone: {deletion}, {read}")
+        for lease in self._history.leases:
+            for read in self._reads_since(lease.partition, lease.taken_at):
+                is_held = lease.ended_at is None or read.at < lease.ended_at
+                _require(not is_held or read.log_start_offset <= lease.offset, f"{lease} was ignored: {read}")
+
+    def _reads_since(self, partition: str, at: int) -> Iterator[Read]:
+        return (read for read in self._history.reads if read.partition == partition and read.at > at)
 
     def _was_initialised_between(self, op: Op, first: Answer, then: Answer) -> bool:
         """Another request initialised the id, or may have: then the first answer is not remembered any more."""

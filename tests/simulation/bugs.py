@@ -22,6 +22,7 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
+from partition_log import codec as log_codec
 from partition_log.records import PartitionGrew, ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard, PartitionMarkers
@@ -343,6 +344,33 @@ def remember_no_end(_remembered: Any, _forgotten: Any) -> tuple[()]:
 def repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
     verdict = judge(entry, marker, **kwargs)
     return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict
+
+
+def move_past_what_is_open(move: Any, head: PartitionHead, wanted: int, **kwargs: Any) -> Any:
+    return move(replace(head, last_stable_offset=head.log_end_offset), wanted, **kwargs)
+
+
+def move_past_what_is_held(move: Any, head: PartitionHead, wanted: int, **kwargs: Any) -> Any:
+    return move(head, wanted, **{**kwargs, "leased_from": None})
+
+
+def remove_the_index_too_early(ranges: Any, ordinal: int, offset: int) -> Any:
+    log, index, (family, first, _below) = ranges(ordinal, offset)
+    return [log, index, (family, first, log_codec.aborted_key(ordinal, offset + 4, 0))]
+
+
+def remove_before_it_is_durable(remove: Any, removal: Any, placed: Any, head: PartitionHead) -> None:
+    live = removal._runtime.shard(placed.shard)._heads.get(placed.ref.ordinal)
+    remove(removal, placed, head if live is None else live)
+
+
+def remove_what_holds_the_log_start(ranges: Any, ordinal: int, offset: int) -> Any:
+    return ranges(ordinal, offset + 1)
+
+
+def look_from_where_the_batch_begins(hides: Any, index: Any, batch: Any) -> Any:
+    index._head = replace(index._head, log_start_offset=0)
+    return hides(index, batch)
 
 
 def look_away(_check: Any, *_args: Any, **_kwargs: Any) -> None:

@@ -139,6 +139,33 @@ class Read:
     entries: tuple[Entry, ...]
     high_watermark: int
     last_stable_offset: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class Deletion:
+    """Somebody asked that a partition begins at an offset."""
+
+    invoked_at: int
+    partition: str
+    asked: int
+    """-1 = the high watermark."""
+    high_watermark: int
+    """At the moment of the request."""
+    answered_at: int | None = None
+    error: str = ""
+    low_watermark: int = -1
+    held_back: str = ""
+
+
+@dataclass(slots=True)
+class Lease:
+    """Somebody holds what lies from an offset on."""
+
+    partition: str
+    offset: int
+    taken_at: int
+    ended_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -178,6 +205,10 @@ class History:
     final_raw: dict[str, Read] = field(default_factory=dict)
     """Every partition from its start, once all is calm."""
     final_committed: dict[str, Read] = field(default_factory=dict)
+    removed: dict[str, list[Entry]] = field(default_factory=dict)
+    """What went from the beginning of every partition, before what `final_raw` shows."""
+    deletions: list[Deletion] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
     counted: dict[str, list[tuple[int, int, int, int]]] = field(default_factory=dict)
     """What the store says, then, lies before some offsets of every partition: offset, records, markers, aborted
     transactions."""

@@ -30,6 +30,8 @@ from partition_log import codec as log_codec
 from partition_log import load_checks
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
+from partition_log.reading import AbortedIndex
+from partition_log.removal import LogRemoval
 from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.transacted import BatchesAndMarker, BatchWrite
 from tests.simulation import bugs
@@ -86,6 +88,7 @@ _GATHERED = {"member_weight": 40.0, "steps": 600}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
 _FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
+_DELETING = {"delete_weight": 6.0, "tick_weight": 3.0, "removal_interval_ms": 200}
 _SHORT_STRETCHES = {"stretch_rows": 2}
 _DECIDED_OUTSIDE = {"participant_ids": 2, "tick_weight": 3.0}
 
@@ -403,6 +406,42 @@ MUTANTS = (
         "a late marker is appended again once its producer is forgotten",
         ((log_rules, "head_after_forgetting", bugs.forget_the_csn),),
         _FORGETFUL,
+    ),
+    Mutant(
+        "move_past_what_is_open",
+        "the log start passes the last stable offset",
+        ((log_rules, "move_log_start", bugs.move_past_what_is_open),),
+        _DELETING,
+    ),
+    Mutant(
+        "move_past_what_is_held",
+        "the log start passes what somebody holds",
+        ((log_rules, "move_log_start", bugs.move_past_what_is_held),),
+        _DELETING,
+    ),
+    Mutant(
+        "remove_the_index_too_early",
+        "rows of aborted transactions go whose records are still read",
+        ((log_codec, "ranges_below", bugs.remove_the_index_too_early),),
+        _DELETING | {"aborted_stride": 2, "transact_share": 0.7, "version_1_share": 0.0},
+    ),
+    Mutant(
+        "remove_before_it_is_durable",
+        "records go before the log start has passed them durably",
+        ((LogRemoval, "_remove", bugs.remove_before_it_is_durable),),
+        _DELETING | _CRASHING,
+    ),
+    Mutant(
+        "remove_what_holds_the_log_start",
+        "the row goes that holds the log start",
+        ((log_codec, "ranges_below", bugs.remove_what_holds_the_log_start),),
+        _DELETING,
+    ),
+    Mutant(
+        "look_from_where_the_batch_begins",
+        "whether a batch was aborted is looked up where nothing is left that tells it",
+        ((AbortedIndex, "hides", bugs.look_from_where_the_batch_begins),),
+        _DELETING | {"aborted_stride": 2, "transact_share": 0.7},
     ),
     Mutant(
         "leave_out_the_last_row",

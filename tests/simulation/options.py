@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator_protocol.limits import EPOCH_MAX
+from partition_log.catalog.settings import Retention
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from txn_coordinator.config import TwoPhase
 
@@ -40,6 +41,12 @@ class Options:
     """How often a client of version 2 ends its transaction at once, with all that is left to write."""
     stretch_rows: int
     """How many rows of a log make a stretch."""
+    delete_weight: float
+    """How often somebody deletes records, or holds some."""
+    retention: Retention
+    """What partitions keep."""
+    removal_interval_ms: int
+    """How often what they do not keep is looked for."""
     aborted_stride: int
     """How densely aborted transactions have rows: small, so that short ones lie across several."""
 
@@ -67,4 +74,7 @@ class Options:
             transact_share=rng.choice((0.0, 0.2, 0.7)),
             stretch_rows=rng.choice((1, 2, 5, 256)),
             aborted_stride=rng.choice((2, 5, 1 << 16)),
+            delete_weight=rng.choice((0.3, 2.0)),
+            retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
+            removal_interval_ms=rng.choice((200, 1_000, 5_000)),
         )

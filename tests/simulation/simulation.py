@@ -32,6 +32,7 @@ from tests.simulation.groups import Groups
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
+from tests.simulation.removal import Removals
 from tests.simulation.strangers import check_that_they_are_noticed
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
@@ -68,6 +69,8 @@ class Simulation:
                 producer_epoch_max=options.epoch_max,
                 producer_expiration_ms=options.producer_expiration_ms,
                 index_interval_batches=options.stretch_rows,
+                retention=options.retention,
+                removal_interval_ms=options.removal_interval_ms,
                 group_config=GROUP_CONFIG,
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
@@ -94,6 +97,9 @@ class Simulation:
         if options.has_passing_topic:
             self.world.create_topic("passing", 1)
         self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now)
+        self._removals = Removals(
+            self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=_plain
+        )
         if options.member_weight:
             self._members.gather()
 
@@ -126,13 +132,13 @@ class Simulation:
             (self.options.flush_weight, self._flush),
             (4, self._flush_some),
             (4, self.world.seal),
-            (6, self._read),
+            (6, partial(self._if_served, self._read_one)),
             (4, self._resend),
             (3, self._copy),
             (2, self._lose),
             (1, self._give_up),
             (1, self._cancel),
-            (1, self._late_marker),
+            (1, partial(self._if_served, self._send_late_marker)),
             (1, self._commit_plainly),
             (2, self._read_offset),
             (1, self._step_wall_clock),
@@ -144,6 +150,8 @@ class Simulation:
             (self.options.shard_weight, lambda: shards.move_one(self.world, self._rng)),
             (2 * self.options.shard_weight, lambda: shards.go_on(self.world)),
             (self.options.member_weight, self._members.step),
+            (self.options.delete_weight, partial(self._if_served, self._removals.delete)),
+            (self.options.delete_weight, partial(self._if_served, self._removals.hold)),
         ]
 
     # The network
@@ -327,15 +335,17 @@ class Simulation:
     def _on_restarted(self) -> None:
         self._calls.clear()
         self._members.forsaken()
+        self._removals.watch()
 
-    def _late_marker(self) -> None:
-        """A marker that was sent before arrives once more, much later."""
-        with suppress(Refused):  # Where it would go, nobody is at this moment.
-            self._send_late_marker()
+    def _if_served(self, action: Callable[[], None]) -> None:
+        """Act, unless nobody is there at this moment."""
+        with suppress(Refused):
+            action()
 
     def _send_late_marker(self) -> None:
+        """A marker that was sent before arrives once more, much later."""
         partition = self._rng.choice(self._partitions)
-        reading = self.world.read(partition, is_raw=True)
+        reading = self.world.read(partition, fetch_offset=self._removals.log_start(partition), is_raw=True)
         markers = [entry for entry in reading.entries if entry.marker is not None]
         if markers:
             self.world.send_marker(partition, _marker_of(self._rng.choice(markers)))
@@ -349,22 +359,25 @@ class Simulation:
 
     # Readers
 
-    def _read(self) -> None:
-        with suppress(Refused):  # The shard of the partition is away.
-            self._read_one()
-
     def _read_one(self) -> None:
         partition = self._rng.choice(self._partitions)
         match self._rng.randrange(4):
             case 0:
-                self._note_read(partition, "uncommitted", 0)
+                self._note_read(partition, "uncommitted")
             case 1:
-                self._note_read(partition, "raw", 0)
+                self._note_read(partition, "raw")
             case _:
-                read = self._note_read(partition, "committed", self._positions[partition])
+                position, begin = self._positions[partition], self._removals.log_start(partition)
+                if position < begin:
+                    self._removals.check_out_of_range(partition, position)
+                # Whose position went goes on where the log begins.
+                read = self._note_read(partition, "committed", max(position, begin))
                 self._positions[partition] = read.next_offset
 
-    def _note_read(self, partition: str, level: str, fetch_offset: int) -> Read:
+    def _note_read(self, partition: str, level: str, fetch_offset: int | None = None) -> Read:
+        """Read from an offset, or from where the partition begins."""
+        if fetch_offset is None:
+            fetch_offset = self._removals.log_start(partition)
         read = self._fetch(partition, level, fetch_offset)
         self.history.reads.append(read)
         return read
@@ -380,9 +393,11 @@ class Simulation:
             level,
             fetch_offset,
             reading.next_offset,
-            tuple(_plain(entry) for entry in reading.entries),
+            # Batches come whole.
+            tuple(_plain(entry) for entry in reading.entries if entry.offset >= fetch_offset),
             reading.high_watermark,
             reading.last_stable_offset,
+            reading.log_start_offset,
         )
 
     # Groups
@@ -461,7 +476,7 @@ class Simulation:
                 found = self.world.describe(transactional_id)
                 self.history.calm_states[transactional_id] = found.state.api_name
         for partition in self._partitions:
-            read = self._note_read(partition, "raw", 0)
+            read = self._note_read(partition, "raw")
             self.history.calm_bounds[partition] = (read.last_stable_offset, read.high_watermark)
 
     def _serve_everybody(self) -> None:
@@ -499,10 +514,11 @@ class Simulation:
 
     def _look(self) -> None:
         self._now += 1
+        self._removals.copy_rest()
         for partition in self._partitions:
-            self.history.final_raw[partition] = self._note_read(partition, "raw", 0)
+            self.history.final_raw[partition] = self._note_read(partition, "raw")
             self.history.counted[partition] = self.world.counted(partition)
-            self.history.final_committed[partition] = self._note_read(partition, "committed", 0)
+            self.history.final_committed[partition] = self._note_read(partition, "committed")
         for group in self._groups():
             self.history.final_offsets[group] = self.world.inside.groups.committed(group)
             if self.world.inside.groups.view(group).pending:

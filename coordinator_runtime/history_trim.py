@@ -1,0 +1,46 @@
+"""The history of shards is trimmed by age: whole rows, from the beginning, and never the newest one, which holds the
+number of the next step.
+
+A row is as old as its first step. Where the wall clock was set back, rows may go a little early or late.
+
+Source: docs/store-format.md, "HISTORY: what happened, in order".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from coordinator_runtime.rows import StagedRows, older_history
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store, StoreUnreadable
+
+HISTORY_RETENTION_MS: Final = 30 * 86_400_000
+HISTORY_INTERVAL_MS: Final = 600_000
+"""Pause between two rounds."""
+FOR_EVER: Final = -1
+"""The age of a history that is never trimmed."""
+
+
+class HistoryTrim:
+    """Trims the history of all shards that serve here."""
+
+    def __init__(self, runtime: Runtime, store: Store, retention_ms: int) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._retention_ms = retention_ms
+
+    def round(self) -> Iterator[None]:
+        """Look at every shard once, one in each step."""
+        if self._retention_ms == FOR_EVER:
+            return
+        for shard in tuple(self._runtime.table.served):
+            before_ms = self._runtime.clock.wall_ms() - self._retention_ms
+            try:
+                old = older_history(self._store, shard, before_ms)
+            except StoreUnreadable:
+                # Whoever reads the history is told; what cannot be read stays.
+                old = None
+            if old is not None and shard in self._runtime.table.served:
+                self._runtime.remove(shard, StagedRows(deleted_ranges=[old]))
+            yield

@@ -1,0 +1,149 @@
+"""What lies before the log starts of partitions is removed, and log starts go ahead as retention wants it.
+
+In this order, which a crash may end anywhere: the new log start becomes durable; a later group deletes the rows of
+records, stretches and aborted transactions before it, by one range each, so that it takes as long for a gigabyte as for
+a record; the store gives back files that nothing names any more (`coordinator_runtime.segments`), and room in those
+that hold other things too (`coordinator_runtime.rocks.reclaim`). Whoever comes after a crash looks what is left.
+
+A few partitions are looked at in each turn of the loop. What cannot be read is left, and told.
+
+Source: docs/store-format.md, "Removal below a log start".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.rows import StagedRows
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Family, Store, StoreUnreadable
+from partition_log import codec
+from partition_log.batches import LogDamaged
+from partition_log.catalog.settings import Retention
+from partition_log.catalog.shard import CatalogShard
+from partition_log.catalog.state import PlacedPartition
+from partition_log.fetch import DamageWatch
+from partition_log.records import RemovalCause, RowsRemoved
+from partition_log.retention import due_offset
+from partition_log.shard import LogShard
+from partition_log.state import MovedLogStart, PartitionHead
+from partition_log.stretches import stretches
+
+PARTITIONS_PER_STEP: Final = 16
+"""Each costs two or three seeks of some 20 us."""
+REMEMBERED_PER_STEP: Final = 256
+"""Remembered ends of one partition that are looked at in one round."""
+
+
+class LogRemoval:
+    """Removes what partitions do not keep any more."""
+
+    def __init__(self, runtime: Runtime, store: Store, catalog: CatalogShard, damage: DamageWatch) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._catalog = catalog
+        self._damage = damage
+        self._removed_to: dict[int, int] = {}
+        """By ordinal: before this offset nothing is left. Nobody knows of the others yet."""
+        self._remembered_at: dict[int, bytes] = {}
+        """By ordinal: where to go on looking through what is remembered of forgotten producers."""
+        self.held_back = 0
+        """How many partitions kept more, in the last whole round, than retention wants."""
+        self.on_removed: Callable[[RowsRemoved], None] = lambda _event: None
+
+    def round(self) -> Iterator[None]:
+        """Look at all partitions once, some in each step."""
+        held_back = 0
+
+        def note(moved: MovedLogStart) -> None:
+            nonlocal held_back
+            held_back += bool(moved.held_back)
+
+        partitions, seen = self._partitions(), set[int]()
+        while step := list(islice(partitions, PARTITIONS_PER_STEP)):
+            for placed, kept in step:
+                seen.add(placed.ref.ordinal)
+                try:
+                    self._look(placed, kept, note)
+                except (LogDamaged, StoreUnreadable) as damage:
+                    self._damage.met(placed.ref, damage)
+            yield
+        self.held_back = held_back
+        for of_gone in (self._removed_to, self._remembered_at):
+            for ordinal in of_gone.keys() - seen:
+                of_gone.pop(ordinal, None)
+
+    def _partitions(self) -> Iterator[tuple[PlacedPartition, Retention]]:
+        catalog = self._catalog
+        for name in tuple(catalog.topic_names()):
+            try:
+                topic = catalog.durable_topic(name, b"")
+            except Refused:
+                continue  # It is being created or deleted.
+            kept = catalog.retention(topic)
+            for ordinal in topic.partition_ordinals:
+                placed = catalog.placed(ordinal)
+                if placed is not None:
+                    yield placed, kept
+
+    def _look(self, placed: PlacedPartition, kept: Retention, note: Callable[[MovedLogStart], None]) -> None:
+        """Raises LogDamaged, StoreUnreadable."""
+        shard: LogShard | None = self._runtime.table.find(placed.shard)
+        ordinal = placed.ref.ordinal
+        head = None if shard is None else shard.durable_head(ordinal)
+        if shard is None or head is None or not shard.is_readable(ordinal):
+            return
+        # What is durable now is removed; what moves below, in the next round.
+        self._remove(placed, head)
+        wanted = due_offset(self._store, ordinal, head, kept, self._runtime.clock.wall_ms())
+        if wanted > head.log_start_offset:
+            decide = partial(_decide_retained, ordinal, wanted)
+            self._runtime.write(Operation(placed.shard, decide), is_urgent=True).map(note)
+
+    def _remove(self, placed: PlacedPartition, head: PartitionHead) -> None:
+        ordinal, start = placed.ref.ordinal, head.log_start_offset
+        if self._removed_to.get(ordinal, 0) != start:
+            first, below = codec.log_key(ordinal, 0), codec.log_key(ordinal, start)
+            known = ordinal in self._removed_to
+            if known or next(self._store.scan_headers(Family.LOG, first, below), None) is not None:
+                self._remove_rows(placed, head)
+            self._removed_to[ordinal] = start
+            self._remembered_at[ordinal] = codec.remembered_from(ordinal)
+        self._forget_ends(placed, start)
+
+    def _remove_rows(self, placed: PlacedPartition, head: PartitionHead) -> None:
+        ordinal, start = placed.ref.ordinal, head.log_start_offset
+        # Counts mean something by comparison only, so both are those of the end of the stretch that an offset is in.
+        oldest, holding = (next(stretches(self._store, ordinal, offset), None) for offset in (0, start))
+        after = head.totals if holding is None else holding.totals
+        size_bytes = 0 if oldest is None else after.size_bytes - oldest.totals.size_bytes
+        self._runtime.remove(placed.shard, StagedRows(deleted_ranges=codec.ranges_below(ordinal, start)))
+        self.on_removed(RowsRemoved(ordinal, size_bytes))
+
+    def _forget_ends(self, placed: PlacedPartition, start: int) -> None:
+        """A repeated Transact is told where its records lie: of those that are gone, nothing any more."""
+        ordinal = placed.ref.ordinal
+        at = self._remembered_at.get(ordinal)
+        if at is None:
+            return
+        rows = list(islice(self._store.scan(Family.PRODUCERS, at, codec.remembered_end(ordinal)), REMEMBERED_PER_STEP))
+        gone = {
+            (Family.PRODUCERS, key): None
+            for key, value in rows
+            if codec.decode_remembered(key, value).first_offset < start
+        }
+        if gone:
+            self._runtime.remove(placed.shard, StagedRows(newest={**gone}))
+        if len(rows) < REMEMBERED_PER_STEP:
+            del self._remembered_at[ordinal]
+        else:
+            self._remembered_at[ordinal] = rows[-1][0] + b"\0"
+
+
+def _decide_retained(ordinal: int, wanted: int, log: LogShard, _turn: Turn) -> Decision:
+    return log.decide_move_log_start(ordinal, wanted, RemovalCause.RETENTION)

@@ -1,0 +1,16 @@
+"""Leases that a test takes and gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class HeldOffsets:
+    """Implements `coordinator_runtime.ports.OffsetLeases`."""
+
+    held: dict[int, int]
+    """The first offset that somebody holds, by ordinal."""
+
+    def oldest(self, ordinal: int) -> int | None:
+        return self.held.get(ordinal)

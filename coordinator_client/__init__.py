@@ -12,6 +12,7 @@ for record in read("invoices", "127.0.0.1:7070"):
 ```
 """
 
+from coordinator_client.acl_admin import PermissionCheck
 from coordinator_client.admin import Admin, TopicDescription, TransactionListing
 from coordinator_client.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
@@ -59,10 +60,13 @@ from coordinator_client.reader import ReadOptions, ReadPlan, ReadRecord, RecordR
 from coordinator_client.settings import Skipped
 from coordinator_client.state import Identity
 from coordinator_client.tls import Tls
+from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, PermissionType, ResourceType
 from coordinator_protocol.next_event import NextEvent
 
 __all__ = [
     "Abortable",
+    "Acl",
+    "AclFilter",
     "Admin",
     "AsyncConsumer",
     "AsyncPreparedTransaction",
@@ -97,7 +101,11 @@ __all__ = [
     "PartitionDescription",
     "PartitionExplanation",
     "PartitionRange",
+    "PatternType",
     "PendingOffset",
+    "Permission",
+    "PermissionCheck",
+    "PermissionType",
     "PlannedOffset",
     "PreparedTransaction",
     "Producer",
@@ -113,6 +121,7 @@ __all__ = [
     "Recoverable",
     "Rejected",
     "ResetTo",
+    "ResourceType",
     "Retriable",
     "Skipped",
     "Tls",

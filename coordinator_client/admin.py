@@ -10,6 +10,7 @@ from typing import Self
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.acl_admin import AclCalls
 from coordinator_client.calls import (
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -73,9 +74,9 @@ class TransactionListing:
     """Unix milliseconds at which it was prepared; None where it was not."""
 
 
-class Admin(GroupCalls):
-    """The calls of an administrator to one server; those about groups are inherited from `GroupCalls`. Each is retried
-    until `deadline_ms`. Close it, or use it in a `with`."""
+class Admin(GroupCalls, AclCalls):
+    """The calls of an administrator to one server; those about groups are inherited from `GroupCalls`, those about who
+    may do what from `AclCalls`. Each is retried until `deadline_ms`. Close it, or use it in a `with`."""
 
     def __init__(
         self,

@@ -142,6 +142,14 @@ CREATE_BACKUP: Final = Rpc(
 )
 LIST_BACKUPS: Final = Rpc(Method.LIST_BACKUPS, _ADMIN, admin.ListBackupsRequest, admin.ListBackupsResponse.FromString)
 UNLOAD_SHARD: Final = Rpc(Method.UNLOAD_SHARD, _ADMIN, admin.UnloadShardRequest, admin.UnloadShardResponse.FromString)
+CREATE_ACLS: Final = Rpc(Method.CREATE_ACLS, _ADMIN, admin.CreateAclsRequest, admin.CreateAclsResponse.FromString)
+DELETE_ACLS: Final = Rpc(Method.DELETE_ACLS, _ADMIN, admin.DeleteAclsRequest, admin.DeleteAclsResponse.FromString)
+DESCRIBE_ACLS: Final = Rpc(
+    Method.DESCRIBE_ACLS, _ADMIN, admin.DescribeAclsRequest, admin.DescribeAclsResponse.FromString
+)
+CHECK_PERMISSION: Final = Rpc(
+    Method.CHECK_PERMISSION, _ADMIN, admin.CheckPermissionRequest, admin.CheckPermissionResponse.FromString
+)
 JOIN_GROUP: Final = Rpc(Method.JOIN_GROUP, _GROUP, group.JoinGroupRequest, group.JoinGroupResponse.FromString)
 SYNC_GROUP: Final = Rpc(Method.SYNC_GROUP, _GROUP, group.SyncGroupRequest, group.SyncGroupResponse.FromString)
 HEARTBEAT: Final = Rpc(Method.HEARTBEAT, _GROUP, group.HeartbeatRequest, group.HeartbeatResponse.FromString)

@@ -32,6 +32,8 @@ class AclAuthorizer:
         rules cannot lock out whoever runs the server."""
         self._index = AclIndex()
         self._version = 0
+        self.acl_count = 0
+        """How many rules are in force."""
         self._allowed: set[tuple[str, str, Permission, ResourceType, str]] = set()
         self.on_denied: Callable[[CallContext, Permission, ResourceType, str], None] = lambda *_refusal: None
         """Told of every refusal that a caller gets to see."""
@@ -41,7 +43,8 @@ class AclAuthorizer:
         """Decide by the durable rules from now on."""
         version = self._acls.durable_version()
         if version != self._version:
-            self._index = AclIndex(self._acls.durable())
+            acls = self._acls.durable()
+            self._index, self.acl_count = AclIndex(acls), len(acls)
             self._allowed.clear()
             self._version = version
 

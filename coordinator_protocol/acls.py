@@ -21,6 +21,8 @@ from coordinator_protocol.names import check_group_id, check_topic_name, check_t
 WILDCARD: Final = "*"
 """Any resource of the type, as a literal name; any host, as a host."""
 PRINCIPAL_PREFIX: Final = "User:"
+ANONYMOUS: Final = PRINCIPAL_PREFIX + "ANONYMOUS"
+"""Whoever comes by a listener that asks nobody who they are."""
 ANY_PRINCIPAL: Final = PRINCIPAL_PREFIX + WILDCARD
 CLUSTER_NAME: Final = "cluster"
 """The one resource of the type cluster: this server, with all that is in it."""
@@ -97,6 +99,15 @@ IMPLIED_BY: Final[Mapping[Permission, frozenset[Permission]]] = {
 """What is allowed together with something else, as in Kafka. Nothing is denied so."""
 
 
+WIRE_NAMES: Final[Mapping[type, str]] = {
+    ResourceType: "ACL_RESOURCE_TYPE_",
+    PatternType: "ACL_PATTERN_TYPE_",
+    Permission: "ACL_OPERATION_",
+    PermissionType: "ACL_PERMISSION_TYPE_",
+}
+"""What the names of the members begin with in the enums of the wire."""
+
+
 class Acl(Struct, frozen=True, kw_only=True):
     """One rule. Two rules with the same contents are one."""
 
@@ -130,6 +141,7 @@ class AclFilter(Struct, frozen=True, kw_only=True):
     """Not the rules with this very name, but those that apply to the resource of this name, also by `*` or a prefix."""
 
     def matches(self, acl: Acl) -> bool:
+        """Return whether a rule is meant."""
         return (
             self.principal in (None, acl.principal)
             and self.resource_type in (None, acl.resource_type)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.acls import Permission as Permission
 from coordinator_protocol.acls import ResourceType as ResourceType
 from coordinator_protocol.batch import BatchHeader
@@ -28,7 +29,7 @@ Connection = int | str
 class CallContext(Struct, frozen=True, gc=False):
     """Who calls, and how long the answer is wanted."""
 
-    principal: str = "anonymous"
+    principal: str = ANONYMOUS
     client_id: str = ""
     host: str = ""
     deadline_ms: int | None = None

@@ -38,6 +38,7 @@ from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.refusals import Refusals
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control
 from coordinator_server.transport import Dispatcher
@@ -133,6 +134,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     core = assemble(runtime, store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = reads.spent
+    core.access.on_denied = refusals = Refusals(clock)
     readings = AllReadings(
         numbers=numbers,
         config=_metrics_config(config),
@@ -143,6 +145,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         protocol=SERVICES[0].file.package,
         answers=answers,
         of_backups=dict if backups is None else backups.readings,
+        refusals=refusals,
     )
     return Server(
         core=core,

@@ -25,10 +25,11 @@ def status_code(status: CallStatus) -> grpc.StatusCode:
 
 
 def host_of(peer: str) -> str:
-    """Return the host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1"."""
+    """Return the host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1",
+    "unix:..." -> "unix"."""
     kind, _, address = peer.partition(":")
     if kind not in {"ipv4", "ipv6"}:
-        return peer
+        return kind
     return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
 
 

@@ -345,6 +345,13 @@ FAMILIES: Final = (
         "Listeners, the one for metrics included, that others can reach without TLS, because `insecure` allows it.",
     ),
     _counter(
+        "txn_access_refusals_total",
+        ("operation", "resource_type"),
+        "Refusals of callers who may not do what they asked for, where the server goes by ACLs. The log names them.",
+    ),
+    _gauge("txn_access_acls", (), "ACLs in force."),
+    _gauge("txn_access_enforced", (), "1 if callers may do only what an ACL allows them, 0 if they may do everything."),
+    _counter(
         "txn_rpc_rejected_total", ("reason",), "Calls not taken on: overload, loading, stopping. Clients come again."
     ),
 )

@@ -22,6 +22,7 @@ from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.refusals import Refusals
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard
 
@@ -90,6 +91,7 @@ class AllReadings:
     calls_in_flight: Callable[[], Mapping[Method, int]]
     answers: AnswerBytes
     of_backups: Callable[[], Readings]
+    refusals: Refusals
     protocol: str
     """Name of the wire protocol."""
     is_loaded: bool = False
@@ -114,6 +116,9 @@ class AllReadings:
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
             **_of_disk(self.core.checks.disk),
             **self.of_backups(),
+            "txn_access_refusals_total": self.refusals.counts(),
+            "txn_access_acls": single(self.core.access.acl_count),
+            "txn_access_enforced": single(int(self.core.config.enforces_acls)),
             **(self._of_loaded(now_ms) if self.is_loaded else {}),
         }
 

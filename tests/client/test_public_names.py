@@ -18,6 +18,8 @@ from coordinator_client import (
 
 PUBLIC = [
     "Abortable",
+    "Acl",
+    "AclFilter",
     "Admin",
     "AsyncConsumer",
     "AsyncPreparedTransaction",
@@ -52,7 +54,11 @@ PUBLIC = [
     "PartitionDescription",
     "PartitionExplanation",
     "PartitionRange",
+    "PatternType",
     "PendingOffset",
+    "Permission",
+    "PermissionCheck",
+    "PermissionType",
     "PlannedOffset",
     "PreparedTransaction",
     "Producer",
@@ -68,6 +74,7 @@ PUBLIC = [
     "Recoverable",
     "Rejected",
     "ResetTo",
+    "ResourceType",
     "Retriable",
     "Skipped",
     "Tls",

@@ -9,6 +9,7 @@ from typing import NoReturn
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
+from coordinator_server.config import Config
 from coordinator_server.config_sources import load_config
 from coordinator_server.listeners import OpenListener
 
@@ -57,7 +58,7 @@ class StoreOver:
         self._store.close()
 
 
-def serve(opener: process.StoreOpener) -> NoReturn:
+def serve(opener: process.StoreOpener, config_type: type[Config] = Config) -> NoReturn:
     """Serve as `txnctl serve` does, on the store that the opener opens. All but the directory and the address comes
     from TXN_* in the environment."""
     parser = argparse.ArgumentParser()
@@ -70,4 +71,5 @@ def serve(opener: process.StoreOpener) -> NoReturn:
     def announce(listeners: Sequence[OpenListener]) -> None:
         print(f"test server: gRPC on {listeners[0].address}, data in {flags['data_dir']}", flush=True)
 
-    process.end_process(process.run(load_config(None, flags).config, announce, opener))
+    config = config_type.model_construct(**dict(load_config(None, flags).config))
+    process.end_process(process.run(config, announce, opener))

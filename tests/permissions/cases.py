@@ -420,6 +420,8 @@ ADMINISTRATION: Final = (
     Case("ListShards", lambda _room, _n: _admin.ListShardsRequest(), (LOOK,)),
     Case("LoadShard", lambda _room, _n: _admin.LoadShardRequest(coordinator="log"), (ADMINISTER,)),
     Case("UnloadShard", lambda _room, _n: _admin.UnloadShardRequest(coordinator="log"), (ADMINISTER,)),
+    Case("CreateBackup", lambda _room, _n: _admin.CreateBackupRequest(), (_one(_P.BACKUP, _C),)),
+    Case("ListBackups", lambda _room, _n: _admin.ListBackupsRequest(), (LOOK,)),
     Case("CreateAcls", lambda _room, _n: _admin.CreateAclsRequest(acls=[_rule()]), (ADMINISTER,)),
     Case(
         "DeleteAcls",

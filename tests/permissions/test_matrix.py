@@ -34,6 +34,8 @@ EXPECTED: dict[str, set[ErrorCode]] = {
     "OffsetFetch of all": {ErrorCode.UNSTABLE_OFFSET_COMMIT},
     "AbortHangingTransactions": {ErrorCode.INVALID_TXN_STATE},
     "WriteTxnMarkers": {ErrorCode.INVALID_REQUEST},
+    "CreateBackup": {ErrorCode.INVALID_CONFIG},
+    "ListBackups": {ErrorCode.INVALID_CONFIG},
 }
 """Errors of calls that are allowed, and make no sense for another reason."""
 BY_NAME = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "_") for case in CASES])
@@ -50,7 +52,7 @@ def test_every_question_of_the_table_is_one_that_a_rule_can_answer() -> None:
         assert all(ask.permission in PERMISSIONS_OF[ask.resource_type] for ask in asks), method
 
 
-@pytest.fixture(scope="module", params=[False], ids=["general"])
+@pytest.fixture(scope="module", params=[False, True], ids=["general", "lane"])
 def room(request: pytest.FixtureRequest) -> GuardedRoom:
     """One server for all refusals, of which none may change anything."""
     return GuardedRoom(lane=request.param)
@@ -123,8 +125,8 @@ def _gives(question: Question, missing: tuple[Question, ...]) -> bool:
 @BY_NAME
 def test_who_may_is_served_and_every_question_is_asked(case: Case) -> None:
     asked: set[Question] = set()
-    for chosen in product(*case.needs):
-        room = GuardedRoom()
+    for lane, chosen in product([False, True] if case.method == "Transact" else [False], product(*case.needs)):
+        room = GuardedRoom(lane=lane)
         room.let([*chosen, *case.hidden])
         room.asked.clear()
         response = room.told(case.make(room, room.names), STRANGER)

@@ -10,6 +10,7 @@ from coordinator_core.acl_index import Question
 from coordinator_core.acls import AclService
 from coordinator_protocol.acls import (
     WILDCARD,
+    WIRE_NAMES,
     Acl,
     AclFilter,
     PatternType,
@@ -23,13 +24,12 @@ from coordinator_runtime.ports import CallContext
 
 MemberT = TypeVar("MemberT", ResourceType, PatternType, Permission, PermissionType)
 
-_ENUMS: dict[type, tuple[str, Any]] = {
-    ResourceType: ("ACL_RESOURCE_TYPE_", admin_pb2.AclResourceType),
-    PatternType: ("ACL_PATTERN_TYPE_", admin_pb2.AclPatternType),
-    Permission: ("ACL_OPERATION_", admin_pb2.AclOperation),
-    PermissionType: ("ACL_PERMISSION_TYPE_", admin_pb2.AclPermissionType),
+_ENUMS: dict[type, Any] = {
+    ResourceType: admin_pb2.AclResourceType,
+    PatternType: admin_pb2.AclPatternType,
+    Permission: admin_pb2.AclOperation,
+    PermissionType: admin_pb2.AclPermissionType,
 }
-"""How the members of each enum are called on the wire."""
 
 
 class AclServicer:
@@ -119,7 +119,7 @@ def _optional(of: type[MemberT], number: int) -> MemberT | None:
 
 
 def _member(of: type[MemberT], number: int, whose: str) -> MemberT:
-    prefix, wire = _ENUMS[of]
+    prefix, wire = WIRE_NAMES[of], _ENUMS[of]
     word = prefix.removeprefix("ACL_").rstrip("_").lower().replace("_", " ")
     if not number:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{whose} has no {word}; give one")
@@ -144,5 +144,4 @@ def _message(acl: Acl) -> admin_pb2.Acl:
 
 
 def _number(member: ResourceType | PatternType | Permission | PermissionType) -> Any:  # noqa: ANN401  one of four enums
-    prefix, wire = _ENUMS[type(member)]
-    return wire.Value(prefix + member.name)
+    return _ENUMS[type(member)].Value(WIRE_NAMES[type(member)] + member.name)

@@ -13,7 +13,7 @@ for record in read("invoices", "127.0.0.1:7070"):
 """
 
 from coordinator_client.acl_admin import PermissionCheck
-from coordinator_client.admin import Admin, TopicDescription, TransactionListing
+from coordinator_client.admin import Admin, TopicDescription, TopicSetting, TransactionListing
 from coordinator_client.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.connection import Connection
@@ -127,6 +127,7 @@ __all__ = [
     "Tls",
     "TopicDescription",
     "TopicPartition",
+    "TopicSetting",
     "Transaction",
     "TransactionDescription",
     "TransactionError",

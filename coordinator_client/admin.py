@@ -12,9 +12,12 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.acl_admin import AclCalls
 from coordinator_client.calls import (
+    ALTER_TOPIC_CONFIGS,
+    CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_RECORDS,
     DELETE_TOPICS,
+    DESCRIBE_TOPIC_CONFIGS,
     DESCRIBE_TOPICS,
     DESCRIBE_TRANSACTIONS,
     EXPLAIN_PARTITION,
@@ -54,6 +57,20 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     config: Mapping[str, str]
     """All settings of the topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting:
+    """One setting of a topic, as it holds."""
+
+    value: str
+    origin: str
+    """`topic`: it was set for this topic; `server`: the server has a default of its own; `default`: nobody set it."""
+    inherited_value: str
+    """The value that holds where the topic has none of its own."""
+
+
+_ORIGINS = {log.CONFIG_ORIGIN_TOPIC: "topic", log.CONFIG_ORIGIN_SERVER: "server", log.CONFIG_ORIGIN_DEFAULT: "default"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +185,61 @@ class Admin(GroupCalls, AclCalls):
                     raise
             return False
         return True
+
+    def add_partitions(self, name: str, partition_count: int, *, validate_only: bool = False) -> None:
+        """Give a topic more partitions, so that it has `partition_count`; durable when this returns. Producers and
+        groups notice by themselves. Records of a key that come later may lie in another partition than those before.
+
+        `validate_only`: nothing is changed. Raises: Rejected with INVALID_PARTITIONS unless that is more than the topic
+        has and not too many; UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        check_here(check_topic_name, name, Method.CREATE_PARTITIONS)
+        request = log.CreatePartitionsRequest(
+            header=self._mutation(),
+            topics=[log.PartitionsOfTopic(name=name, partition_count=partition_count)],
+            validate_only=validate_only,
+        )
+        try:
+            self._connection.ask(
+                CREATE_PARTITIONS, request, deadlines=self._deadlines, items=lambda reply: reply.results
+            )
+        except Rejected as error:
+            # The first attempt may have added them and lost its answer: then it has as many as were asked for.
+            may_be_own = error.code == ErrorCode.INVALID_PARTITIONS and error.lost_attempts > 0 and not validate_only
+            if not may_be_own or len(self.describe_topic(name).partitions) != partition_count:
+                raise
+
+    def topic_configs(self, name: str) -> dict[str, TopicSetting]:
+        """Return all settings of a topic by name, also those that were not set. Raises: Rejected
+        (UNKNOWN_TOPIC_OR_PARTITION)."""
+        check_here(check_topic_name, name, Method.DESCRIBE_TOPIC_CONFIGS)
+        request = log.DescribeTopicConfigsRequest(header=self._connection.header(), topics=[log.TopicName(name=name)])
+        reply = self._connection.ask(
+            DESCRIBE_TOPIC_CONFIGS, request, deadlines=self._deadlines, items=lambda reply: reply.topics
+        )
+        (topic,) = reply.topics
+        return _settings(topic)
+
+    def alter_topic_configs(
+        self, name: str, set_to: Mapping[str, str], *, unset: Sequence[str] = (), validate_only: bool = False
+    ) -> dict[str, TopicSetting]:
+        """Change settings of a topic, see `create_topic`; for those in `unset` the server's hold again. They hold, and
+        are durable, when this returns all settings as `topic_configs` does.
+
+        `validate_only`: nothing is changed, and what would be is returned. Raises: Misconfigured (INVALID_CONFIG) or
+        Rejected (INVALID_REQUEST where nothing is set or unset; UNKNOWN_TOPIC_OR_PARTITION); then nothing was changed.
+        """
+        check_here(check_topic_name, name, Method.ALTER_TOPIC_CONFIGS)
+        request = log.AlterTopicConfigsRequest(
+            header=self._mutation(),
+            topics=[log.TopicToAlter(name=name, set=set_to, unset=unset)],
+            validate_only=validate_only,
+        )
+        reply = self._connection.ask(
+            ALTER_TOPIC_CONFIGS, request, deadlines=self._deadlines, items=lambda reply: reply.results
+        )
+        (topic,) = reply.results
+        return _settings(topic)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; open transactions that touch it are aborted.
@@ -313,3 +385,12 @@ class Admin(GroupCalls, AclCalls):
             header=self._connection.header(), topic=topic, partition=partition, history_limit=history_limit
         )
         return partition_explanation(self._connection.ask(EXPLAIN_PARTITION, request, deadlines=self._deadlines))
+
+
+def _settings(topic: log.TopicConfigs) -> dict[str, TopicSetting]:
+    return {
+        each.name: TopicSetting(
+            value=each.value, origin=_ORIGINS.get(each.origin, ""), inherited_value=each.inherited_value
+        )
+        for each in topic.settings
+    }

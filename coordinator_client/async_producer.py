@@ -151,7 +151,7 @@ class AsyncProducer(ProducerShell):
 
     async def _take(self, topic: str, row: Row, partition: int | None) -> None:
         core = self._core
-        writer = core.writers.get(topic)
+        writer = core.writers.get(topic) if partition is None else core.writer_for(topic, partition)
         if writer is None:
             self._learn(topic)
             await self._reach_goal()

@@ -106,6 +106,14 @@ class TopicWriter:
         """The partition of records without a key, until its batch is cut."""
         self._by_key: dict[bytes, PartitionQueue] = {}
 
+    def grow(self, topic: TopicPartitionCount) -> None:
+        """Use its new partitions, too. From now on keys are spread over all of them, as in Kafka."""
+        new = range(len(self.queues), topic.partition_count)
+        if new:
+            self.topic = topic
+            self.queues += [PartitionQueue(topic, partition) for partition in new]
+            self._by_key.clear()
+
     def queue_for(self, key: bytes | None, partition: int | None) -> PartitionQueue:
         """Return the queue for a record. Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) for a number out of range."""
         if partition is not None:
@@ -143,8 +151,12 @@ class Accumulator:
         """Upper bound of the bytes that the records that wait or are in flight take on the wire."""
 
     def learn(self, topic: TopicPartitionCount, *, first: float) -> None:
-        """Take records for this topic from now on."""
-        self.writers[topic.name] = TopicWriter(topic, first=first)
+        """Take records for this topic from now on; a known one may have more partitions than before."""
+        writer = self.writers.get(topic.name)
+        if writer is None or writer.topic.topic_id != topic.topic_id:
+            self.writers[topic.name] = TopicWriter(topic, first=first)
+        else:
+            writer.grow(topic)
 
     def forget(self, *topics: str) -> None:
         """Forget the partitions of these topics, which may have been deleted or created again: they are asked for

@@ -105,6 +105,15 @@ DELETE_TOPICS: Final = Rpc(Method.DELETE_TOPICS, _LOG, log.DeleteTopicsRequest, 
 DESCRIBE_TOPICS: Final = Rpc(
     Method.DESCRIBE_TOPICS, _LOG, log.DescribeTopicsRequest, log.DescribeTopicsResponse.FromString
 )
+CREATE_PARTITIONS: Final = Rpc(
+    Method.CREATE_PARTITIONS, _LOG, log.CreatePartitionsRequest, log.CreatePartitionsResponse.FromString
+)
+ALTER_TOPIC_CONFIGS: Final = Rpc(
+    Method.ALTER_TOPIC_CONFIGS, _LOG, log.AlterTopicConfigsRequest, log.AlterTopicConfigsResponse.FromString
+)
+DESCRIBE_TOPIC_CONFIGS: Final = Rpc(
+    Method.DESCRIBE_TOPIC_CONFIGS, _LOG, log.DescribeTopicConfigsRequest, log.DescribeTopicConfigsResponse.FromString
+)
 PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
 FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, parse_fetch_reply, is_bulk=True)
 LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)

@@ -50,6 +50,10 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flights)
 
+    def has_other_than(self, number: int | None) -> bool:
+        """Return whether a call is in flight besides this one, which nobody waits for."""
+        return len(self._flights) > (number in self._flights)
+
     def start(
         self, call: RetryingCall[RequestT, ReplyT], on_end: Callable[[ReplyT | TransactionError, int], None]
     ) -> int:

@@ -152,7 +152,7 @@ class Producer(ProducerShell):
                 self._connection.close()
 
     def _take(self, topic: str, row: Row, partition: int | None) -> None:
-        writer = self._core.writers.get(topic)
+        writer = self._core.writers.get(topic) if partition is None else self._core.writer_for(topic, partition)
         if writer is None:
             self._learn(topic)
             self._reach_goal()

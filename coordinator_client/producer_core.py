@@ -166,6 +166,14 @@ class ProducerCore(ProducerProgress):
         self.set_goal(Goal.LEARN)
         self.sender.describe(topic, self.finish_learning, now_ms)
 
+    def writer_for(self, topic: str, partition: int | None) -> TopicWriter | None:
+        """Return where a record goes; None: the topic must be learned first, or once more, because the partition may be
+        a new one."""
+        writer = self.writers.get(topic)
+        if writer is None or partition is None or partition < len(writer.queues):
+            return writer
+        return None
+
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
         """Take a record; return whether something can be sent. Raises: why no record can be taken."""
         if self.status is not _IN_TRANSACTION:
@@ -187,7 +195,13 @@ class ProducerCore(ProducerProgress):
         self.flights.lose_overdue(now_ms)
         self._advance(now_ms)
         self._send(now_ms)
-        return self.flights.transmissions(now_ms)
+        due = self.flights.transmissions(now_ms)
+        refresh_ms = self.sender.refresh_ms
+        # Beside another request and never alone: the only one is made in the caller's thread, who does not wait for it.
+        if due and refresh_ms is not None and now_ms >= refresh_ms:
+            self.sender.refresh(now_ms)
+            due += self.flights.transmissions(now_ms)
+        return due
 
     def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
         """Take what became of an attempt."""

@@ -197,7 +197,7 @@ class TransactionEnd:
     def send(self, now_ms: int) -> None:
         """Send the end of the transaction, unless it is in flight: the same request as before, if there was one."""
         progress, ending = self._progress, self._ending
-        if progress.flights:
+        if progress.flights.has_other_than(progress.sender.refresh_flight):
             return
         assert ending is not None, "an end that is repeated was begun"
         call = RetryingCall(ending.rpc, ending.request, deadlines=progress.plan.deadlines, now_ms=now_ms)

@@ -51,6 +51,7 @@ class ProducerOptions(TypedDict, total=False):
     batch_bytes: int
     buffer_bytes: int
     transact_bytes: int
+    metadata_max_age_ms: int
     client_id: str
     transport: str
     wait_ms: int | None
@@ -102,6 +103,10 @@ class ProducerConfig:
     """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a
     larger one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait
     longer behind it. 0: every transaction is sent in parts."""
+
+    metadata_max_age_ms: int = 30_000
+    """How old the numbers of partitions may be that records are spread over. Default 30,000; Kafka's 300,000. Smaller:
+    more requests. Larger: new partitions of a topic get records later. One that a record names is asked for at once."""
 
     client_id: str = ""
     """Name of the program in the server's history. Default: the connection's; without one `producer-` and the
@@ -158,6 +163,7 @@ class ProducerConfig:
             deadlines=Deadlines(total_ms=self.delivery_timeout_ms),
             buffer_bytes_max=self.buffer_bytes,
             transact_bytes=self.transact_bytes,
+            metadata_max_age_ms=self.metadata_max_age_ms,
         )
 
 

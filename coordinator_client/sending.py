@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
@@ -44,6 +44,8 @@ class CorePlan:
     deadlines: Deadlines
     buffer_bytes_max: int
     """Once this much waits, a shell sends before it takes more."""
+    metadata_max_age_ms: int
+    """After this long the known topics are asked for again, because they may have more partitions."""
     transact_bytes: int
     """A transaction up to this size is sent as one Transact; 0 = never."""
 
@@ -64,6 +66,10 @@ class Sender:
         self.offsets: deque[TransactionOffsets] = deque()
         """The offsets of consumers that are to commit in the transaction and were not sent."""
         self.requests_in_flight = 0
+        self.refresh_ms: int | None = None
+        """When the known topics are asked for again; None: none is known yet."""
+        self.refresh_flight: int | None = None
+        """The number of the last such call, which nobody waits for."""
         self._plan = plan
         self._flights = flights
         self._random_source = random_source
@@ -134,11 +140,34 @@ class Sender:
                 on_end(end)
                 return
             (found,) = end.topics
-            count = TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
-            self.waiting.learn(count, first=self._random_source.fraction())
+            self._learn(found, first=self._random_source.fraction())
+            if self.refresh_ms is None:
+                self.refresh_ms = now_ms + self._plan.metadata_max_age_ms
             on_end(None)
 
         self._flights.start(call, ended)
+
+    def refresh(self, now_ms: int) -> None:
+        """Ask for all known topics once more, without anybody waiting for it: they may have more partitions. What
+        cannot be learned now is asked for again; a topic that is gone is met by the next batch for it."""
+        self.refresh_ms = now_ms + self._plan.metadata_max_age_ms
+        names = [log.TopicName(name=topic) for topic in self.waiting.writers]
+        request = log.DescribeTopicsRequest(header=RequestHeader(client_id=self._plan.client_id), topics=names)
+        once = replace(self._plan.deadlines, attempts_max=1)
+        call = RetryingCall(DESCRIBE_TOPICS, request, deadlines=once, now_ms=now_ms)
+
+        def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
+            for found in () if isinstance(end, TransactionError) else end.topics:
+                known = self.waiting.writers.get(found.name)
+                if not found.error_code and known is not None and known.topic.topic_id == found.topic_id:
+                    self._learn(found, first=0)
+
+        if names:
+            self.refresh_flight = self._flights.start(call, ended)
+
+    def _learn(self, found: log.TopicDescription, *, first: float) -> None:
+        count = TopicPartitionCount(name=found.name, topic_id=found.topic_id, partition_count=len(found.partitions))
+        self.waiting.learn(count, first=first)
 
     def drop(self) -> None:
         """Forget all records and requests; the flights must be cancelled with it."""

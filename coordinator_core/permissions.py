@@ -126,6 +126,11 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     ),
     Method.DELETE_TOPICS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
     Method.DESCRIBE_TOPICS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM, "of each topic that is named; others are left out"),),
+    Method.CREATE_PARTITIONS: (Ask(_P.ALTER, _TOPIC, _ITEM),),
+    Method.ALTER_TOPIC_CONFIGS: (Ask(_P.ALTER_CONFIGS, _TOPIC, _ITEM),),
+    Method.DESCRIBE_TOPIC_CONFIGS: (
+        Ask(_P.DESCRIBE_CONFIGS, _TOPIC, _ITEM, "of each topic that is named; others are left out"),
+    ),
     Method.DELETE_RECORDS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
     Method.PRODUCE: (Ask(_P.WRITE, _ID, when="in a transaction"), Ask(_P.WRITE, _TOPIC, _ITEM)),
     Method.FETCH: (Ask(_P.READ, _TOPIC, _ITEM),),

@@ -155,6 +155,9 @@ class Method(StrEnum):
     CREATE_TOPICS = "CreateTopics"
     DELETE_TOPICS = "DeleteTopics"
     DESCRIBE_TOPICS = "DescribeTopics"
+    CREATE_PARTITIONS = "CreatePartitions"
+    ALTER_TOPIC_CONFIGS = "AlterTopicConfigs"
+    DESCRIBE_TOPIC_CONFIGS = "DescribeTopicConfigs"
     PRODUCE = "Produce"
     FETCH = "Fetch"
     LIST_OFFSETS = "ListOffsets"
@@ -241,6 +244,8 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.OFFSET_FETCH,
         Method.DESCRIBE_GROUP_CONFIGS,
         Method.DESCRIBE_TOPICS,
+        Method.ALTER_TOPIC_CONFIGS,
+        Method.DESCRIBE_TOPIC_CONFIGS,
         Method.FETCH,
         Method.LIST_OFFSETS,
         Method.COUNT_RECORDS,
@@ -264,8 +269,8 @@ REPEATABLE_METHODS: Final = frozenset(
 """Methods after which a lost answer needs no question: reads, and group membership.
 
 A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to
-not knowing. So does a load or unload of a shard. A second snapshot only costs a lease, and a second backup room. Every
-other method is *mutating*: a lost answer is an unknown outcome.
+not knowing. So does a change of a topic's settings, or a load or unload of a shard. A second snapshot only costs a
+lease, and a second backup room. Every other method is *mutating*: a lost answer is an unknown outcome.
 """
 
 _WITHIN_TRANSACTION: Final = frozenset(

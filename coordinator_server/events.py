@@ -369,16 +369,19 @@ class EventObserver:
     def _topic_changed(self, event: TopicChanged, turn: Turn) -> None:
         topic = event.before or event.after
         assert topic is not None, "a topic appeared or went"
+        caller = {"client_id": turn.client_id, "host": turn.host}
+        fields = {"topic": topic.name, "topic_id": topic.topic_id.hex(), "partitions": len(topic.partition_ordinals)}
         if event.after is None:
             self._log_numbers.forget(topic.name)
-        _topic_log.info(
-            "topic_deleted" if event.after is None else "topic_created",
-            topic=topic.name,
-            topic_id=topic.topic_id.hex(),
-            partitions=len(topic.partition_ordinals),
-            client_id=turn.client_id,
-            host=turn.host,
-        )
+            _topic_log.info("topic_deleted", **fields, **caller)
+        elif event.before is None:
+            _topic_log.info("topic_created", **fields, **caller)
+        elif event.before.settings != event.after.settings:
+            settings = {"old_settings": dict(event.before.settings), "settings": dict(event.after.settings)}
+            _topic_log.info("topic_altered", **fields, **settings, **caller)
+        else:
+            grown = {**fields, "old_partitions": len(event.before.partition_ordinals)}
+            _topic_log.info("topic_extended", **{**grown, "partitions": len(event.after.partition_ordinals)}, **caller)
 
     def _marker_from_outside(self, event: MarkerFromOutside, turn: Turn) -> None:
         marker = event.marker

@@ -40,7 +40,7 @@ from coordinator_server.stored import StoredRows
 from partition_log import codec
 from partition_log.batches import LogDamaged
 from partition_log.catalog.settings import PayloadValidation
-from partition_log.catalog.state import OrdinalsAllocated, TopicCreated
+from partition_log.catalog.state import OrdinalsAllocated, TopicSet
 from partition_log.epoch_rows import load_epochs
 from partition_log.load_checks import RowsMissing
 from partition_log.state import AbortedTransaction, PartitionHead, ProducerEntry
@@ -159,7 +159,7 @@ class _Verification:
         records = stored.catalog(self._rows)
         next_ordinal = max((found.next_ordinal for found in records if isinstance(found, OrdinalsAllocated)), default=0)
         for record in records:
-            if not isinstance(record, TopicCreated):
+            if not isinstance(record, TopicSet):
                 continue
             for partition, ordinal in enumerate(record.topic.partition_ordinals):
                 name = f"{record.topic.name}-{partition}"

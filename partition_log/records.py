@@ -167,7 +167,7 @@ class RemovalCause(StrEnum):
 
 
 class TopicChanged(Struct, frozen=True, gc=False):
-    """A topic was created, or deleted with everything in it. Told by the runtime."""
+    """A topic was created, changed, or deleted with everything in it. Told by the runtime."""
 
     before: Topic | None
     """None for a new topic."""

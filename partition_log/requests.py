@@ -13,7 +13,8 @@ from msgspec import Struct
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
-from partition_log.catalog.state import NewTopic
+from partition_log.catalog.settings import SettingValue
+from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead, ProducerEntry
 
@@ -43,6 +44,33 @@ class DescribeTopics(Struct, frozen=True):
     """Topics to be described; none: all of them."""
 
     topics: Sequence[TopicName] = ()
+
+
+class CreatePartitions(Struct, frozen=True):
+    """Topics that shall have more partitions."""
+
+    topics: Sequence[MorePartitions]
+
+
+class AlterTopicConfigs(Struct, frozen=True):
+    """Topics whose settings shall change."""
+
+    topics: Sequence[TopicToAlter]
+
+
+class DescribeTopicConfigs(Struct, frozen=True):
+    """Topics whose settings are asked for; none: those of all topics."""
+
+    topics: Sequence[TopicName] = ()
+
+
+class TopicConfigs(Struct, frozen=True):
+    """All settings of a topic, also those that it does not have itself."""
+
+    name: str
+    topic_id: bytes = b""
+    settings: Sequence[SettingValue] = ()
+    error: CoordinatorError | None = None
 
 
 class TopicResult(Struct, frozen=True):

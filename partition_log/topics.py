@@ -1,9 +1,11 @@
-"""The use cases of topics: create, delete, describe. Each topic of a request succeeds or is refused by itself."""
+"""The use cases of topics: create, change, delete, describe. Each topic of a request succeeds or fails by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -23,16 +25,23 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard
-from partition_log.catalog.state import NewTopic, Topic, check_new_topic, repeated_names
+from partition_log.catalog.state import MorePartitions, NewTopic, Topic, TopicToAlter, check_new_topic, repeated_names
 from partition_log.requests import (
+    AlterTopicConfigs,
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DescribeTopicConfigs,
     DescribeTopics,
+    TopicConfigs,
     TopicDescription,
     TopicName,
     TopicResult,
 )
 from partition_log.shard import LogShard
+
+WantedT = TypeVar("WantedT", MorePartitions, TopicToAlter)
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class TopicService:
 
     def create_topics(self, command: CreateTopics, context: CallContext) -> Pending[list[TopicResult]]:
         """Create topics, each with all its partitions or not at all; durable when answered."""
-        repeated = repeated_names(command.topics)
+        repeated = repeated_names(topic.name for topic in command.topics)
         return all_of(
             [self._create(topic, repeated, context, validate_only=command.validate_only) for topic in command.topics]
         )
@@ -85,9 +94,7 @@ class TopicService:
             if not may(context, Permission.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
                 require(self._authorizer, context, Permission.CREATE, ResourceType.TOPIC, topic.name)
             if topic.name in repeated:
-                raise Refused(
-                    ErrorCode.INVALID_REQUEST, f"the request names {topic.name!a:.300} more than once; name it once"
-                )
+                raise _named_twice(topic.name)
             check_new_topic(topic, self._limits)
         except Refused as refusal:
             return settled(TopicResult(topic.name, error=refusal))
@@ -124,19 +131,97 @@ class TopicService:
             lambda topic: TopicResult(topic.name, topic.topic_id, len(topic.partition_ordinals))
         ).answer_error(lambda error: TopicResult(name, topic_id, error=error))
 
+    def create_partitions(self, command: CreatePartitions, context: CallContext) -> Pending[list[TopicResult]]:
+        """Give topics more partitions, each topic all that were asked for or none; durable when answered.
+
+        Raises Refused INVALID_REQUEST for what names no topic at all."""
+
+        def decide(wanted: MorePartitions, catalog: CatalogShard) -> Decision:
+            return catalog.decide_add_partitions(wanted, self._limits)
+
+        def result(wanted: MorePartitions, changed: Pending[Topic]) -> Pending[TopicResult]:
+            return changed.map(
+                lambda topic: TopicResult(topic.name, topic.topic_id, len(topic.partition_ordinals))
+            ).answer_error(lambda error: TopicResult(wanted.name, wanted.topic_id, error=error))
+
+        return all_of(self._change(Permission.ALTER, command.topics, decide, result, context))
+
+    def alter_topic_configs(self, command: AlterTopicConfigs, context: CallContext) -> Pending[list[TopicConfigs]]:
+        """Change settings of topics, each topic as asked or not at all; they hold, and are durable, when answered. The
+        results have all settings as they are then.
+
+        Raises Refused INVALID_REQUEST for what names no topic at all."""
+
+        def decide(wanted: TopicToAlter, catalog: CatalogShard) -> Decision:
+            return catalog.decide_alter(wanted)
+
+        def result(wanted: TopicToAlter, changed: Pending[Topic]) -> Pending[TopicConfigs]:
+            return changed.map(self._configs).answer_error(
+                lambda error: TopicConfigs(wanted.name, wanted.topic_id, error=error)
+            )
+
+        return all_of(self._change(Permission.ALTER_CONFIGS, command.topics, decide, result, context))
+
+    def _change(
+        self,
+        permission: Permission,
+        topics: Sequence[WantedT],
+        decide: Callable[[WantedT, CatalogShard], Decision],
+        result: Callable[[WantedT, Pending[Topic]], Pending[ResultT]],
+        context: CallContext,
+    ) -> list[Pending[ResultT]]:
+        """Change each topic by itself. One that the request names twice, by its id perhaps, is not changed at all."""
+        for topic in topics:
+            check_topic(topic.name, topic.topic_id)
+        repeated = repeated_names(map(self._known_as, topics))
+
+        def decide_one(catalog: CatalogShard, _turn: Turn, wanted: WantedT) -> Decision:
+            self._find(permission, context, TopicName(wanted.name, wanted.topic_id), catalog.topic)
+            if self._known_as(wanted) in repeated:
+                raise _named_twice(wanted.name or wanted.topic_id.hex())
+            return decide(wanted, catalog)
+
+        return [
+            result(wanted, self._runtime.write(Operation(CATALOG_KEY, partial(decide_one, wanted=wanted)), context))
+            for wanted in topics
+        ]
+
+    def _known_as(self, wanted: MorePartitions | TopicToAlter) -> str:
+        """The name of a topic, however a request names it."""
+        topic = None if wanted.name else self._catalog.topic_with_id(wanted.topic_id)
+        return wanted.name or (wanted.topic_id.hex() if topic is None else topic.name)
+
+    def describe_topic_configs(self, command: DescribeTopicConfigs, context: CallContext) -> list[TopicConfigs]:
+        """All settings of topics as they are on disk; of all that the caller may see, by name, if none is named.
+
+        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        for topic in command.topics:
+            check_topic(topic.name, topic.topic_id)
+        wanted = command.topics or self._visible(Permission.DESCRIBE_CONFIGS, context)
+        return [self._describe_configs(topic, context) for topic in wanted]
+
+    def _describe_configs(self, wanted: TopicName, context: CallContext) -> TopicConfigs:
+        try:
+            return self._configs(self._find(Permission.DESCRIBE_CONFIGS, context, wanted, self._catalog.durable_topic))
+        except Refused as refusal:
+            return TopicConfigs(wanted.name, wanted.topic_id, error=refusal)
+
+    def _configs(self, topic: Topic) -> TopicConfigs:
+        return TopicConfigs(topic.name, topic.topic_id, self._catalog.settings(topic))
+
     def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[TopicDescription]:
         """Topics with their durable positions; all that the caller may see, by name, if none is named.
 
         Raises Refused INVALID_REQUEST for what names no topic at all."""
         for topic in command.topics:
             check_topic(topic.name, topic.topic_id)
-        if command.topics:
-            return [self._describe(topic, context) for topic in command.topics]
-        return [
-            self._describe(TopicName(topic.name, topic.topic_id), context)
-            for topic in self._catalog.durable_topics()
-            if self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic.name)
-        ]
+        wanted = command.topics or self._visible(Permission.DESCRIBE, context)
+        return [self._describe(topic, context) for topic in wanted]
+
+    def _visible(self, permission: Permission, context: CallContext) -> list[TopicName]:
+        """All topics on disk with which the caller may do this, by name."""
+        may = partial(self._authorizer.is_allowed, context, permission, ResourceType.TOPIC)
+        return [TopicName(topic.name, topic.topic_id) for topic in self._catalog.durable_topics() if may(topic.name)]
 
     def _describe(self, wanted: TopicName, context: CallContext) -> TopicDescription:
         try:
@@ -165,4 +250,9 @@ class TopicService:
             head = shard.durable_head(ordinal)
             assert head is not None, "a topic and its partitions are on disk together"
             heads.append(head)
-        return TopicDescription(topic.name, topic.topic_id, tuple(heads), self._catalog.settings(topic))
+        settings = {each.name: each.value for each in self._catalog.settings(topic)}
+        return TopicDescription(topic.name, topic.topic_id, tuple(heads), settings)
+
+
+def _named_twice(name: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"the request names {name!a:.300} more than once; name it once")

@@ -19,7 +19,7 @@ from coordinator_server.commands.remote_log import Position
 from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, moment
 from coordinator_server.stored import StoredBatch, StoredRows
 from partition_log.batches import OFFSET_END, LogDamaged
-from partition_log.catalog.state import Topic, TopicCreated
+from partition_log.catalog.state import Topic, TopicSet
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.steps import decode_step
 
@@ -95,7 +95,7 @@ def transaction_line(row: Row) -> str:
 
 
 def _topic(rows: StoredRows, name: str) -> Topic:
-    topics = {record.topic.name: record.topic for record in stored.catalog(rows) if isinstance(record, TopicCreated)}
+    topics = {record.topic.name: record.topic for record in stored.catalog(rows) if isinstance(record, TopicSet)}
     found = topics.get(name)
     if found is None:
         near = difflib.get_close_matches(name, topics, n=1)

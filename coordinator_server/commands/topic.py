@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,13 +19,14 @@ from coordinator_server.commands.options import (
     Server,
     Yes,
     make_sure,
+    parse_duration_ms,
     parse_partition,
 )
 from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, print_list, uuid_text
 
 app = typer.Typer(
     name="topic",
-    help="Create, list, describe and delete topics, or their oldest records.",
+    help="Create, list, describe, change and delete topics, or their oldest records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -89,6 +91,102 @@ def create(
             created = admin.create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
             result = {"topic": name, "result": "ready", "partitions": partitions, "topic_id": _id(created)}
     print_list([result], _RESULT, output, empty="")
+
+
+@app.command()
+def add_partitions(
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="How many it shall have, with those that it has.")
+    ],
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Give a topic more partitions. None is ever taken away. Records of a key that come later may lie in another
+    partition than those before."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        before = remote.topic_there(connection, name, timeout_ms)
+        admin.add_partitions(name, partitions, validate_only=dry_run)
+    result: Row = {
+        "topic": name,
+        "result": "would be extended" if dry_run else "extended",
+        "partitions": partitions,
+        "before": len(before.partitions),
+    }
+    columns = (*_RESULT[:3], Column("BEFORE", "before", is_number=True))
+    print_list([result], columns, output, empty="")
+
+
+@app.command()
+def configs(
+    name: Name,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show the settings of a topic, and where each comes from: the topic itself, the server's default_ settings, or
+    nobody who set it (default)."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        _print_settings(admin.topic_configs(name), output)
+
+
+@app.command()
+def alter(
+    name: Name,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="As retention_ms=86400000 or retention_ms=1d; repeatable."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Follow the server's setting again; repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Change settings of a topic, which hold at once, and show all of them as they are then. `txnctl topic configs`
+    shows which there are."""
+    wanted = _parse_settings(settings or [])
+    if not wanted and not unset:
+        raise CommandFailed(ExitStatus.USAGE, "say what to change: --set NAME=VALUE or --unset NAME")
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        _print_settings(admin.alter_topic_configs(name, wanted, unset=unset or (), validate_only=dry_run), output)
+
+
+def _print_settings(found: Mapping[str, sdk.TopicSetting], output: OutputFormat) -> None:
+    rows: list[Row] = [
+        {"name": name, "value": each.value, "origin": each.origin, "inherited_value": each.inherited_value}
+        for name, each in sorted(found.items())
+    ]
+    columns = (
+        Column("SETTING", "name"),
+        Column("VALUE", "value"),
+        Column("ORIGIN", "origin"),
+        Column("WITHOUT IT", "inherited_value"),
+    )
+    print_list(rows, columns, output, empty="")
+
+
+def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Raises CommandFailed for what sets nothing, and for a setting that is named twice."""
+    wanted: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise CommandFailed(ExitStatus.USAGE, f"--set {text}: write NAME=VALUE")
+        if name in wanted:
+            raise CommandFailed(ExitStatus.USAGE, f"--set names {name} twice: name it once")
+        if name.endswith("_ms") and value[-1:].isalpha():
+            try:
+                value = str(parse_duration_ms(value))
+            except typer.BadParameter as why:
+                raise CommandFailed(ExitStatus.USAGE, f"--set {text}: {why.message}, or milliseconds") from why
+        wanted[name] = value
+    return wanted
 
 
 @app.command("list")

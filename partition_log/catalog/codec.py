@@ -15,8 +15,8 @@ from partition_log.catalog.state import (
     CatalogRecord,
     OrdinalsAllocated,
     Topic,
-    TopicCreated,
     TopicDeleted,
+    TopicSet,
 )
 
 TOPIC_TYPE: Final = 1
@@ -30,7 +30,7 @@ class CatalogCodec:
 
     def encode(self, value: CatalogRecord) -> EncodedRecord:
         match value:
-            case TopicCreated(topic):
+            case TopicSet(topic):
                 stored = log_pb2.TopicValue(
                     topic_id=topic.topic_id,
                     partition_ordinals=topic.partition_ordinals,
@@ -55,7 +55,7 @@ class CatalogCodec:
     def decode(self, record_type: int, key: bytes, value: bytes) -> CatalogRecord | None:
         if record_type == TOPIC_TYPE:
             stored = log_pb2.TopicValue.FromString(value)
-            return TopicCreated(
+            return TopicSet(
                 Topic(
                     key.decode(),
                     stored.topic_id,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -65,17 +65,71 @@ _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
 """All settings that there are, each with what says why it cannot have a value."""
 
 
+class Origin(StrEnum):
+    """Where the value of a setting comes from."""
+
+    TOPIC = "topic"
+    """It was set for this topic."""
+    SERVER = "server"
+    """The server is configured with another default (`default_` and the name of the setting)."""
+    DEFAULT = "default"
+    """Nobody set it."""
+
+
+class SettingValue(Struct, frozen=True):
+    """One setting of a topic, as it holds."""
+
+    name: str
+    value: str
+    origin: Origin
+    inherited: str
+    """The value that holds where the topic has none of its own."""
+
+
+class SettingsChange(Struct, frozen=True):
+    """What shall become of the settings of a topic; those that are not named stay."""
+
+    wanted: Mapping[str, str]
+    """New values by name."""
+    unset: Sequence[str] = ()
+    """Names of those that the topic shall not have itself any more."""
+
+
 def check_settings(topic: str, settings: Mapping[str, str]) -> None:
     """Return only if a topic may have these settings. Raises Refused INVALID_CONFIG."""
     for name, value in sorted(settings.items()):
-        check = _CHECKS.get(name)
-        if check is None:
-            near = difflib.get_close_matches(name, _CHECKS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_CHECKS)}"
-            raise Refused(ErrorCode.INVALID_CONFIG, f"topics have no setting {name!a:.80}: {hint}")
-        why = check(value)
+        why = _check_of(name)(value)
         if why is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} of the topic {topic} cannot be {str(value)!a:.80}: {why}")
+
+
+def _check_of(name: str) -> Callable[[str], str | None]:
+    """Raises Refused INVALID_CONFIG, with the name that was meant perhaps."""
+    check = _CHECKS.get(name)
+    if check is None:
+        near = difflib.get_close_matches(name, _CHECKS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_CHECKS)}"
+        raise Refused(ErrorCode.INVALID_CONFIG, f"topics have no setting {name!a:.80}: {hint}")
+    return check
+
+
+def altered(topic: str, settings: Iterable[tuple[str, str]], change: SettingsChange) -> tuple[tuple[str, str], ...]:
+    """The settings of a topic after a change, as they are stored.
+
+    Raises Refused INVALID_CONFIG for a setting that topics do not have, unless one that a newer program left there is
+    unset; for a value that it cannot have, and for one that is set and unset. INVALID_REQUEST for a change of
+    nothing."""
+    before, wanted, unset = dict(settings), change.wanted, frozenset(change.unset)
+    if not wanted and not unset:
+        text = f"nothing is asked of the topic {topic}: name a setting to be set or unset, or leave the topic out"
+        raise Refused(ErrorCode.INVALID_REQUEST, text)
+    check_settings(topic, wanted)
+    for name in sorted(unset - before.keys()):
+        _check_of(name)
+    both = sorted(unset & wanted.keys())
+    if both:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{both[0]} of the topic {topic} is set and unset at once: choose one")
+    return tuple(sorted((name, value) for name, value in {**before, **wanted}.items() if name not in unset))
 
 
 def payload_validation(settings: Iterable[tuple[str, str]]) -> PayloadValidation:
@@ -98,10 +152,22 @@ def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retent
     return Retention(limit(RETENTION_MS, default.retention_ms), limit(RETENTION_BYTES, default.retention_bytes))
 
 
-def all_settings(settings: Iterable[tuple[str, str]], default: Retention) -> dict[str, str]:
-    """The value of every setting, also of those that a topic does not have itself."""
-    settings = tuple(settings)
-    kept = retention(settings, default)
+def setting_values(settings: Iterable[tuple[str, str]], server: Retention) -> list[SettingValue]:
+    """Every setting of a topic that has these itself, as it holds. `server`: what the server keeps of topics that do
+    not say."""
+    own = dict(settings)
+    values, inherited, built_in = _in_effect(settings, server), _in_effect((), server), _in_effect((), KEEP_ALL)
+
+    def origin(name: str) -> Origin:
+        if name in own:
+            return Origin.TOPIC
+        return Origin.DEFAULT if inherited[name] == built_in[name] else Origin.SERVER
+
+    return [SettingValue(name, value, origin(name), inherited[name]) for name, value in values.items()]
+
+
+def _in_effect(settings: Iterable[tuple[str, str]], server: Retention) -> dict[str, str]:
+    kept = retention(settings, server)
     return {
         VALIDATE_PAYLOAD: payload_validation(settings).value,
         RETENTION_MS: str(kept.retention_ms),

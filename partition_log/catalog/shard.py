@@ -1,5 +1,5 @@
-"""The shard of the catalog: finds topics and partitions, and decides on their creation and deletion. It also keeps the
-rules of who may do what (`acls.py`).
+"""The shard of the catalog: finds topics and partitions, and decides on their creation, change and deletion. It also
+keeps the rules of who may do what (`acls.py`).
 
 It is loaded before any caller may ask, and never unloaded, so the other parts hold on to the shard itself.
 """
@@ -10,26 +10,40 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
+from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape, unknown_topic_id
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
-from partition_log.catalog.settings import KEEP_ALL, PayloadValidation, Retention, all_settings, retention
+from partition_log.catalog.settings import (
+    KEEP_ALL,
+    PayloadValidation,
+    Retention,
+    SettingValue,
+    altered,
+    retention,
+    setting_values,
+)
 from partition_log.catalog.state import (
     ORDINAL_MAX,
     AclCreated,
     AclDeleted,
     AclVersion,
     CatalogRecord,
+    MorePartitions,
     NewTopic,
     OrdinalsAllocated,
     PlacedPartition,
     Topic,
-    TopicCreated,
     TopicDeleted,
+    TopicSet,
+    TopicToAlter,
+    check_more_partitions,
 )
 from partition_log.records import TopicChanged
 
@@ -130,9 +144,9 @@ class CatalogShard:
         """All topics that are on disk, by name."""
         return sorted((topic for _, topic in self._topics.durable_items()), key=lambda topic: topic.name)
 
-    def settings(self, topic: Topic) -> dict[str, str]:
-        """The value of every setting of a topic, also of those that it does not have itself."""
-        return all_settings(topic.settings, self._default_retention)
+    def settings(self, topic: Topic) -> list[SettingValue]:
+        """Every setting of a topic, also those that it does not have itself."""
+        return setting_values(topic.settings, self._default_retention)
 
     def retention(self, topic: Topic) -> Retention:
         """What the partitions of a topic keep."""
@@ -151,31 +165,56 @@ class CatalogShard:
             raise Refused(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {wanted.name} already; use it or choose another name"
             )
-        first = self._first_free_ordinal()
-        if first + wanted.partition_count > ORDINAL_MAX:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, "this server has given away all its partition ordinals")
+        ordinals = self._free_ordinals(wanted.partition_count)
         if validate_only:
             return Decision(reply=Topic(wanted.name, b"", (), turn.now_ms))
-        ordinals = tuple(range(first, first + wanted.partition_count))
-        topic = Topic(wanted.name, topic_id, ordinals, turn.now_ms, wanted.settings)
+        topic = Topic(wanted.name, topic_id, tuple(ordinals), turn.now_ms, wanted.settings)
+        return self._extended(None, topic, ordinals, cause="create")
+
+    def decide_add_partitions(self, wanted: MorePartitions, limits: Limits) -> Decision:
+        """Give a topic more partitions, behind those that it has. The reply is the Topic as it then is; with
+        `validate_only` nothing changes. Raises Refused INVALID_PARTITIONS, and as `topic`."""
+        topic = self.topic(wanted.name, wanted.topic_id)
+        count = check_more_partitions(topic, wanted.partition_count, limits)
+        ordinals = self._free_ordinals(count)
+        larger = replace(topic, partition_ordinals=(*topic.partition_ordinals, *ordinals))
+        if wanted.validate_only:
+            return Decision(reply=larger)
+        return self._extended(topic, larger, ordinals, cause="add partitions")
+
+    def _free_ordinals(self, count: int) -> range:
+        """Ordinals that no partition has or ever had, in no line of the store. Raises Refused INVALID_PARTITIONS."""
+        allocated = self._allocated.get(_ONLY) or OrdinalsAllocated(0)
+        skipped = 0 if allocated.incarnation == self._incarnation else ORDINALS_SKIPPED
+        first = allocated.next_ordinal + skipped
+        if first + count > ORDINAL_MAX:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, "this server has given away all its partition ordinals")
+        return range(first, first + count)
+
+    def _extended(self, before: Topic | None, topic: Topic, ordinals: range, *, cause: str) -> Decision:
+        """The topic has new partitions, the last ones, with these ordinals; all of it is durable together."""
         return Decision(
             reply=topic,
             records=(
-                Record(CATALOG_KEY, OrdinalsAllocated(first + wanted.partition_count, self._incarnation)),
-                Record(CATALOG_KEY, TopicCreated(topic), cause="create"),
+                Record(CATALOG_KEY, OrdinalsAllocated(ordinals.stop, self._incarnation)),
+                Record(CATALOG_KEY, TopicSet(topic), cause=cause),
             ),
-            events=(TopicChanged(None, topic),),
+            events=(TopicChanged(before, topic),),
             joins=tuple(
                 Operation(shard, lambda log, now, inside=inside: log.decide_create(inside, now))  # type: ignore[misc]
-                for shard, inside in self._by_shard(topic).items()
+                for shard, inside in self._by_shard(topic, len(topic.partition_ordinals) - len(ordinals)).items()
             ),
         )
 
-    def _first_free_ordinal(self) -> int:
-        """The first ordinal that no partition has or ever had, in no line of the store."""
-        allocated = self._allocated.get(_ONLY) or OrdinalsAllocated(0)
-        skipped = 0 if allocated.incarnation == self._incarnation else ORDINALS_SKIPPED
-        return allocated.next_ordinal + skipped
+    def decide_alter(self, wanted: TopicToAlter) -> Decision:
+        """Change settings of a topic, which hold from now on. The reply is the Topic as it then is; with
+        `validate_only`, and where nothing is new, nothing changes. Raises Refused as `topic` and `altered`."""
+        topic = self.topic(wanted.name, wanted.topic_id)
+        after = replace(topic, settings=altered(topic.name, topic.settings, wanted.change))
+        if wanted.validate_only or after == topic:
+            return Decision(reply=after)
+        record = Record(CATALOG_KEY, TopicSet(after), cause="alter config")
+        return Decision(after, (record,), events=(TopicChanged(topic, after),))
 
     def decide_delete(self, name: str, topic_id: bytes, let_go: Callable[[Topic], Sequence[Operation]]) -> Decision:
         """Let its users let go of the topic (`TopicUsers`), then delete it, all in one operation. The reply is the
@@ -203,7 +242,7 @@ class CatalogShard:
 
     def replay(self, value: CatalogRecord) -> None:
         match value:
-            case TopicCreated(topic):
+            case TopicSet(topic):
                 self._topics.put(topic.name, topic)
                 self._names.put(topic.topic_id, topic.name)
                 validates_payload = topic.validate_payload is PayloadValidation.FULL
@@ -211,7 +250,9 @@ class CatalogShard:
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
                     name = PartitionName(topic.name, topic.topic_id, partition)
                     shard = self.log_shard(topic.name, partition)
-                    self._placed.put(ordinal, PlacedPartition(ref, name, shard, validates_payload))
+                    placed = PlacedPartition(ref, name, shard, validates_payload)
+                    if self._placed.get(ordinal) != placed:
+                        self._placed.put(ordinal, placed)
             case TopicDeleted(name):
                 deleted = self._topics.get(name)
                 assert deleted is not None, "only a topic that exists is deleted"
@@ -227,9 +268,10 @@ class CatalogShard:
     def log_shard(self, topic: str, partition: int) -> ShardKey:
         return ShardKey(Coordinator.LOG, shard_of(f"{topic}-{partition}", self._shard_count))
 
-    def _by_shard(self, topic: Topic) -> dict[ShardKey, list[int]]:
+    def _by_shard(self, topic: Topic, first_partition: int = 0) -> dict[ShardKey, list[int]]:
+        """The ordinals of a topic's partitions from one of them on."""
         by_shard: dict[ShardKey, list[int]] = defaultdict(list)
-        for partition, ordinal in enumerate(topic.partition_ordinals):
+        for partition, ordinal in enumerate(topic.partition_ordinals[first_partition:], first_partition):
             by_shard[self.log_shard(topic.name, partition)].append(ordinal)
         return by_shard
 
@@ -262,7 +304,7 @@ def unresolved(topic: str) -> Refused:
     """The refusal for a partition whose creation or deletion is not on disk yet."""
     return Refused(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"the topic {topic} is being created or deleted at this moment; look it up again",
+        f"the topic {topic} is being created, extended or deleted at this moment; look it up again",
     )
 
 

@@ -5,7 +5,8 @@ Source: design 6 (limits, reserved names), Kafka's `CreateTopics`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionName, PartitionRef
-from partition_log.catalog.settings import PayloadValidation, check_settings, payload_validation
+from partition_log.catalog.settings import PayloadValidation, SettingsChange, check_settings, payload_validation
 
 ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
@@ -50,8 +51,8 @@ class PlacedPartition(Struct, frozen=True):
     validates_payload: bool = True
 
 
-class TopicCreated(Struct, frozen=True):
-    """The topic exists from now on."""
+class TopicSet(Struct, frozen=True):
+    """The topic is this from now on: it is new, or has more partitions or other settings than before."""
 
     topic: Topic
 
@@ -91,7 +92,7 @@ class AclVersion(Struct, frozen=True):
 
 
 AclRecord = AclCreated | AclDeleted | AclVersion
-CatalogRecord = TopicCreated | TopicDeleted | OrdinalsAllocated | AclRecord
+CatalogRecord = TopicSet | TopicDeleted | OrdinalsAllocated | AclRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,44 @@ class NewTopic:
         return tuple(sorted((name, str(value)) for name, value in self.config.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic that shall have more partitions, named by name, by id, or by both."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    """How many it shall have then, with those that it has."""
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicToAlter:
+    """A topic whose settings shall change, named by name, by id, or by both."""
+
+    name: str
+    topic_id: bytes
+    change: SettingsChange
+    validate_only: bool = False
+
+
+def check_more_partitions(topic: Topic, partition_count: int, limits: Limits) -> int:
+    """How many partitions must be added. Raises Refused INVALID_PARTITIONS unless there are more than before, and not
+    too many. Source: Kafka's `CreatePartitions`, which refuses the number that there is, too."""
+    there, most = len(topic.partition_ordinals), limits.partitions_per_topic_max
+    if there < partition_count <= most:
+        return partition_count - there
+    if partition_count == there:
+        why = "it has as many already"
+    elif 0 < partition_count < there:
+        why = f"it has {there}, and partitions are never taken away: delete the topic and create it anew"
+    else:
+        why = f"it has {there}, and may have up to {most}"
+    raise Refused(
+        ErrorCode.INVALID_PARTITIONS, f"the topic {topic.name} cannot get {partition_count} partitions: {why}"
+    )
+
+
 def check_new_topic(topic: NewTopic, limits: Limits) -> None:
     """Return only if a topic may be created like this, as far as can be said without the catalog.
 
@@ -122,7 +161,6 @@ def check_new_topic(topic: NewTopic, limits: Limits) -> None:
     check_settings(topic.name, topic.config)
 
 
-def repeated_names(topics: Sequence[NewTopic]) -> frozenset[str]:
+def repeated_names(names: Iterable[str]) -> frozenset[str]:
     """Names that one request uses more than once: which of them was meant cannot be known."""
-    seen: set[str] = set()
-    return frozenset(topic.name for topic in topics if topic.name in seen or seen.add(topic.name))  # type: ignore[func-returns-value]
+    return frozenset(name for name, times in Counter(names).items() if times > 1)

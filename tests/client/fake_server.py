@@ -76,6 +76,7 @@ class FakeServer:
         self._next_producer_id = 100
         self._handlers: dict[Method, Callable[[Any], Any]] = {
             Method.DESCRIBE_TOPICS: self._describe_topics,
+            Method.CREATE_PARTITIONS: self._create_partitions,
             Method.INIT_PRODUCER_ID: self._init_producer_id,
             Method.PRODUCE: self._produce,
             Method.PREPARE_TRANSACTION: self._prepare_transaction,
@@ -133,6 +134,16 @@ class FakeServer:
             result = reply.results.add(name=topic.name)
             if topic.name in self.topics:
                 refuse(result, Method.CREATE_TOPICS, ErrorCode.TOPIC_ALREADY_EXISTS)
+            elif not request.validate_only:
+                self.topics[topic.name] = topic.partition_count
+        return reply
+
+    def _create_partitions(self, request: log.CreatePartitionsRequest) -> log.CreatePartitionsResponse:
+        reply = log.CreatePartitionsResponse()
+        for topic in request.topics:
+            result = reply.results.add(name=topic.name)
+            if topic.partition_count <= self.topics[topic.name]:
+                refuse(result, Method.CREATE_PARTITIONS, ErrorCode.INVALID_PARTITIONS)
             elif not request.validate_only:
                 self.topics[topic.name] = topic.partition_count
         return reply

@@ -49,6 +49,24 @@ def test_a_lost_answer_to_a_question_makes_no_strangers_topic_the_own_one(admin:
         admin.would_create_topic("t", 3)
 
 
+def test_partitions_are_added_even_if_the_answer_is_lost(admin: Admin, world: World) -> None:
+    world.fault(Method.CREATE_PARTITIONS, Fault.LOST_REPLY)
+    admin.add_partitions("t", 5)
+    assert world.server.topics["t"] == 5
+    with pytest.raises(Rejected, match="INVALID_PARTITIONS"):
+        admin.add_partitions("t", 5)
+
+
+def test_a_lost_answer_makes_no_other_number_of_partitions_the_own_one(admin: Admin, world: World) -> None:
+    world.fault(Method.CREATE_PARTITIONS, Fault.LOST_REQUEST)
+    with pytest.raises(Rejected, match="INVALID_PARTITIONS"):
+        admin.add_partitions("t", 2)
+    world.fault(Method.CREATE_PARTITIONS, Fault.LOST_REPLY)
+    with pytest.raises(Rejected, match="INVALID_PARTITIONS"):
+        admin.add_partitions("t", 3, validate_only=True)
+    assert world.server.topics["t"] == 3
+
+
 def test_transactions_are_listed_by_all_that_the_server_filters_by(admin: Admin, world: World) -> None:
     listed = txn.TransactionListing(transactional_id="a", producer_id=7, producer_epoch=2, state="Ongoing", start_ms=5)
     listed.age_ms = 0

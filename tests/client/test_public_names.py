@@ -79,6 +79,7 @@ PUBLIC = [
     "Skipped",
     "Tls",
     "TopicDescription",
+    "TopicSetting",
     "TopicPartition",
     "Transaction",
     "TransactionDescription",

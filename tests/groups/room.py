@@ -25,8 +25,8 @@ from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
 from group_coordinator.registry import PARTS, GroupPart
-from partition_log.catalog.state import NewTopic
-from partition_log.requests import CreateTopics
+from partition_log.catalog.state import MorePartitions, NewTopic
+from partition_log.requests import CreatePartitions, CreateTopics
 from partition_log.state import PartitionConfig
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
@@ -169,3 +169,9 @@ class GroupRoom:
             CreateTopics([NewTopic(name, partition_count, UNREADABLE_PAYLOADS)]), CallContext()
         )
         self.settle()
+
+    def add_partitions(self, name: str, partition_count: int, *, is_durable: bool = True) -> None:
+        command = CreatePartitions([MorePartitions(name, b"", partition_count)])
+        self.inside.topics.create_partitions(command, CallContext())
+        if is_durable:
+            self.settle()

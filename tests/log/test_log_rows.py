@@ -28,8 +28,8 @@ from partition_log.catalog.state import (
     NewTopic,
     OrdinalsAllocated,
     Topic,
-    TopicCreated,
     TopicDeleted,
+    TopicSet,
 )
 from partition_log.codec import LogRows
 from partition_log.epoch_rows import decode_epoch, encode_epoch, epoch_key
@@ -115,7 +115,7 @@ acls = st.builds(
     host=words,
 )
 catalog_records = st.one_of(
-    st.builds(TopicCreated, topics),
+    st.builds(TopicSet, topics),
     st.builds(OrdinalsAllocated, st.integers(0, 2**32 - 1)),
     st.builds(AclCreated, acls, offsets),
     st.builds(AclVersion, offsets),
@@ -223,7 +223,7 @@ def test_who_stages_counts_the_bytes(value: LogRecord) -> None:
 
 
 def test_a_deleted_topic_forgets_its_key() -> None:
-    created = CatalogCodec().encode(TopicCreated(Topic("a", b"i" * 16, (1,), 0)))
+    created = CatalogCodec().encode(TopicSet(Topic("a", b"i" * 16, (1,), 0)))
     deleted = CatalogCodec().encode(TopicDeleted("a"))
     assert (deleted.record_type, deleted.key, deleted.value) == (created.record_type, created.key, None)
 
@@ -249,16 +249,16 @@ def test_a_topic_with_a_setting_of_a_newer_program_is_loaded_and_held_to_the_str
     stored = log_pb2.TopicValue(topic_id=b"i" * 16, partition_ordinals=[1], settings=settings)
     encoded = stored.SerializeToString(deterministic=True)
     created = CatalogCodec().decode(TOPIC_TYPE, b"a", encoded)
-    assert isinstance(created, TopicCreated)
+    assert isinstance(created, TopicSet)
     assert created.topic.validate_payload is PayloadValidation.FULL
     assert CatalogCodec().encode(created).value == encoded, "what it does not know is kept"
 
 
 def test_what_was_set_for_a_topic_is_stored_under_its_names() -> None:
     topic = Topic("a", b"i" * 16, (1,), 0, NewTopic("a", 1, {"validate_payload": "header"}).settings)
-    row = CatalogCodec().encode(TopicCreated(topic))
+    row = CatalogCodec().encode(TopicSet(topic))
     assert dict(log_pb2.TopicValue.FromString(row.value or b"").settings) == {"validate_payload": "header"}
-    assert CatalogCodec().decode(row.record_type, row.key, row.value or b"") == TopicCreated(topic)
+    assert CatalogCodec().decode(row.record_type, row.key, row.value or b"") == TopicSet(topic)
     assert topic.validate_payload is PayloadValidation.HEADER
 
 

@@ -15,6 +15,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import call_context
 from coordinator_server.wire.edge import answer
 from coordinator_server.wire.log.servicer import LogServicer
+from partition_log.catalog.settings import Retention
 from tests.log.log_room import ABORT, TOPIC, Batch, LogRoom, transactional
 
 RESPONSES: dict[str, Any] = {
@@ -23,6 +24,9 @@ RESPONSES: dict[str, Any] = {
         "CreateTopics",
         "DeleteTopics",
         "DescribeTopics",
+        "CreatePartitions",
+        "AlterTopicConfigs",
+        "DescribeTopicConfigs",
         "Produce",
         "Fetch",
         "ListOffsets",
@@ -87,6 +91,42 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
     again = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="t")])).results[0]
     assert (again.error_code, again.error_class) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED)
     assert again.error_message
+
+
+def test_a_topic_gets_more_partitions(room: LogRoom) -> None:
+    wanted = [
+        log_pb2.PartitionsOfTopic(name=TOPIC, partition_count=4),
+        log_pb2.PartitionsOfTopic(topic_id=b"i" * 16, partition_count=4),
+    ]
+    for validate_only in (True, False):
+        request = log_pb2.CreatePartitionsRequest(topics=wanted, validate_only=validate_only)
+        done, refused = call(room, request).results
+        assert (done.name, done.partition_count, len(done.topic_id), done.error_code) == (TOPIC, 4, 16, 0)
+        assert (refused.error_code, refused.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, b"i" * 16)
+    again = call(room, request).results[0]
+    assert (again.error_code, again.error_class) == (ErrorCode.INVALID_PARTITIONS, ErrorClass.REJECTED)
+
+
+def test_settings_are_altered_and_told_with_their_origin() -> None:
+    room = LogRoom(default_retention=Retention(retention_bytes=9))
+    room.create(config={"validate_payload": "header"})
+    change = log_pb2.TopicToAlter(name=TOPIC, set={"retention_ms": "7"}, unset=["validate_payload"])
+    expected = [
+        ("validate_payload", "full", log_pb2.CONFIG_ORIGIN_DEFAULT, "full"),
+        ("retention_ms", "7", log_pb2.CONFIG_ORIGIN_TOPIC, "-1"),
+        ("retention_bytes", "9", log_pb2.CONFIG_ORIGIN_SERVER, "9"),
+    ]
+    for validate_only in (True, False):
+        (altered,) = call(room, log_pb2.AlterTopicConfigsRequest(topics=[change], validate_only=validate_only)).results
+        assert [(each.name, each.value, each.origin, each.inherited_value) for each in altered.settings] == expected
+    (described,) = call(room, log_pb2.DescribeTopicConfigsRequest()).topics
+    assert (described.name, list(described.settings)) == (TOPIC, list(altered.settings))
+    typo = log_pb2.TopicToAlter(name=TOPIC, set={"retention": "7"})
+    (refused,) = call(room, log_pb2.AlterTopicConfigsRequest(topics=[typo])).results
+    assert (refused.error_code, refused.error_class) == (ErrorCode.INVALID_CONFIG, ErrorClass.MISCONFIGURED)
+    assert "did you mean retention_ms?" in refused.error_message
+    (absent,) = call(room, log_pb2.DescribeTopicConfigsRequest(topics=[log_pb2.TopicName(name="absent")])).topics
+    assert (absent.error_code, absent.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "absent")
 
 
 def test_records_are_deleted_up_to_an_offset(room: LogRoom) -> None:
@@ -245,6 +285,10 @@ def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
         log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery(topic=TOPIC, start_offset=-1)]),
         log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery()]),
         log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName()]),
+        log_pb2.CreatePartitionsRequest(topics=[log_pb2.PartitionsOfTopic(partition_count=3)]),
+        log_pb2.CreatePartitionsRequest(topics=[log_pb2.PartitionsOfTopic(topic_id=b"short", partition_count=3)]),
+        log_pb2.AlterTopicConfigsRequest(topics=[log_pb2.TopicToAlter(set={"retention_ms": "1"})]),
+        log_pb2.DescribeTopicConfigsRequest(topics=[log_pb2.TopicName()]),
         log_pb2.DescribeTopicsRequest(header=common_pb2.RequestHeader(request_id=b"short")),
     ],
 )

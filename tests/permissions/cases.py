@@ -375,6 +375,36 @@ LOG: Final = (
         (SEE_TOPIC,),
     ),
     Case(
+        "CreatePartitions",
+        lambda _room, n: _log.CreatePartitionsRequest(topics=[_log.PartitionsOfTopic(name=n.topic, partition_count=7)]),
+        (_one(_P.ALTER, _T),),
+    ),
+    Case(
+        "CreatePartitions by id",
+        lambda _room, n: _log.CreatePartitionsRequest(
+            topics=[_log.PartitionsOfTopic(topic_id=n.topic_id, partition_count=7)]
+        ),
+        (_one(_P.ALTER, _T),),
+        by_id=True,
+    ),
+    Case(
+        "AlterTopicConfigs",
+        lambda _room, n: _log.AlterTopicConfigsRequest(
+            topics=[_log.TopicToAlter(name=n.topic, set={"retention_ms": "7"})]
+        ),
+        (_one(_P.ALTER_CONFIGS, _T),),
+    ),
+    Case(
+        "DescribeTopicConfigs",
+        lambda _room, n: _log.DescribeTopicConfigsRequest(topics=[_log.TopicName(name=n.topic)]),
+        (_one(_P.DESCRIBE_CONFIGS, _T),),
+    ),
+    Case(
+        "DescribeTopicConfigs of all",
+        lambda _room, _n: _log.DescribeTopicConfigsRequest(),
+        hidden=_one(_P.DESCRIBE_CONFIGS, _T),
+    ),
+    Case(
         "DeleteRecords",
         lambda _room, n: _log.DeleteRecordsRequest(partitions=[_log.RecordsToDelete(topic=n.topic, offset=1)]),
         (_one(_P.DELETE, _T),),

@@ -31,17 +31,21 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.wire.edge import set_error, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
-from partition_log.catalog.state import NewTopic
+from partition_log.catalog.settings import Origin, SettingsChange
+from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, MarkerResult, WriteTxnMarkers
 from partition_log.requests import (
+    AlterTopicConfigs,
     CountQuery,
     CountRecords,
     CountResult,
+    CreatePartitions,
     CreateTopics,
     DeleteRecords,
     DeleteRecordsResult,
     DeleteTopics,
     DescribeProducers,
+    DescribeTopicConfigs,
     DescribeTopics,
     Fetch,
     FetchItem,
@@ -52,6 +56,7 @@ from partition_log.requests import (
     ProduceResult,
     ProducersDescription,
     RecordsToDelete,
+    TopicConfigs,
     TopicDescription,
     TopicName,
     TopicResult,
@@ -64,6 +69,12 @@ FETCH_BYTES_DEFAULT: Final = 1 << 20
 
 _ISOLATIONS: Final = tuple(Isolation)
 _TIMESTAMP_TYPES: Final = tuple(TimestampType)
+
+_ORIGINS: Final = {
+    Origin.TOPIC: log_pb2.CONFIG_ORIGIN_TOPIC,
+    Origin.SERVER: log_pb2.CONFIG_ORIGIN_SERVER,
+    Origin.DEFAULT: log_pb2.CONFIG_ORIGIN_DEFAULT,
+}
 
 # All that a client can say of a batch in numbers of enums, and what they mean: one look for every batch. Missing here =
 # not known, or a batch that says nothing of its encoding.
@@ -105,6 +116,24 @@ class LogServicer:
         described = self._topics.describe_topics(DescribeTopics(topic_names(request.topics)), context)
         return settled(describe_topics_response(described))
 
+    def CreatePartitions(
+        self, request: log_pb2.CreatePartitionsRequest, context: CallContext
+    ) -> Pending[log_pb2.CreatePartitionsResponse]:
+        created = self._topics.create_partitions(create_partitions(request), context)
+        return created.map(create_partitions_response)
+
+    def AlterTopicConfigs(
+        self, request: log_pb2.AlterTopicConfigsRequest, context: CallContext
+    ) -> Pending[log_pb2.AlterTopicConfigsResponse]:
+        altered = self._topics.alter_topic_configs(alter_topic_configs(request), context)
+        return altered.map(alter_topic_configs_response)
+
+    def DescribeTopicConfigs(
+        self, request: log_pb2.DescribeTopicConfigsRequest, context: CallContext
+    ) -> Pending[log_pb2.DescribeTopicConfigsResponse]:
+        described = self._topics.describe_topic_configs(DescribeTopicConfigs(topic_names(request.topics)), context)
+        return settled(describe_topic_configs_response(described))
+
     def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
         transactional_id = request.transactional_id if request.HasField("transactional_id") else None
         command = Produce(transactional_id, tuple(map(client_batch, request.batches)))
@@ -144,6 +173,22 @@ class LogServicer:
 def create_topics(message: log_pb2.CreateTopicsRequest) -> CreateTopics:
     topics = [NewTopic(topic.name, topic.partition_count, dict(topic.config)) for topic in message.topics]
     return CreateTopics(topics, message.validate_only)
+
+
+def create_partitions(message: log_pb2.CreatePartitionsRequest) -> CreatePartitions:
+    only = message.validate_only
+    topics = [MorePartitions(topic.name, topic.topic_id, topic.partition_count, only) for topic in message.topics]
+    return CreatePartitions(topics)
+
+
+def alter_topic_configs(message: log_pb2.AlterTopicConfigsRequest) -> AlterTopicConfigs:
+    only = message.validate_only
+    return AlterTopicConfigs(
+        [
+            TopicToAlter(topic.name, topic.topic_id, SettingsChange(dict(topic.set), tuple(topic.unset)), only)
+            for topic in message.topics
+        ]
+    )
 
 
 def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
@@ -247,6 +292,39 @@ def create_topics_response(results: Sequence[TopicResult]) -> log_pb2.CreateTopi
 def delete_topics_response(results: Sequence[TopicResult]) -> log_pb2.DeleteTopicsResponse:
     """What became of each topic."""
     return log_pb2.DeleteTopicsResponse(results=[_topic_result(Method.DELETE_TOPICS, result) for result in results])
+
+
+def create_partitions_response(results: Sequence[TopicResult]) -> log_pb2.CreatePartitionsResponse:
+    """What became of each topic."""
+    answered = [_topic_result(Method.CREATE_PARTITIONS, result) for result in results]
+    return log_pb2.CreatePartitionsResponse(results=answered)
+
+
+def alter_topic_configs_response(results: Sequence[TopicConfigs]) -> log_pb2.AlterTopicConfigsResponse:
+    """What became of each topic."""
+    answered = [_topic_configs(Method.ALTER_TOPIC_CONFIGS, result) for result in results]
+    return log_pb2.AlterTopicConfigsResponse(results=answered)
+
+
+def describe_topic_configs_response(topics: Sequence[TopicConfigs]) -> log_pb2.DescribeTopicConfigsResponse:
+    """Topics with their settings."""
+    described = [_topic_configs(Method.DESCRIBE_TOPIC_CONFIGS, topic) for topic in topics]
+    return log_pb2.DescribeTopicConfigsResponse(topics=described)
+
+
+def _topic_configs(method: Method, topic: TopicConfigs) -> log_pb2.TopicConfigs:
+    message = log_pb2.TopicConfigs(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        settings=[
+            log_pb2.TopicSetting(
+                name=each.name, value=each.value, origin=_ORIGINS[each.origin], inherited_value=each.inherited
+            )
+            for each in topic.settings
+        ],
+    )
+    _set_any(message, method, topic.error)
+    return message
 
 
 def _topic_result(method: Method, result: TopicResult) -> log_pb2.TopicResult:

@@ -49,6 +49,21 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicsResponse.FromString,
                 _registered_method=True)
+        self.CreatePartitions = channel.unary_unary(
+                '/coordinator_api.v1.LogService/CreatePartitions',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.CreatePartitionsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.CreatePartitionsResponse.FromString,
+                _registered_method=True)
+        self.AlterTopicConfigs = channel.unary_unary(
+                '/coordinator_api.v1.LogService/AlterTopicConfigs',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.AlterTopicConfigsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.AlterTopicConfigsResponse.FromString,
+                _registered_method=True)
+        self.DescribeTopicConfigs = channel.unary_unary(
+                '/coordinator_api.v1.LogService/DescribeTopicConfigs',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicConfigsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicConfigsResponse.FromString,
+                _registered_method=True)
         self.Produce = channel.unary_unary(
                 '/coordinator_api.v1.LogService/Produce',
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
@@ -105,6 +120,29 @@ class LogServiceServicer(object):
 
     def DescribeTopics(self, request, context):
         """Topics with their partitions and positions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePartitions(self, request, context):
+        """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
+        key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterTopicConfigs(self, request, context):
+        """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
+        permission alter_configs on each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTopicConfigs(self, request, context):
+        """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,6 +220,21 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.DescribeTopics,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'CreatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePartitions,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.CreatePartitionsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.CreatePartitionsResponse.SerializeToString,
+            ),
+            'AlterTopicConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterTopicConfigs,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.AlterTopicConfigsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.AlterTopicConfigsResponse.SerializeToString,
+            ),
+            'DescribeTopicConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopicConfigs,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicConfigsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.DescribeTopicConfigsResponse.SerializeToString,
             ),
             'Produce': grpc.unary_unary_rpc_method_handler(
                     servicer.Produce,
@@ -300,6 +353,87 @@ class LogService(object):
             '/coordinator_api.v1.LogService/DescribeTopics',
             coordinator__api_dot_v1_dot_log__pb2.DescribeTopicsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/CreatePartitions',
+            coordinator__api_dot_v1_dot_log__pb2.CreatePartitionsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.CreatePartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterTopicConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/AlterTopicConfigs',
+            coordinator__api_dot_v1_dot_log__pb2.AlterTopicConfigsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.AlterTopicConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTopicConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/DescribeTopicConfigs',
+            coordinator__api_dot_v1_dot_log__pb2.DescribeTopicConfigsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.DescribeTopicConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

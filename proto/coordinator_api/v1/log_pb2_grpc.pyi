@@ -37,6 +37,16 @@ class LogServiceStub:
     """Deletes topics and their records. Open transactions that touch them are aborted."""
     DescribeTopics: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicsRequest, _log_pb2.DescribeTopicsResponse]
     """Topics with their partitions and positions."""
+    CreatePartitions: _grpc.UnaryUnaryMultiCallable[_log_pb2.CreatePartitionsRequest, _log_pb2.CreatePartitionsResponse]
+    """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
+    key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+    """
+    AlterTopicConfigs: _grpc.UnaryUnaryMultiCallable[_log_pb2.AlterTopicConfigsRequest, _log_pb2.AlterTopicConfigsResponse]
+    """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
+    permission alter_configs on each topic.
+    """
+    DescribeTopicConfigs: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicConfigsRequest, _log_pb2.DescribeTopicConfigsResponse]
+    """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic."""
     Produce: _grpc.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]
     """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
     Fetch: _grpc.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
@@ -70,6 +80,16 @@ class LogServiceAsyncStub(LogServiceStub):
     """Deletes topics and their records. Open transactions that touch them are aborted."""
     DescribeTopics: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicsRequest, _log_pb2.DescribeTopicsResponse]  # type: ignore[assignment]
     """Topics with their partitions and positions."""
+    CreatePartitions: _aio.UnaryUnaryMultiCallable[_log_pb2.CreatePartitionsRequest, _log_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
+    """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
+    key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+    """
+    AlterTopicConfigs: _aio.UnaryUnaryMultiCallable[_log_pb2.AlterTopicConfigsRequest, _log_pb2.AlterTopicConfigsResponse]  # type: ignore[assignment]
+    """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
+    permission alter_configs on each topic.
+    """
+    DescribeTopicConfigs: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicConfigsRequest, _log_pb2.DescribeTopicConfigsResponse]  # type: ignore[assignment]
+    """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic."""
     Produce: _aio.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]  # type: ignore[assignment]
     """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
     Fetch: _aio.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
@@ -118,6 +138,34 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.DescribeTopicsResponse, _abc.Awaitable[_log_pb2.DescribeTopicsResponse]]:
         """Topics with their partitions and positions."""
+
+    @_abc_1.abstractmethod
+    def CreatePartitions(
+        self,
+        request: _log_pb2.CreatePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.CreatePartitionsResponse, _abc.Awaitable[_log_pb2.CreatePartitionsResponse]]:
+        """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
+        key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+        """
+
+    @_abc_1.abstractmethod
+    def AlterTopicConfigs(
+        self,
+        request: _log_pb2.AlterTopicConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.AlterTopicConfigsResponse, _abc.Awaitable[_log_pb2.AlterTopicConfigsResponse]]:
+        """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
+        permission alter_configs on each topic.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeTopicConfigs(
+        self,
+        request: _log_pb2.DescribeTopicConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.DescribeTopicConfigsResponse, _abc.Awaitable[_log_pb2.DescribeTopicConfigsResponse]]:
+        """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic."""
 
     @_abc_1.abstractmethod
     def Produce(

@@ -34,6 +34,34 @@ class TestNames:
         assert waiting.is_settled
         assert member.assigned == all_of(foo=6, new=2)
 
+    def test_more_partitions_reach_who_waits_for_them(self) -> None:
+        room = ConsumerRoom()
+        first, second = room.stable(*room.members("a", "b"), topics=["bar"])
+        epoch = room.epoch()
+        waiting = waits(first), waits(second)
+        room.add_partitions("bar", 5)
+        room.tick(SOON_MS)
+        assert any(each.is_settled for each in waiting)
+        room.quiet(first, second)
+        assert first.assigned | second.assigned == all_of(bar=5)
+        assert (first.assigned & second.assigned, room.epoch()) == (frozenset(), epoch + 1)
+
+    def test_more_partitions_are_noticed_by_a_group_that_was_not_there(self) -> None:
+        room = ConsumerRoom()
+        (member,) = room.stable(room.member(), topics=["bar"])
+        room.add_partitions("bar", 5)
+        room.crash()
+        room.quiet(member)
+        assert member.assigned == all_of(bar=5)
+
+    def test_more_partitions_that_a_crash_took_back_are_nobodys(self) -> None:
+        room = ConsumerRoom()
+        (member,) = room.stable(room.member(), topics=["bar"])
+        room.add_partitions("bar", 5, is_durable=False)
+        room.crash()
+        room.quiet(member)
+        assert member.assigned == all_of(bar=3)
+
     def test_a_topic_that_is_made_anew_is_another_topic(self) -> None:
         room = ConsumerRoom()
         (member,) = room.stable(room.member(), topics=["foo"])
@@ -105,6 +133,17 @@ class TestPatterns:
         room.tick(SOON_MS)
         room.quiet(member)
         assert (member.assigned, room.epoch()) == (frozenset(), 1)
+
+    def test_more_partitions_of_what_a_pattern_matches_are_shared(self) -> None:
+        room = ConsumerRoom()
+        member = room.member()
+        joins_with(member, "ba.")
+        room.tick(SOON_MS)
+        room.quiet(member)
+        room.add_partitions("bar", 5)
+        room.tick(SOON_MS)
+        room.quiet(member)
+        assert member.assigned == all_of(bar=5)
 
     def test_topics_that_come_and_go_are_matched(self) -> None:
         room = ConsumerRoom()

@@ -456,6 +456,15 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
+            "Backups",
+            "Age of the newest, and how long the last one took. Runbook TxnBackupOld.",
+            "s",
+            [
+                Query(chosen("txn_backup_age_seconds"), "age"),
+                Query(chosen("txn_backup_elapsed_seconds"), "took"),
+            ],
+        ),
+        Panel(
             "Room on the disk",
             "Below the least no records are taken. Runbook TxnDiskLow.",
             "bytes",

@@ -64,7 +64,7 @@ FLAWS = (
     Flaw("grafana/panels.py", '"Bugs met"', '"Bugs"', "dashboard.json is fresh"),
     Flaw("grafana/dashboard.json", '"min(up{', '"min(up{{', "every query of the dashboard"),
     Flaw("systemd/txn-coordinator.service", "ProtectSystem=strict", "ProtectSystm=strict", "systemd understands"),
-    Flaw("systemd/txn-coordinator.service", "CapabilityBoundingSet=\n", "", "the unit is exposed"),
+    Flaw("systemd/txn-coordinator.service", "CapabilityBoundingSet=\n", "", "the services are exposed"),
 )
 
 

@@ -40,9 +40,10 @@ def test_on_a_host_nobody_else_gets_in_by_the_example(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_server_starts_with_it(name: str, tmp_path: Path) -> None:
-    # Directory and ports are the test's own; everything else is the file's.
+    # Directories and ports are the test's own; everything else is the file's.
     socket = json.dumps([{"listen": f"unix:{tmp_path / 'socket'}"}])
     arguments = ("--config", str(OPS / name), "--set", "metrics_listen=127.0.0.1:0", "--set", f"listeners={socket}")
+    arguments += ("--set", f"backup_directory={tmp_path / 'backups'}")
     with ServerProcess(tmp_path / "data", *arguments) as server:
         for address in (server.address, f"unix:{tmp_path / 'socket'}"):
             health = [sys.executable, "-m", "coordinator_server", "health", "--server", address]

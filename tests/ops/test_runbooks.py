@@ -109,7 +109,22 @@ def probed(directory: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-WORLDS = {"": ordinary, "probed": probed, "hanging": hanging, "prepared": prepared, "stopped": stopped}
+@contextmanager
+def backed_up(directory: Path) -> Iterator[ServerProcess]:
+    """A server with a backup."""
+    with server_of(directory, TXN_BACKUP_DIRECTORY=str(directory / "backups")) as server:
+        run("txnctl backup create", server, directory)
+        yield server
+
+
+WORLDS = {
+    "": ordinary,
+    "backups": backed_up,
+    "probed": probed,
+    "hanging": hanging,
+    "prepared": prepared,
+    "stopped": stopped,
+}
 
 
 def run(command: str, server: ServerProcess, directory: Path, *, status: int = 0) -> None:

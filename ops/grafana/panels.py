@@ -268,6 +268,38 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
     ),
+    "Access": (
+        Panel(
+            "Refusals",
+            "Of callers who may not do what they asked for. The log names them. Runbook TxnRefusalsRising.",
+            "ops",
+            [Query(rate("txn_access_refusals_total", "operation, resource_type"), "{{operation}} {{resource_type}}")],
+        ),
+        Panel(
+            "ACLs",
+            "Rules in force, and whether the server goes by them (1).",
+            "short",
+            [
+                Query(chosen("txn_access_acls"), "rules, {{instance}}"),
+                Query(chosen("txn_access_enforced"), "enforced, {{instance}}"),
+            ],
+        ),
+        Panel(
+            "Certificates",
+            "Until that of a listener ends; from 0 seconds on nobody connects. Runbook TxnCertificateEnding.",
+            "s",
+            [Query(f"{chosen('txn_tls_certificate_expiry_timestamp_seconds')} - time()", "{{listen}}")],
+        ),
+        Panel(
+            "Listeners that need a look",
+            "New files of TLS that cannot be used, and listeners beyond the machine that have none.",
+            "short",
+            [
+                Query(chosen("txn_tls_files_refused"), "files refused, {{listen}}"),
+                Query(chosen("txn_insecure_listeners"), "insecure, {{instance}}"),
+            ],
+        ),
+    ),
     "Fencing, aborts, waits": (
         Panel(
             "Aborted of all",

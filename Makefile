@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ops ops-files test fast slow mutants lowest check fmt generate docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo ops ops-files test fast slow mutants lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -41,7 +41,7 @@ lowest: ## Run the fast tests on the lowest versions of the libraries we promise
 	@$(PYTHON) scripts/venv.py lowest
 	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
 
-check: venv ## Check format, lint, types, the import law, import cycles, dead code, and that generated code and docs are fresh
+check: venv ## Check format, lint, types, the import law, import cycles, dead code, that generated code and docs are fresh, and that the wire keeps its promise
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy $(PACKAGES) $(TYPED)
@@ -51,6 +51,7 @@ check: venv ## Check format, lint, types, the import law, import cycles, dead co
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py --check
 	@.venv/bin/python scripts/docs.py --check
+	@.venv/bin/python -m scripts.wire
 
 fmt: venv ## Format the code and repair what the linter can repair
 	@.venv/bin/ruff check --fix-only --quiet .
@@ -59,6 +60,9 @@ fmt: venv ## Format the code and repair what the linter can repair
 generate: ## Generate the Python code of the .proto files
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py
+
+promise: venv ## Promise the messages of today in proto/promised.txt, which `make check` holds later ones to; the commit says why
+	@.venv/bin/python -m scripts.wire --write
 
 docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance)
 	@.venv/bin/python scripts/docs.py

@@ -1,0 +1,142 @@
+"""Says whether the messages and procedures of today still are what was promised, without network or compiler.
+
+`proto/promised.txt` has a line per fact of every `.proto`: that a message is there, what a field is, what a procedure
+takes and gives. A fact that is in the file and not so any more breaks somebody: a client of an earlier version, or a
+store that it wrote. New messages, fields, values and procedures break nobody and need no line before they are released.
+A field or value may go only if its number and its name are reserved in its place, so that nobody else gets them.
+
+`make promise` writes the file anew. After the first release that is for additions only; until then a change that breaks
+may be promised too, and its commit says why. `buf breaking` does the same, but is to be had from npm only, and nothing
+else here needs Node. What it calls WIRE_JSON is what these lines compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PROTO_ROOT: Final = ROOT / "proto"
+PROMISED: Final = PROTO_ROOT / "promised.txt"
+
+
+def files_of_today() -> Iterator[FileDescriptorProto]:
+    """What the generated code says, which `make check` keeps fresh."""
+    for path in sorted(PROTO_ROOT.rglob("*.proto")):
+        name = path.relative_to(PROTO_ROOT).with_suffix("").as_posix().replace("/", ".")
+        file = FileDescriptorProto()
+        importlib.import_module(f"{name}_pb2").DESCRIPTOR.CopyToProto(file)
+        yield file
+
+
+def facts(files: Iterable[FileDescriptorProto]) -> Iterator[str]:
+    """One line per fact; each begins with what it is about, so that a change can be told from a removal."""
+    for file in files:
+        for message in file.message_type:
+            yield from _of_message(message, file.package)
+        for enum in file.enum_type:
+            yield from _of_enum(enum, file.package)
+        for service in file.service:
+            for method in service.method:
+                taken = "stream " * method.client_streaming + method.input_type.lstrip(".")
+                given = "stream " * method.server_streaming + method.output_type.lstrip(".")
+                yield f"procedure {file.package}.{service.name}/{method.name}: {taken} -> {given}"
+
+
+def _of_message(message: DescriptorProto, package: str) -> Iterator[str]:
+    name = f"{package}.{message.name}"
+    yield f"message {name}: is there"
+    for field in message.field:
+        yield f"field {name} {field.number}: {_of_field(field, message)}"
+    for span in message.reserved_range:
+        yield from _reserved(name, range(span.start, span.end))
+    yield from _reserved(name, message.reserved_name)
+    for nested in message.nested_type:
+        yield from _of_message(nested, name)
+    for enum in message.enum_type:
+        yield from _of_enum(enum, name)
+
+
+def _of_field(field: FieldDescriptorProto, message: DescriptorProto) -> str:
+    kind = FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+    many = "repeated " if field.label == FieldDescriptorProto.LABEL_REPEATED else ""
+    within = ""
+    if field.proto3_optional:
+        many = "optional "
+    elif field.HasField("oneof_index"):
+        within = f" in {message.oneof_decl[field.oneof_index].name}"
+    return f"{many}{kind} {field.type_name.lstrip('.')}{' ' * bool(field.type_name)}{field.name}{within}"
+
+
+def _of_enum(enum: EnumDescriptorProto, package: str) -> Iterator[str]:
+    name = f"{package}.{enum.name}"
+    yield f"enum {name}: is there"
+    yield from (f"value {name} {value.number}: {value.name}" for value in enum.value)
+    for span in enum.reserved_range:
+        # Unlike that of a message, its last number belongs to it.
+        yield from _reserved(name, range(span.start, span.end + 1))
+    yield from _reserved(name, enum.reserved_name)
+
+
+def _reserved(owner: str, reserved: Sequence[int | str]) -> Iterator[str]:
+    """For a range to the largest number its first thousand stand."""
+    return (f"reserved {owner} {each}: for ever" for each in reserved[:1_000])
+
+
+def broken(promised: Iterable[str], today: Iterable[str]) -> Sequence[str]:
+    """What was promised and is not so any more, in words."""
+    now = dict(_split(fact) for fact in today)
+    return [
+        f"{about}: was {what!r}, and is {now.get(about, 'gone')!r}"
+        for about, what in map(_split, promised)
+        if now.get(about) != what and not _is_reserved(about, what, now)
+    ]
+
+
+def _split(fact: str) -> tuple[str, str]:
+    about, _, what = fact.partition(": ")
+    return about, what
+
+
+def _is_reserved(about: str, what: str, now: dict[str, str]) -> bool:
+    """Whether a field or value that is gone left nothing that somebody else could get."""
+    kind, owner, *number = about.split(" ")
+    if kind not in ("field", "value") or about in now:
+        return False
+    name = what.partition(" in ")[0].rpartition(" ")[2]
+    return all(f"reserved {owner} {each}" in now for each in (*number, name))
+
+
+def main() -> int:
+    """Compare, or with `--write` promise what is there today. Returns the exit status."""
+    parser = argparse.ArgumentParser(description="Compare the messages of today with what was promised.")
+    parser.add_argument("--write", action="store_true", help="promise what is there today")
+    today = sorted(facts(files_of_today()))
+    if parser.parse_args().write:
+        PROMISED.write_text("".join(f"{fact}\n" for fact in today))
+        return 0
+    found = broken(PROMISED.read_text().splitlines(), today)
+    for each in found:
+        print(each, file=sys.stderr)
+    if found:
+        print(
+            "this breaks clients or stores of before: take it back, or reserve number and name of what goes; "
+            "docs/compatibility.md says what may change",
+            file=sys.stderr,
+        )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

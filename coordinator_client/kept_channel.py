@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from coordinator_client.errors import misconfigured
 from coordinator_client.grpc_library import grpc
-from coordinator_client.tls import Signature, Tls, TlsProblem, new_context, read_file, signature_of
+from coordinator_client.tls import Signature, Tls, TlsProblem, new_context, read_file, read_token, signature_of
 from coordinator_client.transport import CHANNEL_OPTIONS
 from coordinator_protocol.errors import ErrorCode
 
@@ -75,4 +75,7 @@ class KeptChannel(Generic[ChannelT]):
         shown = [None if file is None else read_file(file) for file in (tls.key_file, tls.certificate_file)]
         credentials = grpc.ssl_channel_credentials(read_file(tls.ca_file), *shown)
         named = () if tls.server_name is None else (("grpc.ssl_target_name_override", tls.server_name),)
+        if tls.token_file is not None:
+            token = grpc.access_token_call_credentials(read_token(tls.token_file))
+            credentials = grpc.composite_channel_credentials(credentials, token)
         return self._open(credentials, (*CHANNEL_OPTIONS, *named))

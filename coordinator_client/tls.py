@@ -46,6 +46,10 @@ class Tls:
     server_name: str | None = None
     """The name that the certificate of the server must hold, where that is not the host of the endpoint."""
 
+    token_file: FileName | None = None
+    """File with the token that this client shows with every call, for servers that ask for one. It never leaves over a
+    connection without TLS. It is read again when it changes."""
+
     def __post_init__(self) -> None:
         if (self.certificate_file is None) != (self.key_file is None):
             raise misconfigured(
@@ -53,13 +57,15 @@ class Tls:
             )
         try:
             new_context(self)
+            if self.token_file is not None:
+                read_token(self.token_file)
         except TlsProblem as problem:
             raise misconfigured(ErrorCode.INVALID_CONFIG, str(problem)) from problem
 
     @property
     def files(self) -> tuple[FileName, ...]:
         """Those that are named."""
-        named = (self.ca_file, self.certificate_file, self.key_file)
+        named = (self.ca_file, self.certificate_file, self.key_file, self.token_file)
         return tuple(file for file in named if file is not None)
 
 
@@ -107,6 +113,14 @@ def read_file(file: FileName) -> bytes:
         return Path(file).read_bytes()
     except OSError as error:
         raise TlsProblem(f"{fspath(file)} cannot be read: {error.strerror}") from error
+
+
+def read_token(file: FileName) -> str:
+    """Return the token that the file holds now. Raises: TlsProblem, which does not show it."""
+    token = read_file(file).decode("ascii", "replace").strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise TlsProblem(f"{fspath(file)} holds no token: a token is one word, on one line")
+    return token
 
 
 Signature: TypeAlias = "tuple[tuple[int, int, int] | None, ...]"

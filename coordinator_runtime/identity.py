@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from base64 import urlsafe_b64encode
 from typing import Final
 
 UUID_BYTES: Final = 16
+_SECRET_BYTES: Final = 32
 
 _PADDING: Final = "=="
 
@@ -23,6 +25,11 @@ def new_uuid() -> bytes:
         value = uuid.uuid4().bytes
         if value not in _RESERVED_UUIDS and not uuid_text(value).startswith("-"):
             return value
+
+
+def new_secret() -> bytes:
+    """32 bytes that nobody can guess."""
+    return secrets.token_bytes(_SECRET_BYTES)
 
 
 def uuid_text(value: bytes) -> str:

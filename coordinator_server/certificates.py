@@ -1,4 +1,4 @@
-"""The certificates and keys of a server, checked before they are used.
+"""Certificates: those of a server, checked before they are used, and those of callers, which say who they are.
 
 The one importer of the library that reads them. It takes 9 MB of memory, so this module is loaded where a listener has
 TLS, and not before.
@@ -6,15 +6,31 @@ TLS, and not before.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from coordinator_protocol.acls import ANY_PRINCIPAL, PRINCIPAL_PREFIX, check_principal
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.clock import Clock
+from coordinator_server.authentication import NameRule, NameSource, Reason, Unauthenticated
 from coordinator_server.tls import Credentials, TlsFiles, TlsRefused
+
+_CALLERS_KEPT: Final = 10_000
+"""Certificates of callers that are looked into once."""
+_GENERAL_NAMES: Final[Mapping[NameSource, Any]] = {
+    NameSource.URI: x509.UniformResourceIdentifier,
+    NameSource.DNS: x509.DNSName,
+    NameSource.EMAIL: x509.RFC822Name,
+}
 
 
 def read_credentials(files: TlsFiles, now_ms: int) -> Credentials:
@@ -84,3 +100,82 @@ def _check_key(files: TlsFiles, leaf: x509.Certificate, key: bytes) -> None:
             f"the key in {files.key_file} is not that of the certificate in {files.certificate_file},"
             " whose first certificate must be the server's"
         )
+
+
+class CertificateNames:
+    """Whose the certificates of callers are, on one listener. Implements `authentication.CertificatePrincipals`.
+
+    The handshake verified them when the connection was made. Who signed them may have lost its place in the CA file
+    since, so that is looked at again, and whether they have expired."""
+
+    def __init__(self, client_ca: Callable[[], bytes | None], rule: NameRule, clock: Clock) -> None:
+        """`client_ca` gives what the CA file of the listener holds now."""
+        self._client_ca = client_ca
+        self._rule = rule
+        self._pattern = None if rule.pattern is None else re.compile(rule.pattern)
+        self._clock = clock
+        self._known = lru_cache(_CALLERS_KEPT)(self._look_into)
+
+    def of_certificates(self, certificates: tuple[bytes, ...]) -> str:
+        principal, ends_ms = self._known(certificates, self._client_ca() or b"")
+        if ends_ms <= self._clock.wall_ms():
+            raise Unauthenticated(Reason.EXPIRED_CERTIFICATE, principal)
+        return principal
+
+    def _look_into(self, certificates: tuple[bytes, ...], client_ca: bytes) -> tuple[str, int]:
+        chain = [x509.load_pem_x509_certificate(each) for each in certificates]
+        authorities = x509.load_pem_x509_certificates(client_ca)
+        if not any(_leads_to(each, chain[1:], authorities) for each in chain[:1]):
+            raise Unauthenticated(Reason.UNKNOWN_CA, chain[0].subject.rfc4514_string())
+        return self._principal(chain[0]), int(chain[0].not_valid_after_utc.timestamp() * 1000)
+
+    def _principal(self, certificate: x509.Certificate) -> str:
+        found = []
+        for name in _names(certificate, self._rule.source):
+            if self._pattern is None:
+                found.append(name)
+            elif (match := self._pattern.fullmatch(name)) is not None:
+                found.append(match[1] if self._pattern.groups else name)
+        subject = certificate.subject.rfc4514_string()
+        if len(found) != 1:
+            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{len(found)} names by the rule: {subject}")
+        principal = PRINCIPAL_PREFIX + found[0]
+        try:
+            check_principal(principal)
+        except Refused as refusal:
+            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{subject}: {refusal.message}") from refusal
+        if principal == ANY_PRINCIPAL:
+            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{subject}: {principal} is everybody, and no name")
+        return principal
+
+
+def _leads_to(
+    certificate: x509.Certificate, between: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]
+) -> bool:
+    """Whether one of the authorities signed it, directly or by way of those in between."""
+    if certificate in authorities or any(_is_signed_by(certificate, each) for each in authorities):
+        return True
+    return any(
+        _is_signed_by(certificate, each) and _leads_to(each, [other for other in between if other != each], authorities)
+        for each in between
+    )
+
+
+def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _names(certificate: x509.Certificate, source: NameSource) -> list[str]:
+    if source is NameSource.SUBJECT:
+        return [certificate.subject.rfc4514_string()]
+    if source is NameSource.CN:
+        return [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    try:
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name) for name in alternatives.get_values_for_type(_GENERAL_NAMES[source])]

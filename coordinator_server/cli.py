@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from coordinator_protocol.version import VERSION
-from coordinator_server.commands import acl, backup, group, log, shard, store, topic
+from coordinator_server.commands import acl, backup, group, log, shard, store, token, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.health import health
@@ -51,6 +51,7 @@ app.add_typer(log.app)
 app.add_typer(store.app)
 app.add_typer(backup.app)
 app.command()(backup.restore)
+app.add_typer(token.app)
 app.add_typer(config)
 app.command()(doctor)
 app.command()(probe)
@@ -64,7 +65,7 @@ def _show_version(is_wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def options(  # noqa: PLR0913  each option is a parameter
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -106,12 +107,21 @@ def options(
             help="Name in the certificate of the server. [default: the host of --server]",
         ),
     ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TXNCTL_TOKEN_FILE",
+            help="File with the token to show to a server that asks; needs --tls-ca-file.",
+        ),
+    ] = None,
 ) -> None:
     """Transactions over gRPC: run a server, and look at one."""
-    given = ServerTls(tls_ca_file, tls_certificate_file, tls_key_file, tls_server_name)
+    given = ServerTls(tls_ca_file, tls_certificate_file, tls_key_file, tls_server_name, token_file)
     if given.ca_file is None and any(given):
         raise CommandFailed(
-            ExitStatus.USAGE, "the other --tls options need --tls-ca-file, by which the server is checked"
+            ExitStatus.USAGE,
+            "--token-file and the other --tls options need --tls-ca-file, by which the server is checked",
         )
     SERVER_TLS.set(given)
     SERVER_WAIT.set(wait_ms / 1_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -13,6 +14,7 @@ from pydantic_settings import (
 )
 
 from coordinator_core.config import CoreConfig
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
 from coordinator_runtime.history_trim import HISTORY_RETENTION_MS
 from coordinator_runtime.rocks import StoreOptions
@@ -21,8 +23,9 @@ from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.addresses import AddressText, ListenText
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
+from coordinator_server.authentication import AuthenticationMethod, NameRule, NameSource
 from coordinator_server.backups import BackupSettings
-from coordinator_server.listeners import Listener, why_unsafe
+from coordinator_server.listeners import AuthenticationText, Listener, PrincipalText, checked_principal, why_unsafe
 from coordinator_server.listening import is_unix
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
@@ -84,14 +87,36 @@ class Config(BaseSettings):
     """Whether callers show a certificate: none; requested, one that is shown must be right (with the compiled
     transport only); required, nobody connects without one."""
 
+    authentication: AuthenticationText = ""
+    """What callers of `listen` can show of themselves, with commas between: certificate (needs tls_client_auth =
+    required), token (needs TLS and tokens_file). Who shows nothing that counts is refused. Empty: nobody is asked."""
+
+    principal: PrincipalText = ANONYMOUS
+    """Who callers of `listen` are where nobody is asked: the `User:NAME` that rules of access are about."""
+
+    tokens_file: Path | None = None
+    """TOML file with the tokens of callers, as hashes: `txnctl token create` makes them. Looked at every second."""
+
+    principal_source: NameSource = NameSource.SUBJECT
+    """What of a caller's certificate names its principal: subject (such as CN=etl,O=Example), cn, or, of the subject
+    alternative names, uri, dns, email. A certificate with none or several of them is refused."""
+
+    principal_pattern: str | None = None
+    """Regular expression that all of that name must match; its first group is the name in `User:NAME`. Names that do
+    not match are left out. Not set: the whole name is taken."""
+
+    super_users: str = ""
+    """Principals that may do everything whatever the rules of access say, with semicolons between: User:NAME;..."""
+
     insecure: bool = False
-    """Whether to listen without TLS where others than this machine can connect. Not set: such a start is refused. Set:
-    whoever reaches the address may read and change everything; it is logged, and txn_insecure_listeners counts it. For
-    networks in which everybody may do that."""
+    """Whether to listen without TLS, or without asking who calls, where others than this machine can connect. Not set:
+    such a start is refused. Set: whoever reaches the address may read and change everything; it is logged, and
+    txn_insecure_listeners counts it. For networks in which everybody may do that."""
 
     listeners: MoreListeners = ()
     """More addresses to listen on beside `listen`, each with TLS of its own: tables `[[listeners]]` with the settings
-    listen, tls_certificate_file, tls_key_file, tls_client_ca_file and tls_client_auth, or the same as a list in JSON.
+    listen, tls_certificate_file, tls_key_file, tls_client_ca_file, tls_client_auth, authentication and principal, or
+    the same as a list in JSON.
     Nothing is taken over from those of `listen`. All listeners share `connections_max` evenly."""
 
     advertised: AddressText | None = None
@@ -364,8 +389,10 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _limits_make_sense_together(self) -> Self:
+        self._check_identities()
         for listener in self.all_listeners():
             listener.tls_files()
+            listener.check_authentication()
             self._check_safety(listener, "")
             if self.transport is TransportName.NATIVE and is_unix(listener.listen):
                 raise ValueError(f"transport = native, listen = {listener.listen}: {NO_UNIX_SOCKETS}")
@@ -389,19 +416,42 @@ class Config(BaseSettings):
         own = self.model_dump(include=set(Listener.model_fields))
         return (Listener.model_construct(**own), *self.listeners)
 
+    def _check_identities(self) -> None:
+        asks_for_tokens = any(AuthenticationMethod.TOKEN in each.methods for each in self.all_listeners())
+        if asks_for_tokens and self.tokens_file is None:
+            raise ValueError("authentication = token needs tokens_file; `txnctl token create` makes tokens")
+        if self.principal_pattern is not None:
+            try:
+                re.compile(self.principal_pattern)
+            except re.error as error:
+                raise ValueError(f"principal_pattern is no regular expression: {error}") from error
+        for name in self.super_user_names():
+            checked_principal(name)
+
+    def super_user_names(self) -> tuple[str, ...]:
+        """Those whom no rule binds."""
+        return tuple(name.strip() for name in self.super_users.split(";") if name.strip())
+
+    def name_rule(self) -> NameRule:
+        """How certificates name principals."""
+        return NameRule(self.principal_source, self.principal_pattern)
+
     def _check_safety(self, listener: Listener, prefix: str) -> None:
-        problem = None if self.insecure else why_unsafe(listener)
+        problem = None if self.insecure else why_unsafe(listener, is_asking=not prefix)
         if problem is not None:
+            missing = f"{prefix}tls_certificate_file and {prefix}tls_key_file"
+            if listener.tls_certificate_file is not None:
+                missing = "authentication"
             raise ValueError(
-                f"{prefix}listen = {listener.listen}: {problem}; set {prefix}tls_certificate_file and"
-                f" {prefix}tls_key_file, listen on 127.0.0.1, or accept it with --insecure (insecure = true)"
+                f"{prefix}listen = {listener.listen}: {problem}; set {missing},"
+                " listen on 127.0.0.1, or accept it with --insecure (insecure = true)"
             )
 
     def insecure_listeners(self) -> tuple[Listener, ...]:
         """Those that only `insecure` allows, the one for metrics included."""
         metrics = self.metrics_listener()
-        listeners = (*self.all_listeners(), *(() if metrics is None else (metrics,)))
-        return tuple(each for each in listeners if why_unsafe(each) is not None)
+        found = tuple(each for each in self.all_listeners() if why_unsafe(each) is not None)
+        return found if metrics is None or why_unsafe(metrics, is_asking=False) is None else (*found, metrics)
 
     def metrics_listener(self) -> Listener | None:
         """Where the metrics are, if anywhere."""
@@ -471,6 +521,8 @@ class Config(BaseSettings):
             groups=self.group_config(),
             group_waits_max=self.group_waits_max,
             lane=self.lane,
+            enforces_acls=any(each.methods for each in self.all_listeners()),
+            super_users=self.super_user_names(),
         )
 
     def runtime_limits(self) -> RuntimeLimits:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, cast
 
 import grpc
 from grpc import aio
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import AnswerRoom, CallContext
+from coordinator_server.authentication import Authenticator, Presented, WatchedSession
 from coordinator_server.session import STATUS_NUMBERS, Session, SessionLimits
-from coordinator_server.transport import CallStatus, Handler, TransportError
+from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, Handler, TransportError
 
 _BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -33,11 +34,54 @@ def host_of(peer: str) -> str:
     return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
 
 
+def shown_by(context: _Context) -> Presented:
+    """What a caller shows of itself: the token in the metadata of the call, the certificates of its connection."""
+    authorization: str | None = None
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization" and isinstance(value, str):
+            authorization = value
+    shown = cast("Mapping[str, Sequence[bytes]]", context.auth_context())
+    chain = b"".join(shown.get("x509_pem_cert_chain", ()))
+    own = tuple(shown.get("x509_pem_cert", ()))
+    return Presented(authorization, (*own, *(each for each in _pem_blocks(chain) if each.strip() not in own)))
+
+
+def _pem_blocks(chain: bytes) -> list[bytes]:
+    end = b"-----END CERTIFICATE-----"
+    return [block + end for block in chain.split(end)[:-1]]
+
+
+class GrpcCallers:
+    """Who calls, on one listener."""
+
+    def __init__(self, authenticator: Authenticator | None, principal: str) -> None:
+        """Without an authenticator everybody is `principal`."""
+        self._authenticator = authenticator
+        self._principal = principal
+
+    def principal(self, context: _Context, host: str) -> str:
+        """The principal of a call. Raises Unauthenticated."""
+        if self._authenticator is None:
+            return self._principal
+        return self._authenticator.principal(shown_by(context), host)
+
+    def watch(self, stream: WatchedSession, context: _Context, call: CallContext) -> None:
+        """Ask about the caller of a session again, for as long as it is open."""
+        if self._authenticator is not None:
+            self._authenticator.sessions.watch(stream, shown_by(context), call.host, call.principal)
+
+    def forget(self, stream: WatchedSession) -> None:
+        """The session has ended."""
+        if self._authenticator is not None:
+            self._authenticator.sessions.forget(stream)
+
+
 class GrpcSessions:
     """The open session streams of one server."""
 
-    def __init__(self, clock: Clock, limits: SessionLimits | None = None) -> None:
+    def __init__(self, clock: Clock, callers: GrpcCallers, limits: SessionLimits | None = None) -> None:
         self._clock = clock
+        self._callers = callers
         self._limits = limits or SessionLimits()
         self._open: set[Session] = set()
         self._is_stopping = False
@@ -47,8 +91,13 @@ class GrpcSessions:
 
         async def serve(_requests: object, context: _Context) -> None:
             peer = context.peer()
-            call = CallContext(host=host_of(peer), connection=peer)
-            await self._serve(Session(handler, self._clock, call, self._limits, room), context)
+            host = host_of(peer)
+            try:
+                principal = self._callers.principal(context, host)
+            except TransportError as error:
+                await context.abort(status_code(error.status), error.message)
+            call = CallContext(principal=principal, host=host, connection=peer)
+            await self._serve(Session(handler, self._clock, call, self._limits, room), context, call)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
@@ -58,9 +107,10 @@ class GrpcSessions:
         for session in self._open:
             session.announce_stop()
 
-    async def _serve(self, session: Session, context: _Context) -> None:
+    async def _serve(self, session: Session, context: _Context, call: CallContext) -> None:
         stream = _Stream(session, context)
         self._open.add(session)
+        self._callers.watch(stream, context, call)
         if self._is_stopping:
             session.announce_stop()
         try:
@@ -71,6 +121,7 @@ class GrpcSessions:
         finally:
             # Also where the client is gone: grpc then cancels this coroutine.
             self._open.discard(session)
+            self._callers.forget(stream)
             session.close()
         if stream.failure is not None:
             await context.abort(status_code(stream.failure.status), stream.failure.message)
@@ -95,6 +146,18 @@ class _Stream:
         session.on_outgoing = self._outgoing.set
         session.on_room = self._room.set
 
+    def revoke(self) -> None:
+        """See `authentication.WatchedSession`."""
+        self._session.revoke()
+
+    def cut(self) -> None:
+        """See `authentication.WatchedSession`."""
+        self._fail(TransportError(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED))
+
+    def _fail(self, failure: TransportError) -> None:
+        self.failure = failure
+        self._outgoing.set()
+
     async def read(self) -> None:
         """Hand over messages until the client sends no more, and none while the session has no room."""
         try:
@@ -104,8 +167,7 @@ class _Stream:
                     self._room.clear()
                     await self._room.wait()
         except TransportError as failure:
-            self.failure = failure
-            self._outgoing.set()
+            self._fail(failure)
         else:
             self._session.half_close()
 

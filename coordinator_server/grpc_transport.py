@@ -20,7 +20,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
-from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
+from coordinator_server.grpc_session import GrpcCallers, GrpcSessions, host_of, status_code
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import (
     AddressRefused,
@@ -77,7 +77,8 @@ class GrpcTransport:
         self._options = options
         self._server: aio.Server | None = None
         self._port = 0
-        self._sessions = GrpcSessions(clock)
+        self._callers = GrpcCallers(options.authenticator, options.principal)
+        self._sessions = GrpcSessions(clock, self._callers)
         self._health = health.aio.HealthServicer()
         self._next_watch: asyncio.TimerHandle | None = None
 
@@ -123,7 +124,7 @@ class GrpcTransport:
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         assert self._server is not None, "bind comes before start"
         # Last of the handlers, because it takes every name that nobody before it knew.
-        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions, room),))
+        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._callers, self._sessions, room),))
         await self.set_ready(False)
         await self._server.start()
         self._watch_connections()
@@ -165,8 +166,11 @@ class GrpcTransport:
 class _Calls(grpc.GenericRpcHandler):
     """Hands every call to the handler, those of a session too."""
 
-    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, room: AnswerRoom) -> None:
+    def __init__(
+        self, handler: Handler, clock: Clock, callers: GrpcCallers, sessions: GrpcSessions, room: AnswerRoom
+    ) -> None:
         self._handler = handler
+        self._callers = callers
         self._room = room
         self._clock = clock
         self._sessions = sessions
@@ -184,7 +188,10 @@ class _Calls(grpc.GenericRpcHandler):
 
     def _behavior(self, method: str) -> _Behavior:
         async def serve(body: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
-            call = self._call_context(context)
+            try:
+                call = self._call_context(context)
+            except TransportError as error:
+                await context.abort(status_code(error.status), error.message)
             held = _HeldAnswer(self._room, call.connection)
             pending = self._handler(method, body, call)
             # At once and not after the await: what is decided in between must know of it.
@@ -208,7 +215,9 @@ class _Calls(grpc.GenericRpcHandler):
         seconds_left = context.time_remaining()
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
         peer = context.peer()
-        return CallContext(host=self._host_of(peer), deadline_ms=deadline_ms, connection=peer)
+        host = self._host_of(peer)
+        principal = self._callers.principal(context, host)
+        return CallContext(principal=principal, host=host, deadline_ms=deadline_ms, connection=peer)
 
 
 class _HeldAnswer:

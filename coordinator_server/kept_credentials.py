@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -129,10 +129,17 @@ def _read(files: TlsFiles, now_ms: int) -> Credentials:
     return read_credentials(files, now_ms)
 
 
-class CredentialsWatch:
-    """Looks at the files of all listeners, again and again, on a thread of the loop's pool: a disk may be slow."""
+class Kept(Protocol):
+    """What is kept of files, and looks at them."""
 
-    def __init__(self, kept: Sequence[KeptCredentials]) -> None:
+    def look(self) -> None:
+        """Take up what the files hold now, if they have changed and are right. Reads files."""
+
+
+class CredentialsWatch:
+    """Looks at the files of certificates and tokens, on a thread of the loop's pool: a disk may be slow."""
+
+    def __init__(self, kept: Sequence[Kept]) -> None:
         self._kept = kept
 
     def start(self) -> None:

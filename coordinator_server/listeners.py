@@ -11,19 +11,87 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
+from coordinator_protocol.acls import ANONYMOUS, check_principal
+from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.addresses import Address, ListenText, is_local, parse_listen
+from coordinator_server.authentication import (
+    AGAIN_SECONDS,
+    WHOLE_SUBJECT,
+    AuthenticationMethod,
+    Authenticator,
+    NameRule,
+    refusals_of,
+)
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import give_unix_address_back, is_unix
 from coordinator_server.tls import ClientAuth, TlsFiles
+from coordinator_server.tokens import KeptTokens
 from coordinator_server.transport import Handler
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import ConnectionNumbers, Transport, TransportName, TransportOptions
+
+
+def authentication_methods(text: str) -> frozenset[AuthenticationMethod]:
+    """Raises ValueError."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - set(AuthenticationMethod))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no way to authenticate; there are {', '.join(AuthenticationMethod)}")
+    return frozenset(map(AuthenticationMethod, names))
+
+
+def _checked_methods(text: str) -> str:
+    authentication_methods(text)
+    return text
+
+
+def checked_principal(text: str) -> str:
+    try:
+        check_principal(text)
+    except Refused as refusal:
+        raise ValueError(refusal.message) from refusal
+    return text
+
+
+AuthenticationText = Annotated[str, AfterValidator(_checked_methods)]
+PrincipalText = Annotated[str, AfterValidator(checked_principal)]
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """How callers are known, on all listeners that ask."""
+
+    tokens: KeptTokens | None = None
+    names: NameRule = WHOLE_SUBJECT
+
+    @classmethod
+    def read(cls, tokens_file: Path | None, names: NameRule, clock: Clock) -> Identities:
+        """Raises TokensRefused."""
+        return cls(None if tokens_file is None else KeptTokens(tokens_file, clock), names)
+
+    def authenticator(
+        self, methods: frozenset[AuthenticationMethod], credentials: KeptCredentials | None, clock: Clock
+    ) -> Authenticator | None:
+        """What asks callers on a listener; None: nothing does."""
+        if not methods:
+            return None
+        certificates = None
+        if AuthenticationMethod.CERTIFICATE in methods:
+            from coordinator_server.certificates import CertificateNames  # Late: its library takes 9 MB of memory.
+
+            assert credentials is not None, "who asks for certificates has TLS"
+            certificates = CertificateNames(lambda: credentials.current.client_ca, self.names, clock)
+        tokens = self.tokens if AuthenticationMethod.TOKEN in methods else None
+        return Authenticator(clock, tokens=tokens, certificates=certificates)
+
+
+NOBODY_ASKED: Final = Identities()
 
 
 class Listener(BaseModel):
@@ -36,11 +104,31 @@ class Listener(BaseModel):
     tls_key_file: Path | None = None
     tls_client_ca_file: Path | None = None
     tls_client_auth: ClientAuth = ClientAuth.NONE
+    authentication: AuthenticationText = ""
+    principal: PrincipalText = ANONYMOUS
 
     @model_validator(mode="after")
     def _settings_make_sense_together(self) -> Self:
         self.tls_files()
+        self.check_authentication()
         return self
+
+    @property
+    def methods(self) -> frozenset[AuthenticationMethod]:
+        """What callers can show of themselves; empty: nobody is asked."""
+        return authentication_methods(self.authentication)
+
+    def check_authentication(self) -> None:
+        """Raises ValueError where callers are asked for what they cannot show here."""
+        here, methods = f"listen = {self.listen}: authentication = {self.authentication}", self.methods
+        if AuthenticationMethod.CERTIFICATE in methods and self.tls_client_auth is not ClientAuth.REQUIRED:
+            raise ValueError(f"{here}: callers show certificates where tls_client_auth = required; set it, with the CA")
+        if AuthenticationMethod.TOKEN in methods and self.tls_certificate_file is None:
+            raise ValueError(
+                f"{here}: a token that travels without TLS is everybody's; set tls_certificate_file and tls_key_file"
+            )
+        if methods and self.principal != ANONYMOUS:
+            raise ValueError(f"{here}: principal is for listeners that ask nobody; callers here say who they are")
 
     @property
     def address(self) -> Address:
@@ -79,12 +167,17 @@ class Listener(BaseModel):
         return TlsFiles(certificate, key, client_ca, self.tls_client_auth)
 
 
-def why_unsafe(listener: Listener) -> str | None:
+def why_unsafe(listener: Listener, *, is_asking: bool = True) -> str | None:
     """Return what somebody on the network can do who should not, and what would prevent that; None where nothing is
-    missing. Such a listener is opened only if the operator says so (`insecure`)."""
-    if listener.is_local or listener.tls_certificate_file is not None:
+    missing. Such a listener is opened only if the operator says so (`insecure`). `is_asking`: callers of such a
+    listener are asked who they are; those who scrape are not."""
+    if listener.is_local:
         return None
-    return "others can reach it, read along and change everything, because it has no TLS"
+    if listener.tls_certificate_file is None:
+        return "others can reach it, read along and change everything, because it has no TLS"
+    if listener.methods or not is_asking:
+        return None
+    return "whoever reaches it may do everything, because it asks nobody who they are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +208,10 @@ class Listeners:
     def __init__(self) -> None:
         self.opened: list[OpenListener] = []
         self._transports: list[Transport] = []
+        self._authenticators: list[Authenticator | None] = []
+        self._next_check: asyncio.TimerHandle | None = None
+        self.tokens: KeptTokens | None = None
+        """Those that callers show; None: they show none."""
 
     def open(
         self,
@@ -123,16 +220,25 @@ class Listeners:
         services: Sequence[str],
         clock: Clock,
         options: TransportOptions,
+        identities: Identities = NOBODY_ASKED,
     ) -> None:
         """Take all the addresses. Connections are shared out evenly: none of the listeners can take those of another.
         Of what was opened before one failed, `give_back` gives back.
 
         Raises TlsRefused, TransportMissing, AddressRefused."""
+        self.tokens = identities.tokens
         share = replace(options, connections_max=max(1, options.connections_max // len(wanted)))
         for listener in wanted:
             files, address = listener.tls_files(), listener.address
             credentials = None if files is None else KeptCredentials(files, clock)
-            own = replace(share, credentials=credentials, has_reflection=share.has_reflection and listener.is_local)
+            own = replace(
+                share,
+                credentials=credentials,
+                has_reflection=share.has_reflection and listener.is_local,
+                authenticator=identities.authenticator(listener.methods, credentials, clock),
+                principal=listener.principal,
+            )
+            self._authenticators.append(own.authenticator)
             if is_unix(address.host) and name is TransportName.AUTO:
                 transport = open_transport(TransportName.GRPC, services, clock, own)
             else:
@@ -167,6 +273,17 @@ class Listeners:
         """Serve on all of them."""
         for each in self._transports:
             await each.start(handler, room)
+        self._check_again()
+
+    def check_credentials(self) -> None:
+        """End the sessions whose credentials count no more."""
+        for each in self._authenticators:
+            if each is not None:
+                each.sessions.check_again()
+
+    def _check_again(self) -> None:
+        self.check_credentials()
+        self._next_check = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._check_again)
 
     async def set_ready(self, is_ready: bool) -> None:
         """Tell every health service whether the services take work."""
@@ -185,7 +302,12 @@ class Listeners:
         harms: Counter[str] = Counter()
         for each in numbers:
             harms.update(each.harms)
-        return ConnectionNumbers(sum(each.connections_max for each in numbers), sum(known) if known else None, harms)
+        return ConnectionNumbers(
+            sum(each.connections_max for each in numbers),
+            sum(known) if known else None,
+            harms,
+            unauthenticated=refusals_of(self._authenticators),
+        )
 
     async def announce_stop(self) -> None:
         """Tell the health services and all sessions that the process is going, for good."""
@@ -194,4 +316,6 @@ class Listeners:
 
     async def stop(self, grace_ms: int) -> None:
         """Take no further calls and wait for those under way; on all listeners at the same time."""
+        if self._next_check is not None:
+            self._next_check.cancel()
         await asyncio.gather(*(each.stop(grace_ms) for each in self._transports))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 import txn_native_transport as native
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
@@ -43,8 +44,10 @@ class Exchange:
         handler: Handler,
         open_stream: OpenStream,
         room: AnswerRoom = BOUNDLESS_ROOM,
+        principal: str = ANONYMOUS,
     ) -> None:
         self._server = server
+        self._principal = principal
         self._room = room
         self._held: dict[int, tuple[Connection, int]] = {}
         """Answers that were handed over and that their callers have not taken: connection and size, by the token of the
@@ -100,7 +103,7 @@ class Exchange:
             case (native.TAKEN, token):
                 self._room.release(*self._held.pop(token))
             case (native.STREAM, token, method, host, connection):
-                call = CallContext(host=host, connection=connection)
+                call = CallContext(principal=self._principal, host=host, connection=connection)
                 self._streams[token] = self._open_stream(method, call, _TokenHandle(self, token))
             case (native.HALF_CLOSED, token):
                 self._tell(token, lambda stream: stream.half_close())
@@ -111,7 +114,7 @@ class Exchange:
 
     def _call(self, token: int, method: str, body: bytes, host: str, connection: int, ms_left: int | None) -> None:
         deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
-        call = CallContext(host=host, deadline_ms=deadline_ms, connection=connection)
+        call = CallContext(principal=self._principal, host=host, deadline_ms=deadline_ms, connection=connection)
         pending = self._handler(method, body, call)
         if pending.is_settled:
             self._answer(token, connection, pending)

@@ -80,6 +80,7 @@ class NativeTransport:
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)
         self._connections_max = options.connections_max
+        self._principal = options.principal
         self._sockets: list[socket.socket] = []
         self._exchange: Exchange | None = None
         self._is_stopping = False
@@ -122,7 +123,7 @@ class NativeTransport:
                 stream.announce_stop()
             return stream
 
-        self._exchange = Exchange(self._server, self._clock, handler, open_stream, room)
+        self._exchange = Exchange(self._server, self._clock, handler, open_stream, room, self._principal)
         self._exchange.on_stopped = self._on_stopped
         asyncio.get_running_loop().add_reader(self._server.fileno(), self._exchange.on_arrivals)
         for each in self._sockets:

@@ -30,7 +30,7 @@ from coordinator_server.config import Config
 from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
-from coordinator_server.listeners import Listeners, OpenListener
+from coordinator_server.listeners import Identities, Listeners, OpenListener, why_unsafe
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import MemoryKeeper, loading_for_good
@@ -41,6 +41,7 @@ from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.tls import TlsRefused
+from coordinator_server.tokens import TokensRefused
 from coordinator_server.transport_choice import TransportMissing
 from coordinator_server.transports import CertificateNumbers, ConnectionNumbers, TransportOptions
 
@@ -195,17 +196,18 @@ class _Process:
         )
         wanted, name = self._config.all_listeners(), self._config.transport
         try:
-            self._listeners.open(wanted, name, SERVICE_NAMES, self._clock, options)
-        except (TransportMissing, TlsRefused) as refusal:
+            identities = Identities.read(self._config.tokens_file, self._config.name_rule(), self._clock)
+            self._listeners.open(wanted, name, SERVICE_NAMES, self._clock, options, identities)
+        except (TransportMissing, TlsRefused, TokensRefused) as refusal:
             raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
         except AddressRefused as refusal:
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         self._listeners.on_failure(self._fail)
 
     def _watch_credentials(self) -> None:
-        """Take up certificates that change, for as long as the loop runs."""
-        metrics = [] if self._metrics_credentials is None else [self._metrics_credentials]
-        CredentialsWatch([*self._listeners.credentials, *metrics]).start()
+        """Take up certificates and tokens that change, for as long as the loop runs."""
+        others = [each for each in (self._metrics_credentials, self._listeners.tokens) if each is not None]
+        CredentialsWatch([*self._listeners.credentials, *others]).start()
 
     def _advertised(self) -> Address:
         advertised = self._config.advertised
@@ -248,7 +250,8 @@ class _Process:
             _log.warning(
                 "insecure_listener",
                 listen=insecure.listen,
-                advice="without TLS whoever reaches it may read and change everything: let trusted networks in only",
+                problem=why_unsafe(insecure),
+                advice="let trusted networks in only",
             )
         self._announce(self._listeners.opened)
         self._manager.ready(f"serving gRPC on {self._listeners.first.address}")

@@ -25,7 +25,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
-from coordinator_server.transport import Call, CallStatus, Handler, TransportError
+from coordinator_server.transport import AUTHENTICATION_REQUIRED, Call, CallStatus, Handler, TransportError
 
 SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
@@ -36,6 +36,7 @@ STATUS_NUMBERS: Final = {
     CallStatus.RESOURCE_EXHAUSTED: 8,
     CallStatus.UNIMPLEMENTED: 12,
     CallStatus.INTERNAL: 13,
+    CallStatus.UNAUTHENTICATED: 16,
 }
 """Our statuses by gRPC's numbers."""
 
@@ -77,6 +78,7 @@ class Session:
         self._is_greeted = False
         self._says_draining = False
         self._is_ending = False
+        self._is_revoked = False
         self._is_closed = False
         self.on_outgoing: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
@@ -91,7 +93,9 @@ class Session:
         """Begin the calls of one message.
 
         Raises TransportError for what is no message, and for a correlation id that is in use: then nobody could tell
-        the answers apart, and the stream must end."""
+        the answers apart, and the stream must end. Of a caller that is not known any more, no message is taken."""
+        if self._is_revoked:
+            raise TransportError(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED)
         try:
             request = session_pb2.SessionRequest.FromString(body)
         except DecodeError as error:
@@ -161,6 +165,12 @@ class Session:
         """Tell the client that the server is going; it is answered, and then the stream ends."""
         self._is_ending = self._says_draining = True
         self.on_outgoing()
+
+    def revoke(self) -> None:
+        """The caller's credential counts no more: what was asked is answered, and then the stream ends. A client with
+        another credential opens another stream."""
+        self._is_revoked = True
+        self.announce_stop()
 
     @property
     def is_finished(self) -> bool:

@@ -82,6 +82,12 @@ class CallStatus(Enum):
     INTERNAL = "internal"
     CANCELLED = "cancelled"
     """The caller gave up before."""
+    UNAUTHENTICATED = "unauthenticated"
+    """Nobody that is known here."""
+
+
+AUTHENTICATION_REQUIRED: Final = "authentication required"
+"""All that a caller whom nobody knows is told."""
 
 
 class TransportError(Exception):

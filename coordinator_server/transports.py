@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
+from coordinator_server.authentication import Authenticator
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.transport import Handler
 
@@ -22,6 +24,9 @@ NO_UNIX_SOCKETS: Final = (
     "authority there, which its HTTP/2 takes for malformed; use transport = auto or grpc"
 )
 
+NO_AUTHENTICATION: Final = (
+    "the compiled transport does not hand over what callers show of themselves; use transport = auto or grpc"
+)
 
 NO_REQUESTED_CERTIFICATES: Final = (
     "the transport grpc cannot ask callers for a certificate without demanding it; use the compiled transport (`make"
@@ -51,6 +56,9 @@ class TransportOptions:
     """Calls and streams of one connection that have not ended."""
     credentials: KeptCredentials | None = None
     """What TLS is served with; None: no TLS."""
+    authenticator: Authenticator | None = None
+    """Says who calls; None: everybody is `principal`."""
+    principal: str = ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ class ConnectionNumbers:
     """By address; of a server only."""
     insecure_listeners: int = 0
     """Listeners beyond this machine that `insecure` lets serve without what should protect them; of a server only."""
+    unauthenticated: Mapping[str, int] = field(default_factory=dict)
+    """Callers that were refused, by reason; of a server only."""
 
 
 class Transport(Protocol):

@@ -72,6 +72,7 @@ _TLS_OPTIONS = {
     "--tls-certificate-file": "certificate to show to a server that asks, in PEM",
     "--tls-key-file": "key of that certificate, in PEM",
     "--tls-server-name": "name in the certificate of the server (default: the host of --endpoint)",
+    "--token-file": "file with the token to show to a server that asks",
 }
 
 
@@ -142,6 +143,7 @@ def _settings(asked: argparse.Namespace) -> JobSettings:
         "tlsCertificateFile": asked.tls_certificate_file,
         "tlsKeyFile": asked.tls_key_file,
         "tlsServerName": asked.tls_server_name,
+        "tokenFile": asked.token_file,
         "subscribe": ",".join(asked.topics),
         "isolationLevel": asked.isolation,
         "columns": asked.columns,

@@ -197,6 +197,7 @@ class TlsNames(NamedTuple):
     certificate_file: str | None = None
     key_file: str | None = None
     server_name: str | None = None
+    token_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +281,7 @@ def topic_ids_json(topic_ids: Mapping[str, bytes]) -> str:
     return json.dumps({topic: topic_id.hex() for topic, topic_id in topic_ids.items()}, separators=(",", ":"))
 
 
-_TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerName")
+_TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerName", "tokenFile")
 _NAMES: Final = (
     "endpoint",
     *_TLS_NAMES,
@@ -374,14 +375,14 @@ def _either(options: Mapping[str, str], name: str, alias: str) -> str:
 
 def _tls_files(options: Mapping[str, str]) -> TlsNames | None:
     given = {name: options.get(name.lower()) or None for name in _TLS_NAMES}
-    ca_file, certificate_file, key_file, server_name = given.values()
+    ca_file, certificate_file, key_file, server_name, token_file = given.values()
     if ca_file is None:
         if any(given.values()):
             raise InvalidOption(f"{next(filter(given.get, given))} is set and tlsCaFile is not, which switches TLS on")
         return None
     if (certificate_file is None) != (key_file is None):
         raise InvalidOption("tlsCertificateFile and tlsKeyFile go together: a certificate needs its key")
-    return TlsNames(ca_file, certificate_file, key_file, server_name)
+    return TlsNames(ca_file, certificate_file, key_file, server_name, token_file)
 
 
 def _topics(options: Mapping[str, str]) -> Topics:

@@ -18,13 +18,14 @@ DEFAULT_SERVER: Final = "127.0.0.1:7070"
 
 
 class ServerTls(NamedTuple):
-    """The values of the options `--tls-...`."""
+    """The values of the options `--tls-...` and `--token-file`."""
 
     ca_file: str | None = None
     """None = no TLS."""
     certificate_file: str | None = None
     key_file: str | None = None
     server_name: str | None = None
+    token_file: str | None = None
 
 
 NO_TLS: Final = ServerTls()

@@ -75,6 +75,7 @@ def tls_for(server: str) -> Tls | None:
             certificate_file=given.certificate_file,
             key_file=given.key_file,
             server_name=given.server_name,
+            token_file=given.token_file,
         )
     except Misconfigured as refusal:
         raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal

@@ -342,7 +342,13 @@ FAMILIES: Final = (
     _gauge(
         "txn_insecure_listeners",
         (),
-        "Listeners, the one for metrics included, that others can reach without TLS, because `insecure` allows it.",
+        "Listeners that others can reach without TLS, or without being asked who they are, because `insecure` allows"
+        " it; the one for metrics counts where it has no TLS.",
+    ),
+    _counter(
+        "txn_rpc_unauthenticated_total",
+        ("reason",),
+        "Callers that were refused because nobody knows them, or because what they showed does not count any more.",
     ),
     _counter(
         "txn_access_refusals_total",

@@ -18,7 +18,7 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.addresses import Address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
-from coordinator_server.listeners import Listeners
+from coordinator_server.listeners import Identities, Listeners
 from coordinator_server.transports import TransportOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.transports import wanted_transport
@@ -53,7 +53,8 @@ async def in_process_server(
     listeners = Listeners()
     options = TransportOptions(config.message_bytes_max)
     name = config.transport if "transport" in settings else wanted_transport()
-    listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options)
+    identities = Identities.read(config.tokens_file, config.name_rule(), clock)
+    listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options, identities)
     address = listeners.first.address
     parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append)
     await listeners.start(parts.dispatcher, parts.answers)

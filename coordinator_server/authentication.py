@@ -1,0 +1,218 @@
+"""Who calls: what a caller shows is checked here, before anything of its call is looked at.
+
+Each listener says what it takes: certificates, tokens, or both. Who shows neither, or something that does not count, is
+told that authentication is required and nothing else; why is in the log and in a metric, for the operator. What is
+right now may be wrong later: a session is asked about again, every few seconds, with what it showed at its beginning.
+
+Source: `spec/security.md` 1 and 4; KIP-368 (a session ends with its credential).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+import structlog
+
+from coordinator_runtime.clock import Clock
+from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, TransportError
+
+AGAIN_SECONDS: Final = 5.0
+"""How often the credentials of open sessions are checked again."""
+LEFT_TO_END_SECONDS: Final = 30.0
+"""How long a session whose credential ended may wait for answers to what it asked before."""
+_LOG_MS: Final = 1_000
+"""Refusals for one reason are logged once in this time, with how many there were."""
+_BEARER: Final = "bearer "
+
+_log = structlog.get_logger("authentication")
+
+
+class AuthenticationMethod(StrEnum):
+    """What a caller can show of itself."""
+
+    CERTIFICATE = "certificate"
+    """A certificate of the client, by TLS (mTLS)."""
+    TOKEN = "token"
+    """`authorization: Bearer TOKEN`, in the metadata of a call."""
+
+
+class Reason(StrEnum):
+    """Why a caller is refused: a label of a metric, and never told to the caller."""
+
+    NOTHING_SHOWN = "nothing_shown"
+    NO_TOKEN_TAKEN = "no_token_taken"
+    """A token was shown where the listener takes none."""
+    NO_BEARER = "no_bearer"
+    UNKNOWN_TOKEN = "unknown_token"
+    EXPIRED_TOKEN = "expired_token"
+    EXPIRED_CERTIFICATE = "expired_certificate"
+    UNKNOWN_CA = "unknown_ca"
+    NO_PRINCIPAL = "no_principal"
+    """No name, or several, in the certificate, by the rule that is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What one caller shows. Printed without its contents, because the token is a secret."""
+
+    authorization: str | None = field(default=None, repr=False)
+    certificates: tuple[bytes, ...] = field(default=(), repr=False)
+    """PEM, as the handshake verified them: the caller's own first, then those between it and the CA."""
+
+
+class Unauthenticated(TransportError):
+    """Nobody that is known here. The caller learns only that."""
+
+    def __init__(self, reason: Reason, details: str = "") -> None:
+        super().__init__(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED)
+        self.reason = reason
+        self.details = details
+        """For the operator, without secrets."""
+
+
+class TokenPrincipals(Protocol):
+    """Whose a token is. Raises Unauthenticated."""
+
+    def of_token(self, token: str) -> str: ...
+
+
+class NameSource(StrEnum):
+    """What of a certificate the principal is taken from."""
+
+    SUBJECT = "subject"
+    """All of the subject, as RFC 4514 writes it: `CN=etl,O=Example`."""
+    CN = "cn"
+    URI = "uri"
+    DNS = "dns"
+    EMAIL = "email"
+
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """How a certificate names its principal."""
+
+    source: NameSource = NameSource.SUBJECT
+    pattern: str | None = None
+    """A pattern that all of the name must match, and whose first group is the principal's name; None: all of it is."""
+
+
+WHOLE_SUBJECT: Final = NameRule()
+
+
+class CertificatePrincipals(Protocol):
+    """Whose a certificate is. Raises Unauthenticated."""
+
+    def of_certificates(self, certificates: tuple[bytes, ...]) -> str: ...
+
+
+class Authenticator:
+    """Says who calls, for one listener. Called on the loop."""
+
+    def __init__(
+        self, clock: Clock, *, tokens: TokenPrincipals | None = None, certificates: CertificatePrincipals | None = None
+    ) -> None:
+        """`None`: the listener does not take them."""
+        self._clock = clock
+        self._tokens = tokens
+        self._certificates = certificates
+        self._refusals: Counter[str] = Counter()
+        self._logged: dict[Reason, tuple[int, int]] = {}
+        """When each was logged last, and how many there had been."""
+        self.sessions = SessionCredentials(self, clock)
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """How many callers were refused, by reason."""
+        return self._refusals
+
+    def principal(self, shown: Presented, host: str) -> str:
+        """Whose this is: `User:name`. Where there is a token, it decides; a broken one never gives way to the
+        certificate. Raises Unauthenticated."""
+        try:
+            return self._principal(shown)
+        except Unauthenticated as refusal:
+            self._count(refusal, host)
+            raise
+
+    def _principal(self, shown: Presented) -> str:
+        if shown.authorization is not None:
+            if self._tokens is None:
+                raise Unauthenticated(Reason.NO_TOKEN_TAKEN)
+            kind, token = shown.authorization[: len(_BEARER)], shown.authorization[len(_BEARER) :]
+            if kind.lower() != _BEARER:
+                raise Unauthenticated(Reason.NO_BEARER)
+            return self._tokens.of_token(token)
+        if self._certificates is not None and shown.certificates:
+            return self._certificates.of_certificates(shown.certificates)
+        raise Unauthenticated(Reason.NOTHING_SHOWN)
+
+    def _count(self, refusal: Unauthenticated, host: str) -> None:
+        reason, now_ms = refusal.reason, self._clock.monotonic_ms()
+        self._refusals[reason] += 1
+        logged = self._logged.get(reason)
+        if logged is None or now_ms - logged[0] >= _LOG_MS:
+            number = self._refusals[reason]
+            self._logged[reason] = now_ms, number
+            since = number - (0 if logged is None else logged[1])
+            _log.warning("unauthenticated", reason=reason, host=host, details=refusal.details, number=since)
+
+
+class WatchedSession(Protocol):
+    """A session that ends with its credential."""
+
+    def revoke(self) -> None:
+        """Answer what was asked, take no more, and tell the client to open another session."""
+
+    def cut(self) -> None:
+        """End the stream now: the caller is nobody that is known."""
+
+
+class SessionCredentials:
+    """What the open sessions of a listener showed at their beginning, to be asked about again."""
+
+    def __init__(self, authenticator: Authenticator, clock: Clock) -> None:
+        self._authenticator = authenticator
+        self._clock = clock
+        self._shown: dict[WatchedSession, tuple[Presented, str, str]] = {}
+        """What was shown, from which host, and whose it was."""
+        self._revoked_ms: dict[WatchedSession, int] = {}
+
+    def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
+        """Ask about it from now on."""
+        self._shown[session] = shown, host, principal
+
+    def forget(self, session: WatchedSession) -> None:
+        """It has ended. Idempotent."""
+        self._shown.pop(session, None)
+        self._revoked_ms.pop(session, None)
+
+    def check_again(self) -> None:
+        """Revoke the sessions whose credential counts no more, and cut those that were revoked long ago."""
+        now_ms = self._clock.monotonic_ms()
+        for session, since_ms in list(self._revoked_ms.items()):
+            if now_ms - since_ms >= LEFT_TO_END_SECONDS * 1_000:
+                self._revoked_ms.pop(session)
+                session.cut()
+        for session in [each for each, shown in self._shown.items() if not self._still_counts(*shown)]:
+            self._shown.pop(session)
+            self._revoked_ms[session] = now_ms
+            session.revoke()
+
+    def _still_counts(self, shown: Presented, host: str, principal: str) -> bool:
+        try:
+            return self._authenticator.principal(shown, host) == principal
+        except Unauthenticated:
+            return False
+
+
+def refusals_of(authenticators: Iterable[Authenticator | None]) -> Mapping[str, int]:
+    """The sums over all listeners, by reason; every reason has a number."""
+    sums: Counter[str] = Counter(dict.fromkeys(Reason, 0))
+    for each in authenticators:
+        if each is not None:
+            sums.update(each.refusals)
+    return sums

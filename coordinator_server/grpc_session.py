@@ -9,6 +9,7 @@ from typing import Final, cast
 import grpc
 from grpc import aio
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import AnswerRoom, CallContext
 from coordinator_server.authentication import Authenticator, Presented, WatchedSession
@@ -54,7 +55,7 @@ def _pem_blocks(chain: bytes) -> list[bytes]:
 class GrpcCallers:
     """Who calls, on one listener."""
 
-    def __init__(self, authenticator: Authenticator | None, principal: str) -> None:
+    def __init__(self, authenticator: Authenticator | None = None, principal: str = ANONYMOUS) -> None:
         """Without an authenticator everybody is `principal`."""
         self._authenticator = authenticator
         self._principal = principal
@@ -79,9 +80,9 @@ class GrpcCallers:
 class GrpcSessions:
     """The open session streams of one server."""
 
-    def __init__(self, clock: Clock, callers: GrpcCallers, limits: SessionLimits | None = None) -> None:
+    def __init__(self, clock: Clock, callers: GrpcCallers | None = None, limits: SessionLimits | None = None) -> None:
         self._clock = clock
-        self._callers = callers
+        self.callers = callers or GrpcCallers()
         self._limits = limits or SessionLimits()
         self._open: set[Session] = set()
         self._is_stopping = False
@@ -93,7 +94,7 @@ class GrpcSessions:
             peer = context.peer()
             host = host_of(peer)
             try:
-                principal = self._callers.principal(context, host)
+                principal = self.callers.principal(context, host)
             except TransportError as error:
                 await context.abort(status_code(error.status), error.message)
             call = CallContext(principal=principal, host=host, connection=peer)
@@ -110,7 +111,7 @@ class GrpcSessions:
     async def _serve(self, session: Session, context: _Context, call: CallContext) -> None:
         stream = _Stream(session, context)
         self._open.add(session)
-        self._callers.watch(stream, context, call)
+        self.callers.watch(stream, context, call)
         if self._is_stopping:
             session.announce_stop()
         try:
@@ -121,7 +122,7 @@ class GrpcSessions:
         finally:
             # Also where the client is gone: grpc then cancels this coroutine.
             self._open.discard(session)
-            self._callers.forget(stream)
+            self.callers.forget(stream)
             session.close()
         if stream.failure is not None:
             await context.abort(status_code(stream.failure.status), stream.failure.message)

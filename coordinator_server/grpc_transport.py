@@ -77,8 +77,7 @@ class GrpcTransport:
         self._options = options
         self._server: aio.Server | None = None
         self._port = 0
-        self._callers = GrpcCallers(options.authenticator, options.principal)
-        self._sessions = GrpcSessions(clock, self._callers)
+        self._sessions = GrpcSessions(clock, GrpcCallers(options.authenticator, options.principal))
         self._health = health.aio.HealthServicer()
         self._next_watch: asyncio.TimerHandle | None = None
 
@@ -124,7 +123,7 @@ class GrpcTransport:
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         assert self._server is not None, "bind comes before start"
         # Last of the handlers, because it takes every name that nobody before it knew.
-        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._callers, self._sessions, room),))
+        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions, room),))
         await self.set_ready(False)
         await self._server.start()
         self._watch_connections()
@@ -166,11 +165,8 @@ class GrpcTransport:
 class _Calls(grpc.GenericRpcHandler):
     """Hands every call to the handler, those of a session too."""
 
-    def __init__(
-        self, handler: Handler, clock: Clock, callers: GrpcCallers, sessions: GrpcSessions, room: AnswerRoom
-    ) -> None:
+    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, room: AnswerRoom) -> None:
         self._handler = handler
-        self._callers = callers
         self._room = room
         self._clock = clock
         self._sessions = sessions
@@ -216,7 +212,7 @@ class _Calls(grpc.GenericRpcHandler):
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
         peer = context.peer()
         host = self._host_of(peer)
-        principal = self._callers.principal(context, host)
+        principal = self._sessions.callers.principal(context, host)
         return CallContext(principal=principal, host=host, deadline_ms=deadline_ms, connection=peer)
 
 

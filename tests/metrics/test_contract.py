@@ -42,6 +42,7 @@ CONNECTIONS = ConnectionNumbers(
     connections_max=9,
     open_connections=2,
     harms={"resets": 1},
+    unauthenticated={"unknown_token": 1},
     certificates={"h:1": CertificateNumbers(2_000, is_refused=False)},
 )
 """Figures that a transport would give; those of a real one are in tests/server."""
@@ -50,6 +51,7 @@ OF_TRANSPORT = {
     "txn_rpc_connections",
     "txn_rpc_connections_max",
     "txn_rpc_harm_total",
+    "txn_rpc_unauthenticated_total",
     "txn_tls_certificate_expiry_timestamp_seconds",
     "txn_tls_files_refused",
     "txn_insecure_listeners",

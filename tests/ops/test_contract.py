@@ -137,13 +137,15 @@ def test_what_starts_a_server_without_tls_says_that_it_is_open() -> None:
 def test_production_has_tls_on_every_listener() -> None:
     """The settings of the container, as the overlay gives them, are a configuration without `insecure`."""
     given = (OPS / "kubernetes/overlays/prod/kustomization.yaml").read_text()
-    variables = dict(re.findall(r"\{name: (TXN_\w+), value: (\S+)\}", given))
+    variables = dict(re.findall(r'\{name: (TXN_\w+), value: "?([^"}\s]+)"?\}', given))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
         config = load_config(OPS / "kubernetes/base/server.toml", {}).config
     assert config.insecure_listeners() == ()
     assert config.tls_client_auth is ClientAuth.REQUIRED
+    assert config.core_config().enforces_acls
+    assert config.super_user_names() == ("User:CN=txn-admin",)
     assert set(re.findall(r"mountPath: (\S+),", given)) == {
         str(file.parent) for file in (config.tls_key_file, config.metrics_tls_key_file) if file is not None
     }

@@ -433,22 +433,29 @@ async def test_connections_after_a_rotation_get_what_is_new(
 
 
 SAFE = {"tls_certificate_file": "c", "tls_key_file": "k"}
+ASKING = {"authentication": "token"}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]", "txn.example"])
-def test_beyond_this_machine_it_serves_with_tls_or_with_the_word_insecure(host: str) -> None:
-    listen = {"listen": f"{host}:7070"}
-    said = "others can reach it, read along and change everything, because it has no TLS; set .* --insecure"
-    for settings in (listen, {"listeners": [listen]}, {"metrics_listen": f"{host}:9464"}):
+def test_beyond_this_machine_it_serves_with_all_protection_or_with_the_word_insecure(host: str) -> None:
+    listen, scrapes = {"listen": f"{host}:7070"}, {"metrics_listen": f"{host}:9464"}
+    safe_scrapes = scrapes | {f"metrics_{name}": value for name, value in SAFE.items()}
+    no_tls = "others can reach it, read along and change everything, because it has no TLS; set .* --insecure"
+    asks_nobody = "it asks nobody who they are; set authentication, .* --insecure"
+    for settings, said, address in (
+        (listen, no_tls, f"{host}:7070"),
+        ({"listeners": [listen]}, no_tls, f"{host}:7070"),
+        (scrapes, no_tls, f"{host}:9464"),
+        (listen | SAFE, asks_nobody, f"{host}:7070"),
+        ({"listeners": [listen | SAFE]}, asks_nobody, f"{host}:7070"),
+    ):
         with pytest.raises(ValidationError, match=said):
             config(**settings)
-        assert [str(each.address) for each in config(**settings, insecure=True).insecure_listeners()] == [
-            next(iter(listen.values())) if "metrics_listen" not in settings else f"{host}:9464"
-        ]
+        assert [str(each.address) for each in config(**settings, insecure=True).insecure_listeners()] == [address]
     for settings in (
-        listen | SAFE,
-        {"listeners": [listen | SAFE]},
-        {"metrics_listen": f"{host}:9464"} | {f"metrics_{name}": value for name, value in SAFE.items()},
+        listen | SAFE | ASKING | {"tokens_file": "t"},
+        {"listeners": [listen | SAFE | ASKING], "tokens_file": "t"},
+        safe_scrapes,
     ):
         assert config(**settings).insecure_listeners() == ()
 

@@ -1,12 +1,14 @@
 """The lane: calls of the common shape, a whole message at once, beside the general path.
 
-The general path (operation, decision, joins, replay) handles everything, and is the reference. The lane takes
-a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an id that has
-nothing open. Whatever is unusual in any way it leaves to the general path, in its place among the others.
+The general path (operation, decision, joins, replay) handles everything, and is the reference. The lane takes what is
+most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an id
+that has nothing open. Whatever is unusual in any way it leaves to the general path, in its place among the others.
 
 `transact` reads and checks, by the rules of the general path, and changes nothing: it gathers. `end` replays and stages
-what was gathered, all of it or nothing, in one record for each partition where the general path has one for each
-transaction; of each transaction there is the one record that the general path has. So the rows are the same.
+what was gathered, all of it or nothing: a record for each transaction, and for each partition one record where the
+general path has one for each transaction. What they are stored as is the same.
+
+It takes columns, plain values that any front can make, and no messages.
 """
 
 from __future__ import annotations
@@ -15,17 +17,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator_protocol.batch import BatchHeader, OffsetlessBatch
+from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, NotCommon, Record, ShardKey, ShardRouter, TransactionInTheWay, Turn
+from coordinator_protocol.marker import Marker
+from coordinator_runtime.decision import Decision, NotCommon, Record, ShardRouter, TransactionInTheWay, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
-    ClientBatch,
+    GroupOffsets,
     Membership,
     OutcomeNumber,
+    PartitionRef,
     Permission,
     ResourceType,
     require,
@@ -33,23 +36,14 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.transacted import TransactedGroups
+from group_coordinator.shard import GroupShard
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
-from partition_log.catalog.state import PlacedPartition
 from partition_log.growth import Growth
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.outcomes import Ended, Run
-from txn_coordinator.records import CsnGiven, TransactionChanged
-from txn_coordinator.requests import Transact
-from txn_coordinator.rules.adding import Additions
-from txn_coordinator.rules.transacting import TransactRequest
-from txn_coordinator.service import TransactResult
-
-_COMMIT: Final = Outcome.COMMIT
-_WRITE: Final = Permission.WRITE
-_TOPIC: Final = ResourceType.TOPIC
-_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+from txn_coordinator.records import CsnGiven, TransactionRanThrough
+from txn_coordinator.state import Transaction
 
 CLIENT_TXN_VERSION: Final = 2
 """Clients of version 1 send no Transact."""
@@ -59,6 +53,13 @@ _PART_BYTES: Final = 512
 """More than a transaction stages besides ids, payloads and metadata: in all, and for each batch or offset."""
 _ID_BYTES: Final = 16
 """More than a character of an id or of metadata takes in all places where it is staged."""
+
+LaneBatch = tuple[tuple[str, bytes, int], BatchHeader, bytes, int | None]
+"""A partition's topic, topic id and number as the request names it; header, payload, and checksum if there is one."""
+
+Taken = tuple[Transaction, list[tuple[PartitionRef, int]]]
+"""An id once its transaction is complete, and where the transaction begins in each partition, in the order of the
+batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,23 +95,35 @@ class Lane:
 
     def take_back(self) -> None:
         """Forget all that was taken since the last end."""
-        self._turn: Turn | None = None
+        self._context: CallContext | None = None
+        """That of the first call, whose caller all others share."""
+        self._now_ms = 0
         self._csn = 0
-        self._size_bytes = 0
-        self._runs: dict[str, tuple[ShardKey, Run]] = {}
-        """By transactional id."""
-        self._growths: dict[int, tuple[ShardKey, Growth]] = {}
-        """By ordinal."""
+        """The last one given."""
+        self._room_bytes = 0
+        self._names: set[str] = set()
+        """The transactional ids."""
+        self._records: list[Record] = []
+        self._events: list[object] = []
+        self._growths: dict[tuple[str, bytes, int], Growth] = {}
+        """By what the requests call the partition."""
         self._offsets: list[Decision] = []
 
-    def transact(self, command: Transact, context: CallContext) -> TransactResult | None:
-        """The transaction has ended, with all that it brings, and the caller may hear of it once the `end` of the
-        message is settled. None: it is not of the common shape, and nothing has happened."""
+    def transact(
+        self,
+        transactional_id: str,
+        identity: tuple[int, int],
+        batches: Sequence[LaneBatch],
+        groups: Sequence[GroupOffsets],
+        context: CallContext,
+    ) -> Taken | None:
+        """A transaction that brings batches and offsets has been committed, and the caller may hear of it once the
+        `end` of the message is settled. None: it is not of the common shape, and nothing has happened."""
         try:
-            return self._transact(command, context)
+            return self._transact(transactional_id, identity, batches, groups, context)
         except (Refused, NotCommon):
             # What is refused the general path refuses too, and says so once what that rests on is durable.
-            if not self._runs:
+            if not self._names:
                 # What was looked up for it is out of date once the general path went on.
                 self.take_back()
             return None
@@ -119,133 +132,135 @@ class Lane:
         """All that was taken since the last end is staged. The reply comes when it is durable.
 
         Errors: UnknownOutcome. Raises what is a bug of ours; then nothing is staged."""
-        turn = self._turn
-        assert turn is not None, "nothing was taken"
-        records = [Record(COUNTERS, CsnGiven(self._csn, len(self._runs)))]
-        events: list[object] = []
-        for key, run in self._runs.values():
-            steps = run.steps
-            records.append(Record(key, TransactionChanged(steps.after, steps.decided), cause=steps.after.cause))
-            events.append(steps)
-        for key, growth in self._growths.values():
+        context, records, events = self._context, self._records, self._events
+        assert context is not None, "nothing was taken"
+        records.append(Record(COUNTERS, CsnGiven(self._csn, len(self._names))))
+        # A partition may have been named in two ways.
+        for growth in {id(each): each for each in self._growths.values()}.values():
             if growth.rows:
-                ended, grew = growth.record(turn.now_ms)
-                records.append(Record(key, ended))
+                ended, grew = growth.record(self._now_ms)
+                records.append(Record(growth.placed.shard, ended))
                 events.append(grew)
         for decision in self._offsets:
             records += decision.records
             events += decision.events
+        turn = Turn(self._now_ms, context.client_id, context.host)
         try:
             return self._parts.runtime.write_decided(records, events, turn)
         finally:
             self.take_back()
 
-    def _transact(self, command: Transact, context: CallContext) -> TransactResult:
-        size_bytes = self._check_common(command, context)
-        turn = self._turn or self._begin(context)
-        placed = [self._place(batch, context) for batch in command.batches]
-        run = self._run_through(command, placed, context, turn)
-        marker = run.marker
-        taken = [self._take(*each, marker) for each in zip(command.batches, placed, strict=True)]
-        if command.groups:
-            self._settle(command, run, context, turn)
+    def _transact(
+        self,
+        name: str,
+        identity: tuple[int, int],
+        batches: Sequence[LaneBatch],
+        groups: Sequence[GroupOffsets],
+        context: CallContext,
+    ) -> Taken:
+        size_bytes = self._check_common(name, batches, groups, context)
+        known = self._growths
+        growths = [known.get(batch[0]) or self._growth(batch[0], context) for batch in batches]
+        participants = (
+            tuple(sorted({growth.placed.ref.ordinal for growth in growths})),
+            tuple([group.group_id for group in groups]),
+        )
+        key = self._parts.router.shard_key(name)
+        shard: Any = self._served.get(key)
+        current = None if shard is None else shard.acting(name)
+        if current is None or len(participants[0]) < len(batches):
+            raise NotCommon
+        ran: TransactionRanThrough
+        marker: Marker
+        csn, now_ms = self._csn + 1, self._now_ms
+        ran, marker = shard.outcomes.run_through(
+            current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
+        )
+        checks, taken = self._parts.checks, []
+        for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
+            if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
+                header = in_transaction(header, *identity)
+            if not growth.takes(header, marker):
+                raise NotCommon
+            taken.append((growth, header, checks.encode(header, payload, crc=crc)))
+            if growth.placed.validates_payload and not checks.taken_here(header, payload):
+                raise NotCommon
+        if groups:
+            self._settle(ran, marker, groups, context)
         # Nothing can be in the way any more.
-        self._csn += 1
-        self._size_bytes += size_bytes
-        self._runs[command.transactional_id] = self._parts.router.shard_key(command.transactional_id), run
-        first_offsets = [
-            (each.ref, growth.append_and_end(header, offsetless, marker, turn.now_ms))
-            for each, (growth, header, offsetless) in zip(placed, taken, strict=True)
+        self._csn = csn
+        self._room_bytes -= size_bytes
+        self._names.add(name)
+        self._records.append(Record(key, ran, ran.transaction.cause))
+        self._events.append(ran)
+        return ran.transaction, [
+            (growth.placed.ref, growth.append_and_end(header, offsetless, marker, now_ms))
+            for growth, header, offsetless in taken
         ]
-        return TransactResult(Ended(run.steps.after.client_identity, run.steps.after.csn), first_offsets)
 
-    def _begin(self, context: CallContext) -> Turn:
-        turn = self._turn = Turn(self._parts.runtime.clock.wall_ms(), context.client_id, context.host)
-        self._csn = self._parts.counters.next_csn()[0] - 1
-        return turn
-
-    def _check_common(self, command: Transact, context: CallContext) -> int:
-        """How many bytes it stages at most. Raises NotCommon, Refused for a caller who may not use the id."""
-        name, runtime, turn = command.transactional_id, self._parts.runtime, self._turn
-        size_bytes = self._size_bytes + _CALL_BYTES + _ID_BYTES * len(name)
-        for batch in command.batches:
-            size_bytes += _PART_BYTES + len(batch.payload)
-        for group in command.groups:
+    def _check_common(
+        self, name: str, batches: Sequence[LaneBatch], groups: Sequence[GroupOffsets], context: CallContext
+    ) -> int:
+        """How many bytes the call stages at most. Raises NotCommon, and Refused for a caller who may not use the
+        id."""
+        first = self._context or self._begin(context)
+        size_bytes = _CALL_BYTES + _ID_BYTES * len(name)
+        for batch in batches:
+            size_bytes += _PART_BYTES + len(batch[2])
+        for group in groups:
             for offset in group.offsets:
                 size_bytes += _PART_BYTES + _ID_BYTES * (len(group.group_id) + len(offset.metadata))
-        queues = runtime.parking.queues
+        queues = self._parts.runtime.parking.queues
         if (
-            not command.batches
-            or command.outcome is not _COMMIT
-            or len(command.groups) > 1
+            not batches
+            or len(groups) > 1
             or not context.request_id
             or context.client_txn_version < CLIENT_TXN_VERSION
-            or name in self._runs
+            or name in self._names
             or (queues and TransactionInTheWay(name) in queues)
-            or (turn is not None and (turn.client_id != context.client_id or turn.host != context.host))
-            or not runtime.room_for(size_bytes)
-            or self._parts.checks.disk.refusal is not None
+            or context.client_id != first.client_id
+            or context.host != first.host
+            or context.principal != first.principal
+            or size_bytes > self._room_bytes
         ):
             raise NotCommon
-        require(self._parts.authorizer, context, _WRITE, _TRANSACTIONAL_ID, name)
-        return size_bytes - self._size_bytes
+        require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+        return size_bytes
 
-    def _place(self, batch: ClientBatch, context: CallContext) -> PlacedPartition:
-        placed = self._parts.catalog.find(*batch.name)
+    def _begin(self, context: CallContext) -> CallContext:
+        parts = self._parts
+        self._context, self._now_ms = context, parts.runtime.clock.wall_ms()
+        self._csn = parts.counters.next_csn()[0] - 1
+        self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
+        return context
+
+    def _growth(self, name: tuple[str, bytes, int], context: CallContext) -> Growth:
+        """The partition of a name, to which the caller may write, and what it gets. Raises NotCommon, Refused."""
+        placed = self._parts.catalog.find(*name)
         if placed is None:
             raise NotCommon
-        require(self._parts.authorizer, context, _WRITE, _TOPIC, placed.ref.topic)
-        return placed
-
-    def _run_through(
-        self, command: Transact, placed: Sequence[PlacedPartition], context: CallContext, turn: Turn
-    ) -> Run:
-        ordinals = frozenset([each.ref.ordinal for each in placed])
-        additions = Additions(partitions=ordinals, groups=frozenset([group.group_id for group in command.groups]))
-        request = TransactRequest(
-            command.transactional_id, command.identity, command.outcome, context.request_id, additions
-        )
-        shard: Any = self._served.get(self._parts.router.shard_key(command.transactional_id))
-        if shard is None or len(ordinals) < len(placed):
-            raise NotCommon
-        run: Run = shard.run_through(request, csn=self._csn + 1, now_ms=turn.now_ms)
-        return run
-
-    def _take(
-        self, batch: ClientBatch, placed: PlacedPartition, marker: Marker
-    ) -> tuple[Growth, BatchHeader, OffsetlessBatch]:
-        """A batch that can be appended, and where."""
-        ordinal, checks = placed.ref.ordinal, self._parts.checks
-        header = in_transaction(batch.header, marker.producer_id, marker.txn_epoch)
-        growth = self._growth(ordinal, placed.shard)
-        if not growth.takes(header, marker):
-            raise NotCommon
-        offsetless = checks.encode(header, batch.payload, crc=batch.crc)
-        if placed.validates_payload and not checks.taken_here(header, batch.payload):
-            raise NotCommon
-        return growth, header, offsetless
-
-    def _growth(self, ordinal: int, key: ShardKey) -> Growth:
-        if ordinal in self._growths:
-            return self._growths[ordinal][1]
-        shard: Any = self._served.get(key)
-        growth: Growth | None = None if shard is None else shard.growth(ordinal)
+        require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+        known = (each for each in self._growths.values() if each.placed.ref is placed.ref)
+        shard: Any = self._served.get(placed.shard)
+        growth: Growth | None = next(known, None) or (None if shard is None else shard.growth(placed))
         if growth is None:
             raise NotCommon
-        self._growths[ordinal] = key, growth
+        self._growths[name] = growth
         return growth
 
-    def _settle(self, command: Transact, run: Run, context: CallContext, turn: Turn) -> None:
-        """Decide on the offsets, as the last thing that may be in the way."""
-        membership = Membership(command.transactional_id, *command.identity)
-        (write,) = self._parts.groups.place(command.groups, membership, context)
-        marker = run.marker
-        operation = write.hold_and_settle(OutcomeNumber(marker.coordinator_shard, run.steps.before.csn), marker)
+    def _settle(
+        self, ran: TransactionRanThrough, marker: Marker, groups: Sequence[GroupOffsets], context: CallContext
+    ) -> None:
+        """Decide on the offsets, as the last thing that may be in the way. Raises NotCommon, Refused."""
+        before = ran.before
+        membership = Membership(before.transactional_id, *before.identity)
+        (write,) = self._parts.groups.place(groups, membership, context)
+        operation = write.hold_and_settle(OutcomeNumber(marker.coordinator_shard, before.csn), marker)
         shard: Any = self._served.get(operation.shard)
-        if shard is None or shard.group(write.group_id) is None:
+        if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
             # A group that comes into being is told of, once.
             raise NotCommon
-        decision = operation.decide(shard, turn)
+        decision = operation.decide(shard, Turn(self._now_ms, context.client_id, context.host))
         if decision.joins:
             raise NotCommon
         if decision.records:

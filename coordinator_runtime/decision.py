@@ -91,21 +91,6 @@ class Operation(Struct, frozen=True):
     decide: Callable[[Any, Turn], Decision]
 
 
-LeanDecision = tuple[Any, object, object]
-"""What a `LeanJoin` decides: its reply, the value of its record, and its event."""
-
-
-class LeanJoin(Protocol):
-    """A join that always comes to one record and one event on its shard, and to nothing else. A decision that does the
-    same to many shards uses these, because what they need not say costs nothing."""
-
-    @property
-    def shard(self) -> ShardKey: ...
-
-    def decide(self, shard: Any, turn: Turn) -> LeanDecision:  # noqa: ANN401  as `Operation.decide`
-        """Raises Refused, and changes nothing."""
-
-
 class ArmTimer(Struct, frozen=True):
     """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
 
@@ -182,9 +167,6 @@ class Decision(Struct, frozen=True):
     records: tuple[Record, ...] = ()
     joins: tuple[Operation, ...] = ()
     """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
-    lean_joins: Sequence[LeanJoin] = ()
-    """Performed before the joins, in order, in the same batch; a Transact has one for each of its partitions. Needs
-    `combine`. Observers are told of all of them at once, by a list of their events."""
     attempts: tuple[Operation, ...] = ()
     """Performed after the joins, in order, in the same batch, each by itself: one that is refused is taken back alone,
     and its reply is the Refused. Unless it met a transaction being completed and may wait: then all of it waits."""
@@ -193,7 +175,7 @@ class Decision(Struct, frozen=True):
     events: tuple[object, ...] = ()
     """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""
     combine: Callable[[Sequence[Any]], Any] | None = None
-    """Makes the reply from those of the lean joins, joins and attempts, in their order. None: the last one that is not
+    """Makes the reply from those of the joins and attempts, in their order. None: the last one that is not
     None, see `reply`."""
 
 

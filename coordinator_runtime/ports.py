@@ -20,7 +20,7 @@ from coordinator_protocol.acls import ResourceType as ResourceType
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, LeanJoin, Operation
+from coordinator_runtime.decision import Decision, Operation
 
 Connection = int | str
 """Names a connection of a caller, in the words of its transport."""
@@ -201,7 +201,7 @@ class PartitionWrite(Protocol):
         """Appends it; the partition is in the transaction by now, which ends later. The shard is that of the
         transactional id. The reply is the offset of the transaction's first record there."""
 
-    def append_and_end(self, marker: Marker) -> LeanJoin:
+    def append_and_end(self, marker: Marker) -> Operation:
         """Appends it and ends the transaction, with nothing in between. The reply is that of `append`."""
 
     def first_offset(self, identity: EndIdentity) -> Operation:

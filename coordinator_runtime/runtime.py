@@ -34,7 +34,6 @@ from coordinator_runtime.decision import (
     Coordinator,
     Decision,
     Effect,
-    LeanJoin,
     Operation,
     Record,
     Shard,
@@ -107,11 +106,8 @@ class Work(Struct, eq=False):
         if decision.effects:
             self.effects += zip(decision.effects, repeat(key))
         if not decision.joins and not decision.attempts and decision.combine is None:
-            assert not decision.lean_joins, "their replies are combined"
             return decision.reply
-        replies = self._join_lean(decision.lean_joins) if decision.lean_joins else []
-        for join in decision.joins:
-            replies.append(self.perform(join, is_joined=True))
+        replies = [self.perform(join, is_joined=True) for join in decision.joins]
         if decision.attempts:
             replies += map(self._try, decision.attempts)
         if decision.combine is not None:
@@ -120,28 +116,6 @@ class Work(Struct, eq=False):
             if reply is not None:
                 return reply
         return decision.reply
-
-    def _join_lean(self, joins: Sequence[LeanJoin]) -> list[object]:
-        """Decide and replay one after the other. Gives their replies. Raises Refused."""
-        served, turn, records = self.table.served, self.turn, self.records
-        replies, events = [], []
-        try:
-            for join in joins:
-                key = join.shard
-                shard = served.get(key)
-                if shard is None:
-                    raise self.table.refusal(key, is_joined=True)
-                reply, value, event = join.decide(shard, turn)
-                shard.replay(value)
-                records.append(Record(key, value))
-                events.append(event)
-                replies.append(reply)
-        except Refused:
-            # Those that went well tell by their records who was asked.
-            self.asked += [join.shard for join in joins[: len(replies) + 1]]
-            raise
-        self.events.append(events)
-        return replies
 
     @property
     def shards(self) -> set[ShardKey]:
@@ -295,15 +269,13 @@ class Runtime:
         self.on_work()
         return reply
 
-    def room_for(self, size_bytes: int) -> bool:
-        """Whether as much can be staged at this moment without anything being said: nobody is refused, and the open
-        group takes it all."""
+    def room_bytes(self) -> int:
+        """How many bytes can be staged at this moment with nobody refused, and all of them in the open group."""
         groups, limits = self.groups, self.limits
-        return (
-            self._failure is None
-            and groups.undurable_bytes + size_bytes <= limits.undurable_bytes_max
-            and groups.open.rows.size_bytes + size_bytes <= limits.group_bytes_max
-        )
+        if self._failure is not None:
+            return 0
+        undurable_bytes = limits.undurable_bytes_max - groups.undurable_bytes
+        return min(undurable_bytes, limits.group_bytes_max - groups.open.rows.size_bytes)
 
     def write_decided(self, records: Sequence[Record], events: Sequence[object], turn: Turn) -> Pending[None]:
         """Replay and stage what was decided in this very moment, all or nothing. The reply comes when it is durable.

@@ -55,6 +55,7 @@ from txn_coordinator.records import (
     TransactionRanThrough,
     TransactionStepped,
 )
+from txn_coordinator.rules.transacting import steps_of
 from txn_coordinator.state import DECIDED, NO_EPOCH, Identity, Transaction, TransactionState
 
 SLOW_REBALANCE_MS: Final = 30_000
@@ -244,7 +245,6 @@ class EventObserver:
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
         self._tellers: dict[type, Callable[[Any, Turn], None]] = {
             PartitionGrew: log.grew,
-            list: log.all_grew,
             TransactionStepped: self._stepped,
             TransactionRanThrough: self._ran_through,
             TransactionExpired: self._expired,
@@ -255,7 +255,7 @@ class EventObserver:
             HangingTransactionAborted: self._hanging_aborted,
             **groups.tellers,
         }
-        """Functions that tell of an event, by its type. A list: what a Transact did to partitions."""
+        """Functions that tell of an event, by its type."""
 
     def __call__(self, event: object, turn: Turn) -> None:
         try:
@@ -276,8 +276,8 @@ class EventObserver:
         now_ms = self._clock.wall_ms()
         self._transactions.ran_through(event, now_ms)
         # As in `_stepped`.
-        if self._is_debug or now_ms - event.decided.last_update_ms >= SLOW_COMMIT_MS:
-            for step in event.steps:
+        if self._is_debug or now_ms - event.transaction.last_update_ms >= SLOW_COMMIT_MS:
+            for step in steps_of(event):
                 self._log_step(step.before, step.after, turn, now_ms)
 
     def _expired(self, event: TransactionExpired, _turn: Turn) -> None:

@@ -21,7 +21,6 @@ from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     Decision,
-    LeanDecision,
     Operation,
     Record,
     ShardKey,
@@ -34,7 +33,8 @@ from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, Open
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
-from partition_log.growth import Growth, grow
+from partition_log.catalog.state import PlacedPartition
+from partition_log.growth import Growth
 from partition_log.leadership import head_of_new, raised
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
@@ -162,10 +162,13 @@ class LogShard:
         assert isinstance(verdict, CachedBatch)
         return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
 
-    def decide_append_all(self, appends: Sequence[Append], coordinator_shard: int, turn: Turn) -> Decision:
-        """Append batches of one transaction, in which the partition is, one behind the other; at least one. The shard
-        is that of the transactional id. The reply is the offset of the transaction's first record here. Raises Refused
-        as `decide_append`, and DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
+    def decide_append_all(
+        self, appends: Sequence[Append], coordinator_shard: int, turn: Turn, *, marker: Marker | None = None
+    ) -> Decision:
+        """Append batches of one transaction, in which the partition is, one behind the other; at least one; and a
+        marker that ends it behind them, if there is one. The shard is that of the transactional id. The reply is the
+        offset of the transaction's first record here. Raises Refused as `decide_append` and `decide_marker`, and
+        DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
         draft, head = self._draft(appends[0], turn)
         for append in appends:
             verdict = rules.judge_append(
@@ -177,6 +180,10 @@ class LogShard:
         if entry is None or entry.open_transaction is None:
             raise rules.outside_of_transaction()
         first_offset = entry.open_transaction.first_offset
+        if marker is not None:
+            judged = rules.judge_marker(entry, marker, forgotten=head.forgotten)
+            assert judged is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
+            draft.end(marker)
         if draft.end_offset == head.log_end_offset:
             return Decision(first_offset)
         record, grew = draft.record()
@@ -192,20 +199,11 @@ class LogShard:
         producer_id = append.header.producer_id
         return PartitionDraft(ordinal, partition, head, producer_id, self._config, turn.now_ms), head
 
-    def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> LeanDecision:
-        """Append batches of one transaction as `decide_append_all`, and end it in the same step, in the same record.
-        Raises Refused as `decide_append_all` and `decide_marker`."""
-        assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
-        ordinal = appends[0].ordinal
-        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
-        if partition is None or head is None:
-            raise _unknown()
-        return grow(partition, head, appends, marker, self._config, turn.now_ms)
-
-    def growth(self, ordinal: int) -> Growth | None:
+    def growth(self, placed: PlacedPartition) -> Growth | None:
         """Begin to gather whole transactions for a partition, live; None: it does not exist."""
+        ordinal = placed.ref.ordinal
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
-        return None if partition is None or head is None else Growth(ordinal, partition, head, self._config)
+        return None if partition is None or head is None else Growth(placed, partition, head, self._config)
 
     def decide_marker(self, turn: Turn, *, ordinal: int, marker: Marker) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker

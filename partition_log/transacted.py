@@ -20,7 +20,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_partition, check_topic_name
-from coordinator_runtime.decision import CATALOG_KEY, Decision, LeanDecision, Operation, ShardKey, Turn, once_durable
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
@@ -60,36 +60,22 @@ class BatchWrite(Struct, frozen=True):
         """Appends them; the reply is the offset of the transaction's first record in the partition."""
         return Operation(self.placed.shard, partial(self._decide_append, coordinator_shard))
 
-    def append_and_end(self, marker: Marker) -> BatchesAndMarker:
+    def append_and_end(self, marker: Marker) -> Operation:
         """Appends them with the marker right behind them; the reply is that of `append`."""
-        placed = self.placed
-        return BatchesAndMarker(placed.shard, placed.ref, self.appends, marker)
+        return Operation(self.placed.shard, partial(self._decide_append, marker.coordinator_shard, marker=marker))
 
     def first_offset(self, identity: EndIdentity) -> Operation:
         """Asks where the records of a transaction that has ended begin; the reply is None where the partition has
         forgotten the producer since, or never knew it."""
         return Operation(self.placed.shard, lambda log, _turn: log.decide_first_offset(self.ordinal, identity))
 
-    def _decide_append(self, coordinator_shard: int, log: LogShard, turn: Turn) -> Decision:
+    def _decide_append(
+        self, coordinator_shard: int, log: LogShard, turn: Turn, *, marker: Marker | None = None
+    ) -> Decision:
         try:
-            return log.decide_append_all(self.appends, coordinator_shard, turn)
+            return log.decide_append_all(self.appends, coordinator_shard, turn, marker=marker)
         except Refused as refusal:
             raise PartRefused.naming(self.placed.ref, refusal) from refusal
-
-
-class BatchesAndMarker(Struct, frozen=True):
-    """A whole transaction, for one partition. Implements `coordinator_runtime.decision.LeanJoin`."""
-
-    shard: ShardKey
-    ref: PartitionRef
-    appends: Sequence[Append]
-    marker: Marker
-
-    def decide(self, log: LogShard, turn: Turn) -> LeanDecision:
-        try:
-            return log.decide_append_and_end(self.appends, self.marker, turn)
-        except Refused as refusal:
-            raise PartRefused.naming(self.ref, refusal) from refusal
 
 
 class TransactedBatches:

@@ -19,6 +19,7 @@ from txn_coordinator.records import (
     ProducerIdGiven,
     TransactionChanged,
     TransactionForgotten,
+    TransactionRanThrough,
     TransactionUnreadable,
     UnownedMarkerWritten,
 )
@@ -50,7 +51,7 @@ _UNKNOWN_CAUSE: Final = "unknown cause "
 class TransactionCodec:
     """Records of the TRANSACTIONS shards; the key is the transactional id in UTF-8."""
 
-    def encode(self, value: TransactionChanged | TransactionForgotten) -> EncodedRecord:
+    def encode(self, value: TransactionChanged | TransactionRanThrough | TransactionForgotten) -> EncodedRecord:
         if isinstance(value, TransactionForgotten):
             return EncodedRecord(TRANSACTION_TYPE, value.transactional_id.encode(), None)
         # Set one by one: the constructor of a message takes more than twice as long for its keywords.
@@ -90,7 +91,8 @@ class TransactionCodec:
             )
         )
         encoded, key = stored.SerializeToString() + alike, transaction.transactional_id.encode()
-        return EncodedRecord(TRANSACTION_TYPE, key, encoded, told=step_of(value))
+        told = step_of(value) if isinstance(value, TransactionChanged) else _step_through(value)
+        return EncodedRecord(TRANSACTION_TYPE, key, encoded, told=told)
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | TransactionUnreadable | None:
         if record_type != TRANSACTION_TYPE:
@@ -186,6 +188,17 @@ def step_of(value: TransactionChanged) -> TransactionStep:
             tuple(sorted(decided.groups)),
             bool(decided.transact_id),
         ),
+    )
+
+
+def _step_through(ran: TransactionRanThrough) -> TransactionStep:
+    """What the history tells of a whole transaction."""
+    before, after = ran.before, ran.transaction
+    decided = DecidedFor(
+        before.producer_id, before.producer_epoch, after.producer_epoch, ran.partitions, ran.groups, is_transact=True
+    )
+    return TransactionStep(
+        int(after.state), after.producer_id, after.producer_epoch, before.producer_epoch, after.csn, 0, decided
     )
 
 

@@ -19,12 +19,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from coordinator_protocol.limits import Limits
-from coordinator_protocol.marker import Marker
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import (
     CancelTimer,
     Decision,
     Effect,
-    LeanJoin,
     NotCommon,
     Operation,
     Record,
@@ -38,6 +37,7 @@ from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import TransactionChanged, TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules import ending as ending_rules
+from txn_coordinator.rules import transacting
 from txn_coordinator.rules.ending import Ending
 from txn_coordinator.state import ONGOING, Identity, Transaction
 
@@ -76,13 +76,6 @@ class Transacted(Struct, frozen=True):
     first_offsets: Sequence[int | None]
     """Offset of the transaction's first record in each partition that was written to, in that order. None in a
     repetition: the partition has forgotten it, and only its store may know."""
-
-
-class Run(Struct, frozen=True):
-    """A whole transaction, from its first step to its last, which happens with all that it brings or not at all."""
-
-    steps: TransactionRanThrough
-    marker: Marker
 
 
 _shard_of = attrgetter("shard")
@@ -153,10 +146,11 @@ class Outcomes:
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
             effects = (CancelTimer((TIMEOUT, current.transactional_id)),)
+        opening = () if opened is current else (TransactionStepped(current, opened),)
+        events = (*opening, TransactionStepped(opened, decided))
         last = OutcomeNumber(self._key.number, current.csn)
-        fused = self._fused(decided, contribution, last)
-        if fused is None:
-            opening = () if opened is current else (TransactionStepped(current, opened),)
+        joins = self._fused(decided, contribution, last)
+        if joins is None:
             return Decision(
                 records=(*records, Record(self._key, TransactionChanged(decided), cause=decided.cause)),
                 joins=(
@@ -164,30 +158,43 @@ class Outcomes:
                     *(write.hold(last) for write in contribution.groups),
                 ),
                 effects=(*effects, self.send_markers(decided)),
-                events=(*opening, TransactionStepped(opened, decided)),
+                events=events,
                 combine=combine,
             )
-        record = Record(self._key, TransactionChanged(completed, decided), cause=completed.cause)
         return Decision(
-            records=(*records, record),
-            lean_joins=fused[0],
-            joins=tuple(fused[1]),
+            records=(*records, Record(self._key, TransactionChanged(completed, decided), cause=completed.cause)),
+            joins=joins,
             effects=effects,
-            events=(TransactionRanThrough(current, opened, decided, completed),),
+            events=(*events, TransactionStepped(decided, completed)),
             combine=combine,
         )
 
-    def run_through(self, current: Transaction, opened: Transaction, ending: Ending, *, csn: int, now_ms: int) -> Run:
-        """What `decide_transact` decides, where it is fused and needs nothing of the counters but this csn. Raises
-        NotCommon."""
-        if opened.participant_count > self._fused_participants_max:
+    def run_through(
+        self,
+        current: Transaction,
+        identity: tuple[int, int],
+        request_id: bytes,
+        participants: tuple[tuple[int, ...], tuple[str, ...]],
+        *,
+        csn: int,
+        now_ms: int,
+    ) -> tuple[TransactionRanThrough, Marker]:
+        """A commit by Transact where it is of the common shape, fused: what becomes of the id, and the marker for its
+        participants, partitions and groups. Raises NotCommon."""
+        limits, count = self._limits, len(participants[0]) + len(participants[1])
+        after = transacting.run_through(current, identity, request_id, csn=csn, now_ms=now_ms, limits=limits)
+        if after is None or count > self._fused_participants_max or count > limits.partitions_per_transaction_max:
             raise NotCommon
-        decided = ending_rules.decide(
-            opened, ending, csn=csn, now_ms=now_ms, limits=self._limits, allocate=_no_producer_id
+        marker = Marker(
+            producer_id=after.producer_id,
+            txn_epoch=after.last_producer_epoch,
+            next_epoch=after.producer_epoch,
+            coordinator_shard=self._key.number,
+            coordinator_epoch=self.coordinator_epoch,
+            outcome=Outcome.COMMIT,
+            csn=csn,
         )
-        completed = ending_rules.complete(decided, now_ms=now_ms)
-        marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
-        return Run(TransactionRanThrough(current, opened, decided, completed), marker)
+        return TransactionRanThrough(current, after, *participants), marker
 
     def _steps(
         self, current: Transaction, ending: Ending, turn: Turn
@@ -209,36 +216,27 @@ class Outcomes:
 
     def _fused(
         self, decided: Transaction, contribution: Contribution, last: OutcomeNumber
-    ) -> tuple[Sequence[LeanJoin], Sequence[Operation]] | None:
+    ) -> tuple[Operation, ...] | None:
         """What finishes a transaction in the operation that decides it, with the writes, which come first and end what
         they write to: those of partitions, and the rest. None where it must be finished later, step by step."""
-        if len(decided.partitions) + len(decided.groups) > self._fused_participants_max:
+        if decided.participant_count > self._fused_participants_max:
             return None
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
-        writes = contribution.partitions
-        lean_joins = [write.append_and_end(marker) for write in writes]
-        rest = [write.hold_and_settle(last, marker) for write in contribution.groups] if contribution.groups else []
-        if len(writes) < len(decided.partitions):
-            others = decided.partitions.difference(write.ordinal for write in writes)
-            rest.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
-        if len(contribution.groups) < len(decided.groups):
-            groups = decided.groups.difference(write.group_id for write in contribution.groups)
-            rest.extend(self._markers.group_marker(group, marker) for group in sorted(groups))
-        is_served = self._are_served(lean_joins) and (not rest or self._are_served(rest))
-        return (lean_joins, rest) if is_served else None
-
-    def _are_served(self, operations: Sequence[Operation | LeanJoin]) -> bool:
-        return all(map(self.is_served, map(_shard_of, operations)))
+        writes, groups = contribution.partitions, contribution.groups
+        other_partitions = decided.partitions.difference(write.ordinal for write in writes)
+        other_groups = decided.groups.difference(write.group_id for write in groups)
+        joins = (
+            *(write.append_and_end(marker) for write in writes),
+            *(write.hold_and_settle(last, marker) for write in groups),
+            *(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(other_partitions)),
+            *(self._markers.group_marker(group, marker) for group in sorted(other_groups)),
+        )
+        return joins if all(self.is_served(join.shard) for join in joins) else None
 
     def send_markers(self, decided: Transaction) -> SendMarkers:
         """What is owed for a decided transaction."""
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
-
-
-def _no_producer_id() -> int:
-    """To begin with another producer id is not common."""
-    raise NotCommon
 
 
 def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:

@@ -17,6 +17,18 @@ class TransactionChanged(Struct, frozen=True, gc=False):
     """The Prepare state on the way, where one operation decided and completed: for the history, which alone has it."""
 
 
+class TransactionRanThrough(Struct, frozen=True, gc=False):
+    """A Transact of the common shape took an id from rest through a whole transaction, which committed (TRANSACTIONS
+    shards): all steps in one, as a record and as an event, because it is the most frequent one of all."""
+
+    before: Transaction
+    transaction: Transaction
+    """The newest snapshot."""
+    partitions: tuple[int, ...]
+    """Ordinals of the participants, ascending."""
+    groups: tuple[str, ...]
+
+
 class TransactionUnreadable(Struct, frozen=True, gc=False):
     """A transactional id in a state that only a newer program knows (TRANSACTIONS shards). Only ever read: nobody here
     may take a step for it."""
@@ -30,6 +42,9 @@ class TransactionForgotten(Struct, frozen=True, gc=False):
     """A tombstone: the id expired (TRANSACTIONS shards)."""
 
     transactional_id: str
+
+
+TransactionRecord = TransactionChanged | TransactionRanThrough | TransactionForgotten | TransactionUnreadable
 
 
 class ProducerIdBlockTaken(Struct, frozen=True, gc=False):
@@ -78,27 +93,6 @@ class TransactionStepped(Struct, frozen=True, gc=False):
     before: Transaction | None
     """None for a new id."""
     after: Transaction
-
-
-class TransactionRanThrough(Struct, frozen=True, gc=False):
-    """A Transact of the client took an id through a whole transaction in one operation. One event for all of its
-    steps, because it is the most frequent one of all."""
-
-    before: Transaction
-    opened: Transaction
-    """Equal to `before` if the transaction was open already, or nothing was written."""
-    decided: Transaction
-    after: Transaction
-
-    @property
-    def steps(self) -> list[TransactionStepped]:
-        """One by one."""
-        opening = [] if self.opened is self.before else [TransactionStepped(self.before, self.opened)]
-        return [
-            *opening,
-            TransactionStepped(self.opened, self.decided),
-            TransactionStepped(self.decided, self.after),
-        ]
 
 
 class HangingTransactionAborted(Struct, frozen=True, gc=False):

@@ -22,7 +22,6 @@ from coordinator_runtime.decision import (
     CancelTimer,
     Decision,
     Effect,
-    NotCommon,
     Operation,
     Record,
     ShardEpoch,
@@ -40,7 +39,6 @@ from txn_coordinator.outcomes import (
     Contribution,
     Ended,
     Outcomes,
-    Run,
     Transacted,
     decide_complete,
 )
@@ -48,6 +46,8 @@ from txn_coordinator.records import (
     TransactionChanged,
     TransactionExpired,
     TransactionForgotten,
+    TransactionRanThrough,
+    TransactionRecord,
     TransactionStepped,
     TransactionUnreadable,
 )
@@ -137,7 +137,7 @@ class TransactionShard:
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
-        self._acting: Callable[[str], Transaction | None] = (
+        self.acting: Callable[[str], Transaction | None] = (
             self._in_this_line if counters.least_producer_id else self._transactions.get
         )
         """The transaction of an id for whoever acts for that, live; None: there is none."""
@@ -218,7 +218,7 @@ class TransactionShard:
         `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
         AbortStarted."""
         self.check_readable(request.transactional_id)
-        current = self._acting(request.transactional_id)
+        current = self.acting(request.transactional_id)
         given: list[Record] = []
         known = self._transactions.get(request.transactional_id)
         if current is None:
@@ -287,7 +287,7 @@ class TransactionShard:
         client_txn_version: int,
     ) -> Decision:
         """Add partitions or groups to the transaction, opening it if none is open."""
-        current = self._acting(transactional_id)
+        current = self.acting(transactional_id)
         if current is None:
             raise self._unknown(transactional_id, identity)
         added = adding.add(
@@ -359,7 +359,7 @@ class TransactionShard:
         self, command: EndTxn, turn: Turn, *, client_txn_version: int = 2, checks: tuple[Operation, ...] = ()
     ) -> Decision:
         """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
-        current = self._acting(command.transactional_id)
+        current = self.acting(command.transactional_id)
         if current is None:
             raise self._unknown(command.transactional_id, command.identity)
         if ending.judge_end(current, command, client_txn_version=client_txn_version) is ending.EndVerdict.REPEATED:
@@ -384,17 +384,6 @@ class TransactionShard:
             ended = self.outcomes.decide(current, how, turn)
             return replace(ended, reply=Transacted(ended.reply, ()))
         return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
-
-    def run_through(self, request: transacting.TransactRequest, *, csn: int, now_ms: int) -> Run:
-        """What `decide_transact` decides on a commit that brings something, where the id is idle and the request is no
-        repetition. Raises NotCommon, and Refused as there."""
-        current = self._known(request.transactional_id, request.identity)
-        is_idle = current.state in IDLE
-        opened = transacting.judge_transact(current, request, now_ms=now_ms, limits=self._limits) if is_idle else None
-        if opened is None:
-            raise NotCommon
-        how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
-        return self.outcomes.run_through(current, opened, how, csn=csn, now_ms=now_ms)
 
     def _repeated(self, current: Transaction, transact: PlacedTransact) -> Decision:
         """The answer that the Transact had. The partitions are asked in this very operation: in the next one, another
@@ -485,9 +474,9 @@ class TransactionShard:
 
     # Changing
 
-    def replay(self, value: TransactionChanged | TransactionForgotten | TransactionUnreadable | ShardEpoch) -> None:
+    def replay(self, value: TransactionRecord | ShardEpoch) -> None:
         match value:
-            case TransactionChanged(transaction=transaction):
+            case TransactionChanged(transaction=transaction) | TransactionRanThrough(transaction=transaction):
                 before = self._transactions.get(transaction.transactional_id)
                 if before is None or before.producer_id != transaction.producer_id:
                     self._forget_producer_id(before)
@@ -524,7 +513,7 @@ class TransactionShard:
             self._ids.remove(before.producer_id)
 
     def _in_this_line(self, transactional_id: str) -> Transaction | None:
-        """The transaction of an id as in `_acting`, where the store has lost something. In the lost line the id may
+        """The transaction of an id as in `acting`, where the store has lost something. In the lost line the id may
         have gone on, under epochs that would be given again: so nobody goes on with a producer id of that line. What it
         had prepared, or decided, ends first.
 
@@ -549,7 +538,7 @@ class TransactionShard:
         )
 
     def _known(self, transactional_id: str, identity: Identity) -> Transaction:
-        current = self._acting(transactional_id)
+        current = self.acting(transactional_id)
         if current is None:
             raise self._unknown(transactional_id, identity)
         return current

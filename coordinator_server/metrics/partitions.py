@@ -68,11 +68,6 @@ class LogNumbers:
             appended.marker_bytes += event.marker_bytes
             self._markers[outcome] += event.marker_count
 
-    def all_grew(self, events: Iterable[PartitionGrew], _turn: object = None) -> None:
-        """Count what a Transact did to partitions."""
-        for event in events:
-            self.grew(event)
-
     def _appended_first(self, ordinal: int) -> _Appended | None:
         ref = self.partition(ordinal)
         if ref is None:

@@ -98,13 +98,14 @@ class TransactionNumbers:
             self._completed_one(before, after, now_ms)
 
     def ran_through(self, event: TransactionRanThrough, now_ms: int) -> None:
-        """Count several steps at once: what is seen of the states in between is over already."""
-        before, decided, after = event.before, event.decided, event.after
-        self._move(before, after)
-        if before.producer_id != after.producer_id:
-            self._rotations += 1
-        self._decided_one(event.opened, decided)
-        self._completed_one(decided, after, now_ms)
+        """Count several steps at once: the states in between are over already."""
+        after = event.transaction
+        self._move(event.before, after)
+        self._participants.observe(len(event.partitions) + len(event.groups))
+        # It was opened and decided at the same moment.
+        self._open_to_end[_COMMIT].observe(0)
+        self._completed["commit", after.cause] += 1
+        self._end_to_complete[_COMMIT].observe(max(0, now_ms - after.last_update_ms))
 
     def expired(self, event: TransactionExpired) -> None:
         """An id that nobody used was forgotten."""

@@ -26,6 +26,7 @@ from tests.harness.world import StateView, World, WorldOptions
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.records import TransactionRanThrough
 from txn_coordinator.requests import Transact
+from txn_coordinator.rules.transacting import steps_of
 from txn_coordinator.state import Identity
 
 IDS = ("a", "b", "c")
@@ -51,11 +52,8 @@ class Side:
 
     def _note(self, event: object, turn: Turn) -> None:
         match event:
-            case list():
-                for each in event:
-                    self._note(each, turn)
             case TransactionRanThrough():
-                for step in event.steps:
+                for step in steps_of(event):
                     self.events[repr((step, turn))] += 1
             case PartitionGrew():
                 what = f"{event.ordinal} {event.outcome}"
@@ -182,10 +180,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     transact = Lane.transact
 
-    def noted(lane: Lane, command: Transact, context: CallContext) -> object:
-        result = transact(lane, command, context)
+    def noted(lane: Lane, name: str, *columns: Any) -> object:
+        result = transact(lane, name, *columns)
         if result is not None:
-            found.append(command.transactional_id)
+            found.append(name)
         return result
 
     monkeypatch.setattr(Lane, "transact", noted)

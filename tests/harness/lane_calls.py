@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from coordinator_core.assembly import Core
+from coordinator_core.lane import Lane, LaneBatch
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from tests.harness.calls import called
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.requests import Transact
 from txn_coordinator.service import TransactResult
 
@@ -31,7 +35,7 @@ def transact_all(core: Core, calls: Sequence[tuple[Transact, CallContext]]) -> S
             taken.clear()
 
     for command, context in calls:
-        result = None if lane is None else lane.transact(command, context)
+        result = None if lane is None else _take(lane, command, context)
         if result is not None:
             taken.append(result)
         else:
@@ -43,3 +47,18 @@ def transact_all(core: Core, calls: Sequence[tuple[Transact, CallContext]]) -> S
 
 def _answer(result: TransactResult, _ended: None) -> TransactResult:
     return result
+
+
+def _take(lane: Lane, command: Transact, context: CallContext) -> TransactResult | None:
+    batches: list[LaneBatch] = []
+    for batch in command.batches:
+        if isinstance(batch.header, Refused):
+            return None
+        batches.append((batch.name, batch.header, batch.payload, batch.crc))
+    if command.outcome is not Outcome.COMMIT:
+        return None
+    taken = lane.transact(command.transactional_id, command.identity, batches, command.groups, context)
+    if taken is None:
+        return None
+    after, first_offsets = taken
+    return TransactResult(Ended(after.client_identity, after.csn), first_offsets)

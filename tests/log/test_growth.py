@@ -14,19 +14,17 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, control_batch
-from coordinator_runtime.decision import Coordinator, Decision, LeanDecision, Record, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Decision, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_runtime.timeline import Journal
 from partition_log.batches import batches
 from partition_log.codec import LogRows, log_key
 from partition_log.counting import count_records
-from partition_log.growth import grow
-from partition_log.partition_state import Partition, PartitionDraft
 from partition_log.reading import Budget, PartitionRead, find_by_time
 from partition_log.records import PartitionCreated, TransactionEnded
 from partition_log.shard import Append, LogShard
-from partition_log.state import IndexProgress, Isolation, PartitionConfig, PartitionHead
+from partition_log.state import IndexProgress, Isolation, PartitionConfig
 from partition_log.stretches import stretches
 from tests.harness.memory_store import MemoryStore
 from tests.harness.staged import counted_bytes
@@ -48,15 +46,12 @@ class Room:
         self._sequences: dict[tuple[int, int], int] = {}
         self.shard.replay(PartitionCreated(ORDINAL))
 
-    def perform(self, decide: Callable[[LogShard], Decision | LeanDecision]) -> object:
+    def perform(self, decide: Callable[[LogShard], Decision]) -> object:
         """The reply, or the number of the error code."""
         try:
             decision = decide(self.shard)
         except Refused as refusal:
             return refusal.code
-        if isinstance(decision, tuple):
-            reply, value, _event = decision
-            decision = Decision(reply, (Record(KEY, value),))
         for record in decision.records:
             self.shard.replay(record.value)
             staged = StagedRows()
@@ -155,36 +150,11 @@ def test_one_step_is_as_good_as_many(
         first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, TURN))  # type: ignore[misc]
         steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
         assert first == at_once.perform(
-            lambda log, appends=appends, ending=ending: log.decide_append_and_end(appends, ending, TURN)  # type: ignore[misc]
+            lambda log, appends=appends, ending=ending: log.decide_append_all(appends, 0, TURN, marker=ending)  # type: ignore[misc]
         )
         assert at_once.shard.open_transactions(ORDINAL) == steps.shard.open_transactions(ORDINAL)
         assert at_once.producers_and_aborts() == steps.producers_and_aborts()
         assert at_once.shown() == steps.shown()
-
-
-@given(CONFIGS, BATCHES, st.sampled_from(Outcome), st.booleans())
-def test_a_draft_that_appends_and_ends_gives_the_same_record(
-    config: PartitionConfig, sent: list[tuple[int, int]], outcome: Outcome, is_open: bool
-) -> None:
-    room = Room(config)
-    partition, head, ending = Partition(Journal()), PartitionHead(), marker(PRODUCER_ID, 0, outcome, 1)
-
-    def draft() -> PartitionDraft:
-        return PartitionDraft(ORDINAL, partition, head, PRODUCER_ID, config, TURN.now_ms)
-
-    if is_open:
-        opening = draft()
-        opening.append(room.batch(PRODUCER_ID, 0, 1), 0)
-        opened, _grew = opening.record()
-        assert opened.producer is not None
-        partition.put(PRODUCER_ID, opened.producer)
-        head = opened.head
-    appends = [room.batch(PRODUCER_ID, 0, count, timestamp_ms=timestamp_ms) for count, timestamp_ms in sent]
-    whole = draft()
-    for append in appends:
-        whole.append(append, 0)
-    whole.end(ending)
-    assert whole.record() == grow(partition, head, appends, ending, config, TURN.now_ms)[1:]
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -193,7 +163,7 @@ def test_readers_wait_for_the_transaction_that_was_opened_behind_the_ended_one(o
     for producer_id in (PRODUCER_ID, OTHER_PRODUCER_ID):
         room.perform(lambda log, append=room.batch(producer_id, 0, 1): log.decide_append(TURN, append=append))  # type: ignore[misc]
     more, ending = room.batch(PRODUCER_ID, 0, 1), marker(PRODUCER_ID, 0, outcome, 1)
-    room.perform(lambda log: log.decide_append_and_end([more], ending, TURN))
+    room.perform(lambda log: log.decide_append_all([more], 0, TURN, marker=ending))
     head = room.shard.durable_head(ORDINAL)
     assert head is not None
     assert (head.last_stable_offset, head.log_end_offset) == (1, 4)
@@ -203,7 +173,7 @@ def test_it_is_one_record() -> None:
     room = Room(PartitionConfig())
     appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
     ending = marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)
-    _first_offset, record, _grew = room.shard.decide_append_and_end(appends, ending, TURN)
+    (record,) = (each.value for each in room.shard.decide_append_all(appends, 0, TURN, marker=ending).records)
     assert isinstance(record, TransactionEnded)
     assert [last_offset for last_offset, _row in record.rows] == [1, 3], "the marker is the tail of the last row"
 
@@ -211,7 +181,7 @@ def test_it_is_one_record() -> None:
 def test_a_batch_that_does_not_follow_refuses_all_of_them() -> None:
     for decide in (
         lambda log, appends: log.decide_append_all(appends, 0, TURN),
-        lambda log, appends: log.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN),
+        lambda log, appends: log.decide_append_all(appends, 0, TURN, marker=marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)),
     ):
         room = Room(PartitionConfig())
         appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1, gap=3)]
@@ -235,7 +205,7 @@ def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
     before = room.stored()
     appends = [room.batch(PRODUCER_ID, 0, 1)]
     refused = room.perform(
-        lambda log: log.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 2), TURN)
+        lambda log: log.decide_append_all(appends, 0, TURN, marker=marker(PRODUCER_ID, 0, Outcome.COMMIT, 2))
     )
     assert refused is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert room.stored() == before
@@ -257,6 +227,6 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
     plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"), is_admitted=True)
     room.perform(lambda log: log.decide_append(TURN, append=plain))
     refused = room.perform(
-        lambda log: log.decide_append_and_end([transactional], marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
+        lambda log: log.decide_append_all([transactional], 0, TURN, marker=marker(PRODUCER_ID, 0, Outcome.COMMIT, 1))
     )
     assert refused is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -23,7 +23,6 @@ from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from partition_log import codec as log_codec
-from partition_log.records import PartitionGrew, ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import AbortedTransaction, PartitionHead
@@ -127,19 +126,11 @@ def store_no_last_epoch(encode: Any, stored: TransactionCodec, value: Any) -> An
     return encode(stored, value)
 
 
-def swallow_refusal(decide: Any, *args: Any) -> Any:
+def swallow_refusal(decide: Any, *args: Any, **kwargs: Any) -> Any:
     try:
-        return decide(*args)
+        return decide(*args, **kwargs)
     except Refused:
         return Decision(reply=0)
-
-
-def write_nothing_where_refused(decide: Any, share: Any, log: Any, turn: Any) -> Any:
-    try:
-        return decide(share, log, turn)
-    except Refused:
-        ordinal = share.ref.ordinal
-        return 0, ProducersForgotten(ordinal, (), log._heads.get(ordinal)), PartitionGrew(ordinal, 0, 0)
 
 
 def hold_no_offsets(hold: Any, *args: Any) -> Any:

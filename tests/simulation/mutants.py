@@ -33,7 +33,7 @@ from partition_log import rules as log_rules
 from partition_log.reading import AbortedIndex
 from partition_log.removal import LogRemoval
 from partition_log.shard import LogShard, PartitionMarkers
-from partition_log.transacted import BatchesAndMarker, BatchWrite
+from partition_log.transacted import BatchWrite
 from tests.simulation import bugs
 from txn_coordinator import codec, state
 from txn_coordinator.config import TwoPhase
@@ -208,10 +208,7 @@ MUTANTS = (
     Mutant(
         "transact_swallows_a_refusal",
         "a Transact whose batch is refused by a partition commits without it",
-        (
-            (BatchWrite, "_decide_append", bugs.swallow_refusal),
-            (BatchesAndMarker, "decide", bugs.write_nothing_where_refused),
-        ),
+        ((BatchWrite, "_decide_append", bugs.swallow_refusal),),
         _TRANSACTING,
     ),
     Mutant(

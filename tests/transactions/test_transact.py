@@ -17,11 +17,8 @@ from coordinator_runtime.decision import (
     CancelTimer,
     Coordinator,
     Decision,
-    LeanDecision,
-    LeanJoin,
     Operation,
     ShardKey,
-    Turn,
 )
 from coordinator_runtime.ports import EndIdentity, OutcomeNumber
 from tests.harness.table import cells
@@ -52,18 +49,6 @@ BOTH_MODES = pytest.mark.parametrize("two_phase", list(TwoPhase))
 
 
 @dataclass(frozen=True, slots=True)
-class AppendedAndEnded:
-    """What it says then."""
-
-    ordinal: int
-    csn: int
-    shard: ShardKey = COUNTERS
-
-    def decide(self, _shard: object, _turn: Turn) -> LeanDecision:
-        return ("append and end", self.ordinal, self.csn), None, None
-
-
-@dataclass(frozen=True, slots=True)
 class Write:
     """A partition that takes everything, and says how it was asked."""
 
@@ -73,8 +58,9 @@ class Write:
         assert coordinator_shard == KEY.number
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("append", self.ordinal)))
 
-    def append_and_end(self, marker: Marker) -> AppendedAndEnded:
-        return AppendedAndEnded(self.ordinal, marker.csn)
+    def append_and_end(self, marker: Marker) -> Operation:
+        reply = ("append and end", self.ordinal, marker.csn)
+        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=reply))
 
     def first_offset(self, identity: EndIdentity) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("begins", self.ordinal, identity)))
@@ -232,7 +218,7 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
     assert record.decided == prepared
     # What is written comes first; a partition that gets nothing new gets its marker.
-    assert [_reply_of(each) for each in (*decision.lean_joins, *decision.joins)] == [
+    assert [_reply_of(each) for each in decision.joins] == [
         ("append and end", 2, 1),
         ("append and end", 4, 1),
         ("keep and end", "g", 3, 1),
@@ -316,9 +302,8 @@ def test_the_name_is_forgotten_when_the_id_goes_on(outcome: Outcome) -> None:
     assert (opened.transact_id, following.transact_id) == (b"", OTHER_NAME)
 
 
-def _reply_of(join: Operation | LeanJoin) -> object:
-    answer = join.decide(None, TURN)
-    return answer.reply if isinstance(answer, Decision) else answer[0]
+def _reply_of(join: Operation) -> object:
+    return join.decide(None, TURN).reply
 
 
 def _refuse(_catalog: object, _turn: object) -> Decision:

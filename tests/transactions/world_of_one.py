@@ -13,7 +13,7 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Shard
 from coordinator_runtime.timeline import Journal
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged, TransactionRanThrough, TransactionStepped
+from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged, TransactionStepped
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import DECIDED, NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
@@ -129,10 +129,4 @@ def opposite(outcome: Outcome) -> Outcome:
 
 def steps_in(decision: Decision) -> list[TransactionStepped]:
     """The steps that a decision tells of."""
-    steps: list[TransactionStepped] = []
-    for event in decision.events:
-        if isinstance(event, TransactionStepped):
-            steps.append(event)
-        elif isinstance(event, TransactionRanThrough):
-            steps.extend(event.steps)
-    return steps
+    return [event for event in decision.events if isinstance(event, TransactionStepped)]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
+from txn_coordinator.records import TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules.adding import Additions, with_additions
 from txn_coordinator.rules.ending import check_not_decided, is_end_retry, nothing_to_end
-from txn_coordinator.state import ONGOING, Identity, Transaction
+from txn_coordinator.state import IDLE, NO_PRODUCER_ID, ONGOING, Identity, Transaction, TransactionState, step
+
+_COMPLETE_COMMIT: Final = TransactionState.COMPLETE_COMMIT
 
 
 class TransactRequest(Struct, frozen=True, gc=False):
@@ -67,3 +74,56 @@ def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
         f"the transaction of {current.transactional_id!a} with epoch {request.identity.producer_epoch} was ended by "
         f"another request ({current.outcome.name.lower()}); nothing was written",
     )
+
+
+def run_through(
+    current: Transaction, identity: tuple[int, int], request_id: bytes, *, csn: int, now_ms: int, limits: Limits
+) -> Transaction | None:
+    """An idle id once a commit that brings something is complete: what `judge_transact`, `ending.decide` and
+    `ending.complete` make of it one after the other. None where they do anything else: refuse, know a repetition, or
+    begin with another producer id."""
+    if (
+        current.state not in IDLE
+        or (current.producer_id, current.producer_epoch) != identity
+        or current.transact_id == request_id
+        or current.producer_epoch >= limits.producer_epoch_max - 1
+    ):
+        return None
+    return replace(
+        current,
+        state=_COMPLETE_COMMIT,
+        producer_epoch=current.producer_epoch + 1,
+        last_producer_epoch=current.producer_epoch,
+        prev_producer_id=NO_PRODUCER_ID,
+        start_ms=now_ms,
+        last_update_ms=now_ms,
+        client_txn_version=2,
+        csn=csn,
+        cause="client",
+        transact_id=request_id,
+    )
+
+
+def steps_of(ran: TransactionRanThrough) -> Sequence[TransactionStepped]:
+    """The steps that a transaction went through, one by one."""
+    before, after = ran.before, ran.transaction
+    opened = step(
+        before,
+        ONGOING,
+        partitions=frozenset(ran.partitions),
+        groups=frozenset(ran.groups),
+        start_ms=after.start_ms,
+        last_update_ms=after.last_update_ms,
+        client_txn_version=after.client_txn_version,
+        cause="add",
+        transact_id=b"",
+    )
+    decided = replace(
+        after,
+        state=TransactionState.PREPARE_COMMIT,
+        partitions=opened.partitions,
+        groups=opened.groups,
+        txn_epoch=before.producer_epoch,
+    )
+    changes = ((before, opened), (opened, decided), (decided, after))
+    return [TransactionStepped(*change) for change in changes]

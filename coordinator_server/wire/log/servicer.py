@@ -199,14 +199,22 @@ def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
     """A batch and its partition, unchecked but for what has no value here."""
     batch = item.batch
     name = PartitionName(item.topic, item.topic_id, item.partition)
+    header = batch_header(batch)
+    if header is None:
+        return ClientBatch(name, _refusal_of_kind(batch), b"", None)
+    return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if batch.HasField("crc32c") else None))
+
+
+def batch_header(batch: log_pb2.RecordBatch) -> BatchHeader | None:
+    """The header of a batch, unchecked; None where one of its numbers means nothing here."""
     is_control, has = batch.is_control, batch.HasField
     kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
     if kind is None:
-        return ClientBatch(name, _refusal_of_kind(batch), b"", None)
+        return None
     encoding, compression, timestamp_type = kind
     # In the order of the fields: by name it takes more than twice as long, and this is done for every batch. A number
     # other than 0 was sent: only then is it clear without asking.
-    header = BatchHeader(
+    return BatchHeader(
         batch.base_offset,
         batch.record_count,
         batch.base_timestamp_ms,
@@ -221,7 +229,6 @@ def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
         is_control,
         batch.hole_count,
     )
-    return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if has("crc32c") else None))
 
 
 def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:

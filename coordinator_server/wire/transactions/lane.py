@@ -1,14 +1,16 @@
-"""Transact on the wire, for the lane: from message to command, and from its result to the bytes of an answer."""
+"""Transact on the wire, for the lane: from message to columns, and from what was taken to the bytes of an answer."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_core.lane import Lane
+from coordinator_core.lane import Lane, LaneBatch
 from coordinator_protocol.errors import Method
 from coordinator_runtime.ports import CallContext
-from coordinator_server.wire.transactions.servicer import transact_command, transact_refused, transact_response
+from coordinator_server.wire.groups.committed import transacted_offsets
+from coordinator_server.wire.log.servicer import batch_header
+from coordinator_server.wire.transactions.servicer import fill_results, transact_refused
 
 
 class TransactFront:
@@ -23,5 +25,24 @@ class TransactFront:
 
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape. Raises Refused for what can never be a partition or an offset."""
-        result = self._lane.transact(transact_command(request), context)
-        return None if result is None else transact_response(result).SerializeToString()
+        if not request.committed:
+            return None
+        batches: list[LaneBatch] = []
+        for item in request.batches:
+            batch = item.batch
+            header = batch_header(batch)
+            if header is None:
+                return None
+            crc = batch.crc32c or (0 if batch.HasField("crc32c") else None)
+            batches.append(((item.topic, item.topic_id, item.partition), header, batch.payload, crc))
+        groups = [transacted_offsets(group) for group in request.groups] if request.groups else ()
+        identity = (request.producer_id, request.producer_epoch)
+        taken = self._lane.transact(request.transactional_id, identity, batches, groups, context)
+        if taken is None:
+            return None
+        after, first_offsets = taken
+        response = transaction_pb2.TransactResponse()
+        response.producer_id, response.producer_epoch = after.producer_id, after.producer_epoch
+        response.csn = after.csn
+        fill_results(response, first_offsets)
+        return response.SerializeToString()

@@ -239,15 +239,22 @@ def transact_response(result: TransactResult) -> transaction_pb2.TransactRespons
     response = transaction_pb2.TransactResponse()
     response.producer_id, response.producer_epoch = result.ended.next_identity
     response.csn = result.ended.csn
+    fill_results(response, result.first_offsets)
+    return response
+
+
+def fill_results(
+    response: transaction_pb2.TransactResponse, first_offsets: Iterable[tuple[PartitionRef | PartitionName, int]]
+) -> None:
+    """Tell where the transaction begins in each partition."""
     add = response.results.add
-    for target, first_offset in result.first_offsets:
+    for target, first_offset in first_offsets:
         # Set one by one: by keywords it takes twice as long.
         message = add()
         message.topic = target.topic
         message.topic_id = target.topic_id
         message.partition = target.partition
         message.first_offset = first_offset
-    return response
 
 
 def transact_refused(request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:

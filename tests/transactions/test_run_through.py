@@ -19,6 +19,7 @@ EPOCH_MAX = 9
 LIMITS = Limits(producer_epoch_max=EPOCH_MAX, partitions_per_transaction_max=4)
 NOW_MS, CSN = 70_000, 33
 NAMES = st.sampled_from((b"", b"n" * 16, b"o" * 16))
+NEW_NAMES = st.sampled_from((b"n" * 16, b"o" * 16))
 SMALL = st.integers(-1, EPOCH_MAX)
 
 
@@ -50,7 +51,11 @@ def idle(found: Transaction) -> bool:
 
 
 @given(
-    transactions(), st.integers(1, 3), st.integers(0, EPOCH_MAX), NAMES, st.frozensets(st.integers(0, 9), min_size=1)
+    transactions(),
+    st.integers(1, 3),
+    st.integers(0, EPOCH_MAX),
+    NEW_NAMES,
+    st.frozensets(st.integers(0, 9), min_size=1),
 )
 def test_it_is_what_the_steps_come_to(
     current: Transaction, producer_id: int, producer_epoch: int, name: bytes, partitions: frozenset[int]
@@ -80,7 +85,7 @@ def test_it_is_what_the_steps_come_to(
     assert codec.encode(ran) == codec.encode(TransactionChanged(after, decided))
 
 
-@given(transactions(), NAMES)
+@given(transactions(), NEW_NAMES)
 def test_an_idle_id_is_taken_unless_it_is_known_or_at_its_end(current: Transaction, name: bytes) -> None:
     after = transacting.run_through(current, current.identity, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
     is_common = (

@@ -201,6 +201,7 @@ def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers:
 
     core.sender.on_fenced = on_fenced
     fetcher.on_read = numbers.log.read
+    core.log.removal.on_removed = numbers.log.removed
     fetcher.damage.on_found = observer.damage_found
     return shard_observer
 

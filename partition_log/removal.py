@@ -121,7 +121,8 @@ class LogRemoval:
         # Counts mean something by comparison only, so both are those of the end of the stretch that an offset is in.
         oldest, holding = (next(stretches(self._store, ordinal, offset), None) for offset in (0, start))
         after = head.totals if holding is None else holding.totals
-        size_bytes = 0 if oldest is None else after.size_bytes - oldest.totals.size_bytes
+        unfinished_bytes = head.totals.size_bytes - head.index.size_bytes
+        size_bytes = after.size_bytes - (unfinished_bytes if oldest is None else oldest.totals.size_bytes)
         self._runtime.remove(placed.shard, StagedRows(deleted_ranges=codec.ranges_below(ordinal, start)))
         self.on_removed(RowsRemoved(ordinal, size_bytes))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 
 from rocksdict import Checkpoint, Rdict
 
@@ -19,13 +20,15 @@ from coordinator_runtime.store_directory import StoreDirectory, sync_directory
 
 
 def link_files(database: Rdict, directory: StoreDirectory) -> None:
-    """Link all that the store consists of. Nobody may write to it meanwhile, nor delete segments. Raises OSError, and
+    """Link all that the store consists of. Nobody may write to it meanwhile. Raises OSError, and
     what RocksDB raises."""
     there = directory.checkpoint
     Checkpoint(database).create_checkpoint(str(there.store_path))
     there.segments_path.mkdir()
     for segment in segments_in(directory.segments_path):
-        os.link(segment_path(directory.segments_path, segment), segment_path(there.segments_path, segment))
+        # One that no row names any more may go at any moment.
+        with suppress(FileNotFoundError):
+            os.link(segment_path(directory.segments_path, segment), segment_path(there.segments_path, segment))
     if directory.damaged_files_path.exists():
         shutil.copyfile(directory.damaged_files_path, there.damaged_files_path)
 

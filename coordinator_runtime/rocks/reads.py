@@ -35,6 +35,8 @@ class RocksReads:
         self._open_scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
         self._failure: BaseException | None = None
         self._is_open = True
+        self._is_interrupted = False
+        """RocksDB was told to end what it does, and complains of that when it is closed."""
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """The value; None where there is none."""
@@ -196,7 +198,7 @@ class RocksReads:
             self._database.close()
         except Exception as error:
             # Closed all the same. After a failure it repeats that failure, which was reported.
-            if self._failure is None:
+            if self._failure is None and not self._is_interrupted:
                 raise self._failed(error) from error
 
 

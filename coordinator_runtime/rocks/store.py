@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rocksdict import Rdict, WriteBatch, WriteOptions
+from rocksdict import CompactOptions, Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.rocks.checkpoint import finish_checkpoint, link_files
@@ -23,9 +23,10 @@ from coordinator_runtime.rocks.own_rows import (
     stored_number,
 )
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
+from coordinator_runtime.rocks.reclaim import Reclaimer
 from coordinator_runtime.segment_rows import NAMED_PREFIX, named_of, number_in
-from coordinator_runtime.segments import SegmentOptions, SegmentWriter
-from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreUnreadable
+from coordinator_runtime.segments import SegmentOptions, SegmentReader, SegmentWriter
+from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreUnreadable
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
 
 _STALL_PAUSE_SECONDS: Final = 0.005
@@ -43,11 +44,41 @@ class StoreStatistics:
     pending_compaction_bytes: int
     write_stalls: int
     """Times a write had to wait because flushes or compactions lag behind, since the store was opened."""
+    reclaims: int = 0
+    """Times room of deleted rows was given back, since the store was opened."""
     damaged_files: int = 0
     """Sorted files in which damage was met, whose families are not compacted any more."""
     block_cache_bytes: int = 0
     table_readers_bytes: int = 0
     """Memory for open sorted files, beside the cache."""
+
+
+class _ReclaimedRoom:
+    """Implements `reclaim.Room` for the files of one open store."""
+
+    def __init__(self, families: Sequence[Rdict], segments: SegmentReader, damaged: DamagedFiles) -> None:
+        self._families = families
+        self._segments = segments
+        self._damaged = damaged
+        # RocksDB's own compactions go on beside it.
+        self._options = CompactOptions()
+        self._options.set_exclusive_manual_compaction(False)
+
+    def compact(self, family: Family, start: bytes, end: bytes) -> None:
+        if self._damaged.spares(family):
+            return
+        try:
+            self._families[family].compact_range(start, end, self._options)
+        except Exception as error:
+            # RocksDB takes no writes any more after damage: the next start spares the file.
+            self._damaged.note(str(error), family)
+            raise
+
+    def delete_segment(self, segment: int) -> None:
+        self._segments.delete(segment)
+
+    def sst_bytes(self) -> int:
+        return sum(family.property_int_value("rocksdb.live-sst-files-size") or 0 for family in self._families)
 
 
 class ReadOnlyStore(RocksReads):
@@ -100,6 +131,9 @@ class RocksStore(RocksReads):
         self.identity: Final = identity_in(partial(self.get, Family.META))
         self.incarnation: Final = self.identity.incarnation
         self._write_stalls = 0
+        self._reclaimer = Reclaimer(_ReclaimedRoom(self._families, self._segments, damaged))
+        self._deleted: list[KeyRange] = []
+        """Written and not on disk yet."""
         self._writing = threading.RLock()
         """Held by the commit thread for each write and sync, and for a checkpoint, where files must stand still."""
         self._closing = threading.Event()
@@ -130,6 +164,8 @@ class RocksStore(RocksReads):
             except Exception as error:
                 raise self._failed(error) from error
             self._version = groups[-1].version
+            for group in groups:
+                self._deleted += group.deleted_ranges
 
     def _met_damage(self, family: Family, words: str) -> None:
         if self.damaged_files.note(words, family):
@@ -175,10 +211,12 @@ class RocksStore(RocksReads):
         with self._writing:
             try:
                 self._database.flush_wal(True)
-                for segment in self._large.take_unused():
-                    self._segments.delete(segment)
             except Exception as error:
                 raise self._failed(error) from error
+            unused, deleted = self._large.take_unused(), self._deleted
+            if unused or deleted:
+                self._deleted = []
+                self._reclaimer.note(deleted, unused)
 
     def checkpoint(self) -> StoreDirectory:
         """Make a second directory of the store, durable up to one version, of links to its files; on any thread but
@@ -244,12 +282,18 @@ class RocksStore(RocksReads):
             table_readers_bytes=total("estimate-table-readers-mem"),
             pending_compaction_bytes=total("estimate-pending-compaction-bytes"),
             write_stalls=self._write_stalls,
+            reclaims=self._reclaimer.count,
             damaged_files=len(self.damaged_files.names),
         )
 
     def free_bytes(self) -> int:
         """What others than the superuser may still write to the disk of the directory. Raises OSError."""
         return shutil.disk_usage(self.directory).free
+
+    def _interrupt(self) -> None:
+        """End a compaction that somebody waits for. RocksDB then closes with what lies in memory in its log alone."""
+        self._is_interrupted = True
+        self._database.cancel_all_background(False)
 
     def close(self) -> None:
         """Sync, close, bring the durable mark up to date and let others open the directory. Idempotent.
@@ -264,6 +308,7 @@ class RocksStore(RocksReads):
             last.callback(self.durable_mark.close)
             with ExitStack() as first:
                 first.callback(self._release)
+                first.callback(self._reclaimer.close, self._interrupt)
                 first.callback(self._large.close)
                 first.callback(self._handles.clear)
                 if self._failure is None:

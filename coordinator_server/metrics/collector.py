@@ -100,6 +100,7 @@ def _of_store(statistics: StoreStatistics) -> Readings:
         "txn_store_table_readers_bytes": single(statistics.table_readers_bytes),
         "txn_store_pending_compaction_bytes": single(statistics.pending_compaction_bytes),
         "txn_store_write_stalls_total": single(statistics.write_stalls),
+        "txn_store_reclaims_total": single(statistics.reclaims),
         "txn_store_damaged_files": single(statistics.damaged_files),
     }
 

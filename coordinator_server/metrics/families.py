@@ -226,6 +226,16 @@ FAMILIES: Final = (
         "Offsets that the log start passed. Cause: request (DeleteRecords), retention.",
     ),
     _counter(
+        "txn_partition_removed_bytes_total",
+        ("topic",),
+        "Bytes of logs that were removed from the store behind the log start, to within 1 MiB for each partition.",
+    ),
+    _gauge(
+        "txn_partition_retention_held_back",
+        (),
+        "Partitions that keep more than retention wants, because a transaction is open or somebody reads old records.",
+    ),
+    _counter(
         "txn_partition_damaged_places_total",
         ("topic", "family"),
         "Damaged places that readers met, each counted once: in LOG records are lost, in the other families what finds "
@@ -298,6 +308,7 @@ FAMILIES: Final = (
         "Batches of Produce, and calls of Transact, that were refused because of it.",
     ),
     _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),
+    _counter("txn_store_reclaims_total", (), "Compactions that gave back the room of what was deleted."),
     _gauge(
         "txn_store_damaged_files",
         (),

@@ -18,7 +18,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
-from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsDeleted, RecordsRead
+from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsDeleted, RecordsRead, RowsRemoved
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, OpenTransaction, PartitionHead
 
@@ -52,6 +52,8 @@ class LogNumbers:
         self._expired_producers = 0
         self._deleted: dict[Labels, int] = {}
         """Offsets by topic and cause."""
+        self._removed: dict[Labels, int] = {}
+        """Bytes by topic."""
         self._damaged: dict[Labels, int] = {}
         """Places by topic and family."""
 
@@ -86,6 +88,12 @@ class LogNumbers:
             labels = (ref.topic, event.cause.value)
             self._deleted[labels] = self._deleted.get(labels, 0) + event.offsets
 
+    def removed(self, event: RowsRemoved) -> None:
+        """Rows before a log start are being removed from the store."""
+        ref = self.partition(event.ordinal)
+        if ref is not None:
+            self._removed[ref.topic,] = self._removed.get((ref.topic,), 0) + event.size_bytes
+
     def read(self, event: RecordsRead) -> None:
         """A fetch was answered."""
         read = self._read.get((event.topic, event.isolation))
@@ -106,7 +114,7 @@ class LogNumbers:
         self._appended_to = {ordinal: each for ordinal, each in self._appended_to.items() if each is not gone}
         for isolation in Isolation:
             self._read.pop((topic, isolation), None)
-        for counted in (self._deleted, self._damaged):
+        for counted in (self._deleted, self._removed, self._damaged):
             for labels in [labels for labels in counted if labels[0] == topic]:
                 del counted[labels]
 
@@ -128,6 +136,7 @@ class LogNumbers:
             "txn_partition_appended_bytes_total": size,
             "txn_partition_expired_producers_total": single(self._expired_producers),
             "txn_partition_deleted_offsets_total": dict(self._deleted),
+            "txn_partition_removed_bytes_total": dict(self._removed),
             "txn_partition_damaged_places_total": dict(self._damaged),
             "txn_read_records_total": read,
             "txn_coordinator_markers_total": {

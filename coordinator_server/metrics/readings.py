@@ -111,6 +111,7 @@ class AllReadings:
             **self._runtime(),
             "txn_rpc_answer_bytes": single(self.answers.held_bytes),
             "txn_rpc_answers_refused_total": by_label(self.answers.refused),
+            "txn_partition_retention_held_back": single(self.core.log.removal.held_back),
             "txn_partition_unchecked_bytes": single(self.core.checks.waiting_bytes),
             "txn_partition_unchecked_batches": single(self.core.checks.waiting_batches),
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),

@@ -335,6 +335,16 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
+            "Records that go",
+            "Bytes removed behind log starts, by topic; and partitions that keep more than retention wants, because a"
+            " transaction is open.",
+            "Bps",
+            [
+                Query(rate("txn_partition_removed_bytes_total", "topic"), "{{topic}}"),
+                Query(chosen("txn_partition_retention_held_back"), "partitions held back"),
+            ],
+        ),
+        Panel(
             "Calls that waited for what came before",
             "A transaction being completed, or a payload being checked. By how the wait ended, and how many wait now.",
             "short",

@@ -36,6 +36,7 @@ OF_STORE = {
     "txn_store_table_readers_bytes",
     "txn_store_pending_compaction_bytes",
     "txn_store_write_stalls_total",
+    "txn_store_reclaims_total",
     "txn_store_damaged_files",
 }
 CONNECTIONS = ConnectionNumbers(
@@ -150,6 +151,13 @@ async def _run_everything(seen: Seen) -> None:
         busy = BusyServer(server, seen)
         await busy.init("forgotten")
         await busy.until(lambda readings: readings["txn_coordinator_expired_ids_total"][()] == 1)
+    async with in_process_server(default_retention_ms=1, retention_check_interval_ms=1) as server:
+        busy = BusyServer(server, seen)
+        await busy.topic("a")
+        identity = await busy.opened("a", "a")
+        await busy.until(lambda readings: readings["txn_partition_retention_held_back"][()] == 1)
+        assert await busy.end("a", identity, committed=True) == 0
+        await busy.until(lambda readings: readings["txn_partition_removed_bytes_total"].get(("a",), 0) > 0)
     async with in_process_server(producer_id_expiration_ms=1) as server:
         busy = BusyServer(server, seen)
         await busy.topic("a")
@@ -181,9 +189,11 @@ async def _published() -> tuple[str, str]:
         calls_in_work_max=8,
         metrics_lag_groups=LATE,
         metrics_lag_topics_max=1,
+        retention_check_interval_ms=1,
     ) as server:
         busy = BusyServer(server, Seen())
         await busy.outcomes()
+        await busy.until(lambda readings: bool(readings["txn_partition_removed_bytes_total"]))
         await BusyGroups(busy).lags()
         await busy.stuck_marker()
         await busy.full_disk()

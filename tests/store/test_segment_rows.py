@@ -104,6 +104,7 @@ def test_who_reads_a_value_that_was_removed_meanwhile_is_told_and_nobody_else_no
     shelf.put(1, 2, SMALL)
     scan = shelf.store.scan(Family.LOG, log_key(1, 0), log_key(1, 9))
     remove_below(shelf, 1, 2)
+    assert shelf.files() == []
     with pytest.raises(Exception, match=r"0000000001\.segment"):
         list(scan)
     shelf.put(1, 3)

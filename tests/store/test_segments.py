@@ -27,6 +27,7 @@ from coordinator_runtime.store import (
     StoreUnreadable,
 )
 from partition_log.codec import log_key, partition_key
+from tests.store.reclaiming import finish_reclaiming
 
 LARGE = b"\0" + b"large" * 20
 SMALL = b"\0small"
@@ -62,6 +63,8 @@ class Shelf:
         return list(self.store.scan(Family.LOG, b"", END))
 
     def files(self) -> list[str]:
+        """The files that are left once those are gone that may go."""
+        finish_reclaiming(self.store)
         return sorted(path.name for path in (self.path / "segments").glob("*"))
 
     def reopen(self) -> None:

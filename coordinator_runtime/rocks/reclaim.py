@@ -1,0 +1,142 @@
+"""Room on the disk of what was deleted is given back, on a thread of its own.
+
+A range delete is a row like others: what it deletes stays on the disk until a compaction meets both. Compactions come
+by themselves while much is written, and else never. So the ranges are noted, and compacted when what they deleted may
+be much, or when that takes little of the machine's time. Only what lies in the ranges, or in the same files, is read
+and written again, and RocksDB runs its own compactions meanwhile. Nobody waits for it: rocksdict gives the interpreter
+away for all of it. Measured: 500 MiB of 560 come back in 0.5 s, in which commits take 27 ms at most.
+
+A file of a segment goes here, too: to delete 256 MiB takes a file system up to 70 ms.
+
+What a crash leaves is less urgent than it was: files without a name go at the next start, and ranges that were not
+compacted wait for RocksDB, or for the next ones beside them.
+
+Source: spec log-and-runtime 5.1 and 5.4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from coordinator_runtime.clock import Clock, SystemClock
+from coordinator_runtime.store import Family, KeyRange
+
+GROWN_BYTES_MIN: Final = 32 << 20
+GROWN_PARTS: Final = 4
+"""Sorted files that have grown by this part of what the last compaction left, while something was deleted, hold so much
+of it at least."""
+PAUSE_MS: Final = 10_000
+PAUSE_FACTOR: Final = 50
+"""Where little may have been deleted, the pause is so many times as long as the compaction before it."""
+
+
+class Room(Protocol):
+    """What the thread does to a store."""
+
+    def compact(self, family: Family, start: bytes, end: bytes) -> None:
+        """Give back the room of what was deleted between two keys. Raises whatever a compaction can fail with."""
+
+    def delete_segment(self, segment: int) -> None:
+        """Raises OSError."""
+
+    def sst_bytes(self) -> int:
+        """Size of all sorted files."""
+
+
+class Reclaimer:
+    """Notes what was deleted, on the commit thread, and gives the room back on a thread that it starts when there is
+    something to do."""
+
+    def __init__(self, room: Room, clock: Clock | None = None) -> None:
+        self._room = room
+        self._clock = clock if clock is not None else SystemClock()
+        self._changed = threading.Condition()
+        self._ranges: dict[tuple[Family, bytes], bytes] = {}
+        """Ends of what was deleted, by family and beginning."""
+        self._segments: list[int] = []
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._not_before_ms = 0
+        self._base_bytes = 0
+        """Size of the sorted files after the last compaction."""
+        self.count = 0
+        """How often room was given back, since the store was opened."""
+        self.failure: BaseException | None = None
+        """Why room was not given back when that was tried last."""
+        self.is_compacting = False
+
+    def note(self, ranges: Iterable[KeyRange], segments: Sequence[int] = ()) -> None:
+        """These are deleted, durably: rows, and files that nothing names."""
+        with self._changed:
+            for family, start, end in ranges:
+                self._ranges[family, start] = max(end, self._ranges.get((family, start), b""))
+            self._segments += segments
+            if self._thread is None and not self._is_closed and (self._ranges or self._segments):
+                self._not_before_ms = self._clock.monotonic_ms() + PAUSE_MS
+                self._base_bytes = self._room.sst_bytes()
+                self._thread = threading.Thread(target=self._run, name="reclaim", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self, interrupt: Callable[[], None]) -> None:
+        """Give nothing back any more; return once the thread has ended. `interrupt`: ends a compaction. Idempotent."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self.is_compacting:
+            interrupt()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            segments, ranges = work
+            try:
+                for segment in segments:
+                    self._room.delete_segment(segment)
+                if ranges:
+                    self._compact(ranges)
+            except Exception as error:  # noqa: BLE001  this is nobody's call; what is wrong with the disk, writers meet
+                self.failure = error
+
+    def _next(self) -> tuple[list[int], list[KeyRange]] | None:
+        """What to do next, waited for; None once closed, and no segment is left."""
+        with self._changed:
+            while True:
+                wait_ms = None if self._is_closed else self._until_due_ms()
+                segments, self._segments = self._segments, []
+                ranges: list[KeyRange] = []
+                if wait_ms == 0:
+                    ranges = [(family, start, end) for (family, start), end in self._ranges.items()]
+                    self._ranges = {}
+                if segments or ranges:
+                    return segments, ranges
+                if self._is_closed:
+                    return None
+                self._changed.wait(None if wait_ms is None else wait_ms / 1000)
+
+    def _until_due_ms(self) -> int | None:
+        """How long until the ranges are compacted; None: there are none."""
+        if not self._ranges:
+            return None
+        if self._room.sst_bytes() - self._base_bytes >= max(GROWN_BYTES_MIN, self._base_bytes // GROWN_PARTS):
+            return 0
+        return max(0, self._not_before_ms - self._clock.monotonic_ms())
+
+    def _compact(self, ranges: Iterable[KeyRange]) -> None:
+        began_ms = self._clock.monotonic_ms()
+        self.is_compacting = True
+        try:
+            for family, start, end in ranges:
+                if self._is_closed:
+                    return
+                self._room.compact(family, start, end)
+        finally:
+            self.is_compacting = False
+        now_ms = self._clock.monotonic_ms()
+        with self._changed:
+            self.count += 1
+            self._not_before_ms = now_ms + max(PAUSE_MS, PAUSE_FACTOR * (now_ms - began_ms))
+            self._base_bytes = self._room.sst_bytes()

@@ -79,6 +79,7 @@ class Auditor:
         self._check_outcomes()
         self._check_groups()
         self._check_removals()
+        self._check_topics()
 
     # Logs
 
@@ -439,6 +440,36 @@ class Auditor:
             for read in self._reads_since(lease.partition, lease.taken_at):
                 is_held = lease.ended_at is None or read.at < lease.ended_at
                 _require(not is_held or read.log_start_offset <= lease.offset, f"{lease} was ignored: {read}")
+
+    def _check_topics(self) -> None:
+        """What CreatePartitions and AlterTopicConfigs answered holds for ever, or until somebody asks for something
+        else; and nothing is there that nobody asked for."""
+        growths, sizes = self._history.growths, self._history.sizes
+        counts = [count for _at, count in sizes]
+        _require(counts == sorted(counts), f"CreatePartitions: partitions went: {sizes}")
+        strange = {*counts} - {counts[0], *(growth.asked for growth in growths)}
+        _require(not strange, f"CreatePartitions: nobody asked for {strange}")
+        for growth in growths:
+            if growth.answered_at is None:
+                continue
+            if growth.error == "INVALID_PARTITIONS":
+                before = [counts[0], *(each.asked for each in growths if each.at <= growth.at and each is not growth)]
+                _require(max(before) >= growth.asked, f"CreatePartitions: refused without a reason: {growth}")
+            elif not growth.error:
+                late = [seen for seen in sizes if seen[0] >= growth.answered_at and seen[1] < growth.asked]
+                _require(not late, f"CreatePartitions: {growth} was answered, and then there were {late}")
+        for at, value in self._history.settings_seen:
+            _require(value in self._settings_at(at), f"AlterTopicConfigs: at {at} the value is {value}")
+
+    def _settings_at(self, at: int) -> list[str | None]:
+        """What may be set at a moment: what was answered last, or asked for since."""
+        possible: list[str | None] = [None]
+        for alteration in self._history.alterations:
+            if alteration.at > at or alteration.error:
+                continue
+            is_answered = alteration.answered_at is not None and alteration.answered_at <= at
+            possible = [alteration.value] if is_answered else [*possible, alteration.value]
+        return possible
 
     def _reads_since(self, partition: str, at: int) -> Iterator[Read]:
         return (read for read in self._history.reads if read.partition == partition and read.at > at)

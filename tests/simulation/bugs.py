@@ -15,6 +15,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, ShardKey
 from coordinator_runtime.parking import Parking
+from coordinator_runtime.pending import settled
 from coordinator_runtime.rows import ShardHistory, TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Family
@@ -23,6 +24,8 @@ from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from partition_log import codec as log_codec
+from partition_log.catalog.state import TopicSet
+from partition_log.requests import TopicResult
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import AbortedTransaction, PartitionHead
@@ -362,6 +365,47 @@ def remove_what_holds_the_log_start(ranges: Any, ordinal: int, offset: int) -> A
 def look_from_where_the_batch_begins(hides: Any, index: Any, batch: Any) -> Any:
     index._head = replace(index._head, log_start_offset=0)
     return hides(index, batch)
+
+
+def store_no_growth(encode: Any, codec: Any, value: Any) -> Any:
+    if isinstance(value, TopicSet) and value.topic.name == "t":
+        value = TopicSet(replace(value.topic, partition_ordinals=value.topic.partition_ordinals[:1]))
+    return encode(codec, value)
+
+
+def answer_growth_too_early(create: Any, service: Any, command: Any, context: Any) -> Any:
+    asked = create(service, command, context)
+    live = [service._catalog.topic(each.name, each.topic_id) for each in command.topics]
+    results = [TopicResult(each.name, each.topic_id, len(each.partition_ordinals)) for each in live]
+    is_done = all(
+        result.partition_count >= each.partition_count for result, each in zip(results, command.topics, strict=True)
+    )
+    return settled(results) if is_done and not asked.is_settled else asked
+
+
+def put_new_partitions_first(
+    extended: Any, catalog: Any, before: Any, topic: Any, ordinals: range, **kwargs: Any
+) -> Any:
+    if before is not None:
+        topic = replace(topic, partition_ordinals=(*ordinals, *before.partition_ordinals))
+    return extended(catalog, before, topic, ordinals, **kwargs)
+
+
+def grow_without_settings(decide: Any, catalog: Any, *args: Any) -> Any:
+    decision = decide(catalog, *args)
+    return replace(decision, records=tuple(map(_without_settings, decision.records)))
+
+
+def _without_settings(record: Any) -> Any:
+    if not isinstance(record.value, TopicSet):
+        return record
+    return replace(record, value=TopicSet(replace(record.value.topic, settings=())))
+
+
+def store_no_settings(encode: Any, codec: Any, value: Any) -> Any:
+    if isinstance(value, TopicSet) and value.topic.name == "t":
+        value = TopicSet(replace(value.topic, settings=value.topic.settings[-1:]))
+    return encode(codec, value)
 
 
 def look_away(_check: Any, *_args: Any, **_kwargs: Any) -> None:

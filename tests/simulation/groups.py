@@ -31,6 +31,7 @@ from tests.simulation.members import (
     ConsumerMember,
     Member,
 )
+from tests.simulation.topics import grow_shared, shared_count
 
 CONFIG: Final = GroupConfig(
     session_timeout_ms_min=1,
@@ -135,11 +136,26 @@ class Groups:
         assert not left, f"I12: timers of members that are gone: {left}"
 
     def rest(self) -> None:
-        """I11: members that do what they should get what they want. I8: a restart disturbs none of them."""
+        """I11: members that do what they should get what they want, also of partitions that come. I8: a restart
+        disturbs none of them."""
         if not self.members:
             return
         self._around.is_calm = True
         working: list[Member] = [*self._classic[:_WORKING], *self._consumers[:_WORKING]]
+        self._come_to_rest(working)
+        grow_shared(self._world)
+        self._world.settle()
+        self._come_to_rest(working)
+        before = _shown(working)
+        self._world.crash()
+        self._world.settle()
+        for member in working:
+            member.go_on()
+            self._world.settle()
+        assert self._is_at_rest(working), f"I8: before the restart {before}, then {_shown(working)}"
+        assert _shown(working) == before, "I8: a restart disturbs the members"
+
+    def _come_to_rest(self, working: list[Member]) -> None:
         for _round in range(_ROUNDS_MAX):
             for member in working:
                 member.go_on()
@@ -151,19 +167,13 @@ class Groups:
                 break
         else:
             raise AssertionError(f"I11: not at rest after {_ROUNDS_MAX} rounds: {_shown(working)}")
-        before = _shown(working)
-        self._world.crash()
-        self._world.settle()
-        for member in working:
-            member.go_on()
-            self._world.settle()
-        assert self._is_at_rest(working), f"I8: before the restart {before}, then {_shown(working)}"
-        assert _shown(working) == before, "I8: a restart disturbs the members"
 
     def _is_at_rest(self, working: list[Member]) -> bool:
         consumers = self._found(CONSUMER_GROUP)
         assert isinstance(consumers, ConsumerGroup)
-        has_all = {*range(PARTITION_COUNT)} == {each for member in self._consumers[:_WORKING] for each in member.owned}
+        has_all = {*range(shared_count(self._world))} == {
+            each for member in self._consumers[:_WORKING] for each in member.owned
+        }
         return (
             all(member.is_at_rest and member.waiting is None for member in working)
             and {member.epoch for member in self._classic[:_WORKING]} == {self._around.told.generation}

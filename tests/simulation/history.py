@@ -169,6 +169,28 @@ class Lease:
 
 
 @dataclass(slots=True)
+class Growth:
+    """One CreatePartitions of the topic that all write to."""
+
+    at: int
+    asked: int
+    """How many partitions it shall have."""
+    answered_at: int | None = None
+    error: str = ""
+
+
+@dataclass(slots=True)
+class SettingChange:
+    """One AlterTopicConfigs of that topic."""
+
+    at: int
+    value: str | None
+    """None: it shall have no value of its own."""
+    answered_at: int | None = None
+    error: str = ""
+
+
+@dataclass(slots=True)
 class PlainCommit:
     """An offset that somebody committed without a transaction."""
 
@@ -209,6 +231,12 @@ class History:
     """What went from the beginning of every partition, before what `final_raw` shows."""
     deletions: list[Deletion] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
+    growths: list[Growth] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """How many partitions the topic had durably, and when that was seen."""
+    alterations: list[SettingChange] = field(default_factory=list)
+    settings_seen: list[tuple[int, str | None]] = field(default_factory=list)
+    """What it had set, durably, and when that was seen."""
     counted: dict[str, list[tuple[int, int, int, int]]] = field(default_factory=dict)
     """What the store says, then, lies before some offsets of every partition: offset, records, markers, aborted
     transactions."""

@@ -23,6 +23,7 @@ from group_coordinator.committed import decisions as offset_decisions
 from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.transacted import OffsetsWrite
+from group_coordinator.consumer.background import TopicWatch
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import batches as log_batches
@@ -30,9 +31,12 @@ from partition_log import codec as log_codec
 from partition_log import load_checks
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
+from partition_log.catalog.codec import CatalogCodec
+from partition_log.catalog.shard import CatalogShard
 from partition_log.reading import AbortedIndex
 from partition_log.removal import LogRemoval
 from partition_log.shard import LogShard, PartitionMarkers
+from partition_log.topics import TopicService
 from partition_log.transacted import BatchWrite
 from tests.simulation import bugs
 from txn_coordinator import codec, state
@@ -90,6 +94,7 @@ _CRASHING = {"crash_weight": 4.0}
 _FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
 _DELETING = {"delete_weight": 6.0, "tick_weight": 3.0, "removal_interval_ms": 200}
 _SHORT_STRETCHES = {"stretch_rows": 2}
+_GROWING = {"growth_weight": 10.0}
 _DECIDED_OUTSIDE = {"participant_ids": 2, "tick_weight": 3.0}
 
 CANARIES = (
@@ -439,6 +444,42 @@ MUTANTS = (
         "whether a batch was aborted is looked up where nothing is left that tells it",
         ((AbortedIndex, "hides", bugs.look_from_where_the_batch_begins),),
         _DELETING | {"aborted_stride": 2, "transact_share": 0.7},
+    ),
+    Mutant(
+        "notice_no_growth",
+        "groups hear of no topic that comes, goes or grows",
+        ((TopicWatch, "_look", bugs.look_away),),
+        _GATHERED,
+    ),
+    Mutant(
+        "store_no_growth",
+        "the new partitions are durable, and the row of the catalog that names them is not",
+        ((CatalogCodec, "encode", bugs.store_no_growth),),
+        _GROWING | _CRASHING,
+    ),
+    Mutant(
+        "answer_growth_too_early",
+        "new partitions are told before they are durable",
+        ((TopicService, "create_partitions", bugs.answer_growth_too_early),),
+        _GROWING | _CRASHING,
+    ),
+    Mutant(
+        "put_new_partitions_first",
+        "new partitions take the numbers of the old ones",
+        ((CatalogShard, "_extended", bugs.put_new_partitions_first),),
+        _GROWING,
+    ),
+    Mutant(
+        "grow_without_settings",
+        "a topic that grows forgets what was set for it",
+        ((CatalogShard, "decide_add_partitions", bugs.grow_without_settings),),
+        _GROWING,
+    ),
+    Mutant(
+        "store_no_settings",
+        "altered settings hold until the server starts again",
+        ((CatalogCodec, "encode", bugs.store_no_settings),),
+        _GROWING | _CRASHING,
     ),
     Mutant(
         "leave_out_the_last_row",

@@ -47,6 +47,8 @@ class Options:
     """What partitions keep."""
     removal_interval_ms: int
     """How often what they do not keep is looked for."""
+    growth_weight: float
+    """How often somebody asks for more partitions, or alters a topic."""
     aborted_stride: int
     """How densely aborted transactions have rows: small, so that short ones lie across several."""
 
@@ -77,4 +79,5 @@ class Options:
             delete_weight=rng.choice((0.3, 2.0)),
             retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),
+            growth_weight=rng.choice((0.3, 2.0)),
         )

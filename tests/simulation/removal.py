@@ -6,6 +6,7 @@ log start, at the moment when the server says that it removes it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
@@ -40,9 +41,7 @@ class Removals:
         self._partitions = partitions
         self._now = now
         self._plain = plain
-        for partition in partitions:
-            history.removed[partition] = []
-        self._copied_to = dict.fromkeys(partitions, 0)
+        self._copied_to: defaultdict[str, int] = defaultdict(int)
         self._held: dict[str, Lease] = {}
         self.watch()
 
@@ -114,7 +113,8 @@ class Removals:
 
     def _on_removed(self, event: RowsRemoved) -> None:
         partition = self._world.partition_of(event.ordinal)
-        if partition in self._copied_to:
+        # Also where nobody has seen yet that the partition is there.
+        if partition.startswith("t-"):
             self._copy(partition)
 
     def _copy(self, partition: str) -> None:
@@ -122,5 +122,5 @@ class Removals:
         assert start >= copied_to, f"the log start of {partition} went back from {copied_to} to {start}"
         ordinal = self._world.inside.catalog.resolve(*partition_name(partition)).ordinal
         went = stored_entries(self._world.shelf.store, ordinal, copied_to, start)
-        self._history.removed[partition] += map(self._plain, went)
+        self._history.removed.setdefault(partition, []).extend(map(self._plain, went))
         self._copied_to[partition] = start

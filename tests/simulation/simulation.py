@@ -6,6 +6,7 @@ come true.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +20,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log import codec
-from partition_log.catalog.state import NewTopic
-from partition_log.requests import CreateTopics, ProduceResult
+from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
 from tests.harness.shelf import Shelf
 from tests.harness.world import LogEntry, Reading, TransactContents, World, WorldOptions
@@ -34,6 +34,7 @@ from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
 from tests.simulation.removal import Removals
 from tests.simulation.strangers import check_that_they_are_noticed
+from tests.simulation.topics import Topics
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
@@ -80,8 +81,6 @@ class Simulation:
         )
         self.history = History(options.epoch_max)
         self._numbers = Numbers()
-        self._partitions = [f"t-{number}" for number in range(options.partitions)]
-        self._targets = [*self._partitions, "passing-0"] if options.has_passing_topic else self._partitions
         self._ids = [f"id{number}" for number in range(options.transactional_ids)]
         self.history.participants = {f"pay{number}" for number in range(options.participant_ids)}
         self._ids.extend(sorted(self.history.participants))
@@ -90,12 +89,11 @@ class Simulation:
         self._wire: list[_Message] = []
         self._answers: list[Op] = []
         self._calls: list[Pending[Any]] = []
-        self._positions = dict.fromkeys(self._partitions, 0)
+        self._positions: defaultdict[str, int] = defaultdict(int)
         self._now = 0
         self._is_calm = False
-        self.world.create_topic("t", options.partitions)
-        if options.has_passing_topic:
-            self.world.create_topic("passing", 1)
+        self._topics = Topics(self.world, self._rng, self.history, options, lambda: self._now)
+        self._partitions, self._targets = self._topics.partitions, self._topics.targets
         self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now)
         self._removals = Removals(
             self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=_plain
@@ -143,7 +141,9 @@ class Simulation:
             (2, self._read_offset),
             (1, self._step_wall_clock),
             (0.6, self._start_rival),
-            (2 if self.options.has_passing_topic else 0, self._delete_or_create),
+            (2 if self.options.has_passing_topic else 0, self._topics.delete_or_create),
+            (self.options.growth_weight, self._topics.change),
+            (self.options.growth_weight, self._topics.look),
             (self.options.tick_weight, self._tick),
             (self.options.crash_weight, self._crash),
             (self.options.crash_weight / 4 if self._disk_fails else 0, self._fail_disk),
@@ -320,13 +320,6 @@ class Simulation:
         self.world.crash(kept_groups=kept_groups, down_ms=self._rng.choice((0, 700)))
         self._on_restarted()
 
-    def _delete_or_create(self) -> None:
-        if self._rng.random() < 0.5:
-            self.world.delete_topic("passing")
-        else:
-            topics = self.world.inside.topics
-            topics.create_topics(CreateTopics([NewTopic("passing", 1)]), CallContext())
-
     def _fail_disk(self) -> None:
         self.world.check_replay()
         self.world.fail_disk(kept_groups=self._rng.randrange(self.world.undurable_groups + 1))
@@ -336,6 +329,7 @@ class Simulation:
         self._calls.clear()
         self._members.forsaken()
         self._removals.watch()
+        self._topics.look()
 
     def _if_served(self, action: Callable[[], None]) -> None:
         """Act, unless nobody is there at this moment."""
@@ -454,6 +448,7 @@ class Simulation:
         for _ in range(2):
             self.world.tick(_CALM_MS)
             self.world.settle()
+        self._topics.look()
         self._members.check_calm()
         for transactional_id in sorted(self.history.participants):
             self._recover_participant(transactional_id)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.batch import BatchHeader, encode_client_batch
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, NotCommon, Record, ShardRouter, TransactionInTheWay, Turn
@@ -177,12 +177,13 @@ class Lane:
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
         checks, taken = self._parts.checks, []
+        bytes_max = checks.limits.batch_bytes_max
         for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 header = in_transaction(header, *identity)
             if not growth.takes(header, marker):
                 raise NotCommon
-            taken.append((growth, header, checks.encode(header, payload, crc=crc)))
+            taken.append((growth, header, encode_client_batch(header, payload, crc=crc, batch_bytes_max=bytes_max)))
             if growth.placed.validates_payload and not checks.taken_here(header, payload):
                 raise NotCommon
         if groups:

@@ -69,7 +69,7 @@ class Turn(Struct, frozen=True, gc=False):
     host: str = ""
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """One change of one shard. `value` is a frozen value of the shard's package; its codec knows the bytes."""
 
     shard: ShardKey

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -69,6 +69,9 @@ class LaneFront(Protocol):
     def refused(self, request: Any, error: Exception) -> Message:  # noqa: ANN401  as `take`
         """The response to a call that was taken, when `end` fails."""
 
+
+_check_client_id: Final = lru_cache(1_024)(check_client_id)
+"""Nearly every call comes with a client id that was looked at before."""
 
 _log = structlog.get_logger("transport")
 
@@ -379,7 +382,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
         )
     client_id = header.client_id or call.client_id
     if client_id:
-        check_client_id(client_id)
+        _check_client_id(client_id)
     client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT
     if client_txn_version not in CLIENT_TXN_VERSIONS:
         raise Refused(

@@ -100,14 +100,10 @@ class BatchChecks:
 
         Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED where too
         many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again."""
-        offsetless = self.encode(header, payload, crc=crc)
+        offsetless = encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
         if not validates_payload or self.taken_here(header, payload):
             return offsetless, None
         return offsetless, self._check_by_worker(header, payload)
-
-    def encode(self, header: BatchHeader, payload: bytes, *, crc: int | None) -> OffsetlessBatch:
-        """The batch as it will be stored, its payload not looked at. Raises Refused as `check_client_batch`."""
-        return encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
 
     def taken_here(self, header: BatchHeader, payload: bytes) -> bool:
         """True for a payload that every reader can decode; False where only the worker can tell. Raises Refused

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_core.lane import Lane
 from coordinator_protocol.batch import BatchHeader, Encoding
@@ -16,12 +17,24 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, ClientBatch, Committer, GroupOffsets, NamedOffset
+from coordinator_runtime.ports import (
+    CallContext,
+    ClientBatch,
+    Committer,
+    GroupOffsets,
+    NamedOffset,
+    PartitionName,
+    Permission,
+    ResourceType,
+)
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family
+from partition_log.catalog.state import NewTopic
 from partition_log.records import PartitionGrew
+from partition_log.requests import CreateTopics
 from tests.harness.calls import partition_name
 from tests.harness.lane_calls import transact_all
+from tests.harness.workers import HeldWorker
 from tests.harness.world import StateView, World, WorldOptions
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.records import TransactionRanThrough
@@ -45,6 +58,12 @@ class Side:
         self.world.create_topic("t", 3)
         self.world.create_topic("gone", 1)
         self.watch()
+
+    @property
+    def worker(self) -> HeldWorker:
+        worker = self.world.inside.core.checks.worker
+        assert isinstance(worker, HeldWorker)
+        return worker
 
     def watch(self) -> None:
         """Note what happens, as often as it does: the lane tells of several transactions of a partition at once."""
@@ -136,10 +155,13 @@ class Twins:
         sequence: int = 0,
         outcome: Outcome = Outcome.COMMIT,
         is_repeated: bool = False,
+        principal: str = "p",
+        **said: Any,
     ) -> tuple[Transact, CallContext]:
-        """A Transact; `epoch` is how far its epoch is from that of the id as it is live."""
+        """A Transact. `epoch`: how far its epoch is from that of the id as it is live; `said`: what its header says."""
         self.request += not is_repeated
-        context = CallContext("p", "client", "host", request_id=self.request.to_bytes(16, "big"), method="Transact")
+        header = {"request_id": self.request.to_bytes(16, "big"), "client_id": "client"} | said
+        context = CallContext(principal, host="host", method="Transact", **header)
         identity = self.identities.get(name, Identity(0, 0))
         identity = Identity(identity.producer_id, max(0, identity.producer_epoch + epoch))
         offset = NamedOffset(partition_name("t-0"), self.request, None, "")
@@ -245,6 +267,98 @@ def test_a_group_of_commits_is_as_large_as_without_a_lane() -> None:
     assert twins.sides[0].timers() == twins.sides[1].timers()
     twins.settle()
     assert any(isinstance(answer, tuple) for answer in twins.sides[0].answers()), "some are throttled"
+
+
+class Wardens:
+    """Keeps one principal from a topic and an id, and notes whom it told so."""
+
+    def __init__(self) -> None:
+        self.refused: list[tuple[str, str]] = []
+
+    def is_allowed(self, context: CallContext, _permission: Permission, resource: ResourceType, name: str) -> bool:
+        return context.principal != "q" or name not in ("t", "a")
+
+    def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None:
+        self.refused.append((context.principal, name))
+
+
+def test_who_may_not_is_told_so_once(taken: list[str]) -> None:
+    wardens = Wardens()
+    twins = Twins(authorizer=wardens)
+    for name in IDS:
+        twins.init(name)
+    twins.message(
+        twins.call("a", ["t-0"]),
+        twins.call("b", ["t-0"], principal="q"),
+        twins.call("b", ["gone-0"], principal="q"),
+        twins.call("a", ["gone-0"], principal="q"),
+        twins.call("c", ["t-0"]),
+    )
+    twins.settle()
+    assert taken == ["a", "b", "c"]
+    assert sorted(wardens.refused) == [("q", "a"), ("q", "a"), ("q", "t"), ("q", "t")], "by either server, once"
+
+
+@pytest.mark.parametrize("said", [{"request_id": b""}, {"client_txn_version": 1}, {"client_id": "another"}])
+def test_what_a_header_says_counts(said: dict[str, object]) -> None:
+    twins = Twins()
+    twins.init("a")
+    twins.init("b")
+    twins.message(twins.call("a", ["t-0"]), twins.call("b", ["t-0"], **said))
+    twins.settle()
+
+
+def test_one_id_ends_one_transaction_at_a_time(taken: list[str]) -> None:
+    twins = Twins()
+    twins.init("a")
+    twins.message(twins.call("a", ["t-0"]), twins.call("a", ["t-0"]), twins.call("a", ["t-1"], epoch=1))
+    twins.settle()
+    # The last one follows on the first, by the general path or behind it.
+    assert taken[0] == "a"
+    assert [isinstance(answer, tuple) for answer in twins.sides[0].answers()[1:]] == [False, True, False]
+
+
+def test_a_partition_may_be_named_in_two_ways(taken: list[str]) -> None:
+    twins = Twins()
+    for name in IDS:
+        twins.init(name)
+    topic_id = twins.with_lane.inside.catalog.topic("t", b"").topic_id
+
+    def by_id(call: tuple[Transact, CallContext], *partitions: int) -> tuple[Transact, CallContext]:
+        command, context = call
+        renamed = [
+            replace(batch, name=PartitionName("", topic_id, partition))
+            for batch, partition in zip(command.batches, partitions, strict=True)
+        ]
+        return replace(command, batches=renamed), context
+
+    mixed, context = twins.call("c", ["t-1", "t-1"])
+    mixed = replace(mixed, batches=[mixed.batches[0], by_id((mixed, context), 1, 1)[0].batches[1]])
+    twins.message(twins.call("a", ["t-0", "t-1"]), by_id(twins.call("b", ["t-1", "t-0"]), 1, 0), (mixed, context))
+    twins.settle()
+    assert taken == ["a", "b"]
+
+
+def test_nobody_overtakes_a_payload_that_is_checked_elsewhere(taken: list[str]) -> None:
+    twins = Twins()
+    twins.do(lambda world: world.inside.topics.create_topics(CreateTopics([NewTopic("checked", 1)]), CallContext()))
+    twins.settle()
+    for name in IDS[:2]:
+        twins.init(name)
+    for side in twins.sides:
+        side.worker.is_held = True
+    many, context = twins.call("a", ["checked-0"])
+    (batch,) = many.batches
+    assert isinstance(batch.header, BatchHeader)
+    many = replace(many, batches=[replace(batch, header=replace(batch.header, record_count=40_000))])
+    damaged, ahead = twins.call("b", ["checked-0"]), twins.call("a", ["t-0"])
+    twins.message((many, context), ahead, damaged, twins.call("b", ["t-0"]))
+    twins.settle()
+    for side in twins.sides:
+        side.worker.release()
+    twins.settle()
+    assert taken == ["b"]
+    assert [isinstance(answer, tuple) for answer in twins.sides[0].answers()[3:]] == [True, False, True, False]
 
 
 CALL = st.tuples(

@@ -65,7 +65,7 @@ def watch(seconds: float) -> list[Sample]:
         server = OwnServer(Path(directory), arguments=["--set", "metrics_listen=127.0.0.1:0"])
         server.start()
         try:
-            metrics = _metrics_address(server.log)
+            metrics = metrics_address(server.log)
             load = Load(endpoint=server.endpoint, server_process_id=server.process_id, measured_s=seconds)
             fields = {name: getattr(load, name) for name in ("endpoint", "server_process_id", "measured_s")}
             command = [sys.executable, "-m", "bench.load", "mixed", json.dumps(fields)]
@@ -82,7 +82,8 @@ def watch(seconds: float) -> list[Sample]:
             server.stop()
 
 
-def _metrics_address(log: Path) -> str:
+def metrics_address(log: Path) -> str:
+    """Where a server that is started shows its metrics, as its log says. Raises: LoadFailed."""
     for line in log.read_text().splitlines():
         said = json.loads(line)
         if said["event"] == "serving_metrics":

@@ -50,7 +50,7 @@ class SegmentOptions:
     value_bytes_min: int = 32 * 1024
     """Size from which a value of the log goes into a segment. Too small: a second flush for every group. Too large:
     RocksDB copies much, and holds up everybody while it does."""
-    segment_bytes_max: int = 256 * 1024 * 1024
+    segment_bytes_max: int = 128 * 1024 * 1024
     """Size beyond which the next segment is begun; the room of deleted topics comes back by whole segments."""
 
 

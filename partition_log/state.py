@@ -27,7 +27,7 @@ BATCHES_CACHED_MAX: Final = 5
 PRODUCER_EXPIRATION_MS: Final = 24 * 3_600_000
 """Kafka's `producer.id.expiration.ms`."""
 
-REMOVAL_INTERVAL_MS: Final = 5_000
+REMOVAL_INTERVAL_MS: Final = 2_000
 
 NO_COORDINATOR_EPOCH: Final = -1
 NO_COORDINATOR_SHARD: Final = -1

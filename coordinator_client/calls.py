@@ -312,7 +312,9 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         """Return the part of the reply that says how the request went."""
         return reply if self._items is None else first_failed(reply, self._items(reply))
 
-    def repeat(self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float) -> TransactionError | None:
+    def repeat(
+        self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float, throttle_ms: int = 0
+    ) -> TransactionError | None:
         """Go on with `request`, the part of the last one that `cause` says must be sent again; return None, or the
         failure to give up with.
 
@@ -322,7 +324,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         if class_of(self.rpc.method, cause) is ErrorClass.UNKNOWN_OUTCOME:
             self.lost += 1
         self._cause = (cause.error_code, cause.error_message or "the server gave no reason")
-        return self._again(now_ms, jitter, 0)
+        return self._again(now_ms, jitter, throttle_ms)
 
     def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
         if loss.is_final:

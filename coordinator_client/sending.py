@@ -247,7 +247,8 @@ class Sender:
                 failed.append((batch, failure(result.error_code, what, reason)))
         if cause is not None:
             jitter = self._random_source.fraction()
-            error = call.repeat(self._request(again), cause, now_ms=now_ms, jitter=jitter)
+            pause_ms = reply.throttle_ms
+            error = call.repeat(self._request(again), cause, now_ms=now_ms, jitter=jitter, throttle_ms=pause_ms)
             if error is None:
                 self._fly(call, again)
             else:

@@ -206,6 +206,9 @@ class Refused(CoordinatorError):
     `message` says what was wrong and what to do about it. Source: style 4.4 (a).
     """
 
+    throttle_ms: int | None = None
+    """How long the caller should wait before it comes again, where that is known better than usual."""
+
 
 class Outdated(Refused):
     """Refused for an identity whose epoch is over, although no newer instance has the transactional id: the server

@@ -12,9 +12,19 @@ from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 
+PAUSE_MS: Final = 1_000
+"""How long producers are told to wait: what they send again and again is whole batches, and a disk takes longer to be
+emptied."""
+
 RESUMED_AT: Final = 9 / 8
 """How much of the least must be free before records are taken again: at the very limit, every flush and compaction of
 the store would change the answer."""
+
+
+class DiskLow(Refused):
+    """There is no room for records."""
+
+    throttle_ms = PAUSE_MS
 
 
 class DiskGuard:
@@ -46,8 +56,8 @@ class DiskGuard:
         self.refused_count += 1
         return self.refusal
 
-    def _refusal(self, free_bytes: int) -> Refused:
-        return Refused(
+    def _refusal(self, free_bytes: int) -> DiskLow:
+        return DiskLow(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
             f"the disk of the server is nearly full: {free_bytes >> 20} MiB are free, and disk_free_min_bytes keeps "
             f"{self.free_bytes_min >> 20} MiB for ending transactions and deleting, so no records are taken. Send them "

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, class_of
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import PartitionName, PartitionRef
 
@@ -54,8 +54,14 @@ def error_response(method: Method, response_type: Callable[[], ResponseT], error
     response = response_type()
     set_error(response, method, error)
     if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_ms" in response.DESCRIPTOR.fields_by_name:
-        response.throttle_ms = THROTTLE_MS  # type: ignore[attr-defined]  # asked the line above
+        response.throttle_ms = throttle_ms_of(error)  # type: ignore[attr-defined]  # asked the line above
     return response
+
+
+def throttle_ms_of(error: CoordinatorError) -> int:
+    """How long a caller who found no room should wait."""
+    own = error.throttle_ms if isinstance(error, Refused) else None
+    return THROTTLE_MS if own is None else own
 
 
 def set_error(message: Message, method: Method, error: CoordinatorError) -> None:

@@ -501,3 +501,13 @@ def test_a_client_that_was_given_no_name_says_what_it_is(world: World) -> None:
     with producer_in(world, "p", client_id="app") as producer:
         producer.init()
     assert world.requests(Method.INIT_PRODUCER_ID)[-1].header.client_id == "app"
+
+
+def test_a_server_that_says_when_to_come_again_is_not_asked_before(world: World) -> None:
+    full = produce_refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    full.throttle_ms = 700
+    world.answer(Method.PRODUCE, full, full)
+    producer = producer_in(world)
+    commit(producer, b"a")
+    assert world.server.visible() == [b"a"]
+    assert 1_400 <= world.now_ms < 2_000

@@ -6,9 +6,10 @@ import pytest
 
 from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, Refused, error_class
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.disk_guard import DiskGuard
+from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from coordinator_server.wire.edge import throttle_ms_of
 from partition_log.requests import ProduceResult
 from tests.harness.world import TransactContents, World, WorldOptions
 from txn_coordinator.config import TwoPhase
@@ -123,6 +124,7 @@ def test_a_transact_with_records_is_refused_and_one_with_offsets_only_is_not(wor
     with pytest.raises(Refused) as refusal:
         refused.result()
     assert is_refused(refusal.value)
+    assert throttle_ms_of(refusal.value) == PAUSE_MS
     assert world.read("t-0", is_raw=True).entries == ()
     contents = TransactContents(offsets=[("g", "t-0", 1)])
     taken = world.transact("a", identity, contents, Outcome.COMMIT, CALLER)

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import call_context
@@ -141,6 +142,18 @@ def test_records_are_deleted_up_to_an_offset(room: LogRoom) -> None:
     assert twice.error_code == ErrorCode.INVALID_REQUEST
     fetched_before = fetched(room, fetch_offset=1)
     assert (fetched_before.error_code, fetched_before.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
+
+
+def test_a_disk_that_is_nearly_full_tells_producers_when_to_come_again(room: LogRoom) -> None:
+    room.checks.disk = DiskGuard(8)
+    room.checks.disk.looked(7)
+    response = call(room, produce_request())
+    (result,) = response.results
+    assert (result.error_code, result.error_class) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorClass.RETRY)
+    assert (response.throttle_ms, response.error_code) == (PAUSE_MS, 0)
+    room.checks.disk.looked(9)
+    response = call(room, produce_request())
+    assert (response.throttle_ms, response.results[0].error_code) == (0, 0)
 
 
 def test_a_batch_travels_there_and_back(room: LogRoom) -> None:

@@ -29,7 +29,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
-from coordinator_server.wire.edge import set_error, unchecked_names
+from coordinator_server.wire.edge import set_error, throttle_ms_of, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
@@ -389,6 +389,8 @@ def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceRespons
             message.is_duplicate = True
         if result.error is not None:
             set_error(message, Method.PRODUCE, result.error)
+            if result.error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                response.throttle_ms = max(response.throttle_ms, throttle_ms_of(result.error))
     return response
 
 

@@ -69,6 +69,18 @@ def test_a_refresh_that_fails_holds_nobody_up_and_is_made_again(world: World, fa
     assert keyed(world, producer) == {partition_for(key, 5) for key in KEYS}
 
 
+def test_who_sends_nothing_asks_for_nothing(world: World) -> None:
+    """Alone the request would be made in the caller's thread, and held up by a server that does not answer."""
+    producer = producer_in(world)
+    keyed(world, producer)
+    world.now_ms += MAX_AGE_MS
+    world.sent.clear()
+    with producer.transaction() as txn:
+        txn.flush()
+    producer.init()
+    assert world.sent == []
+
+
 def test_a_partition_that_is_named_is_looked_for_at_once(world: World) -> None:
     producer = producer_in(world)
     keyed(world, producer)

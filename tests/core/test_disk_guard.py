@@ -147,13 +147,15 @@ def test_what_is_in_the_log_already_is_answered_as_ever(world: World) -> None:
     assert again.result() == ended.result()
 
 
-def test_who_is_fenced_hears_that_and_not_to_come_again(world: World) -> None:
+@pytest.mark.parametrize("partition", ["t-0", "t-1"])
+def test_who_is_fenced_hears_that_and_not_to_come_again(world: World, partition: str) -> None:
+    """From the partition that knows it, and from the coordinator where the partition has never heard of it."""
     old = opened(world)
     initialised = world.init("a")
     world.settle()
     initialised.result()
     free(world, 0)
-    error = answered(world, world.produce("a", old, "t-0", ["late"], sequence=1)).error
+    error = answered(world, world.produce("a", old, partition, ["late"], sequence=0)).error
     assert error is not None
     assert error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
@@ -27,6 +28,8 @@ LEFT_TO_END_SECONDS: Final = 30.0
 _LOG_MS: Final = 1_000
 """Refusals for one reason are logged once in this time, with how many there were."""
 _BEARER: Final = "bearer "
+TOKEN_PREFIX: Final = "txl_"
+"""How every token of ours begins, so that programs which look for leaked secrets find it."""
 
 _log = structlog.get_logger("authentication")
 
@@ -37,7 +40,9 @@ class AuthenticationMethod(StrEnum):
     CERTIFICATE = "certificate"
     """A certificate of the client, by TLS (mTLS)."""
     TOKEN = "token"
-    """`authorization: Bearer TOKEN`, in the metadata of a call."""
+    """`authorization: Bearer TOKEN` in the metadata of a call, with a token of ours."""
+    JWT = "jwt"
+    """The same, with a JSON Web Token that somebody else signed."""
 
 
 class Reason(StrEnum):
@@ -49,10 +54,19 @@ class Reason(StrEnum):
     NO_BEARER = "no_bearer"
     UNKNOWN_TOKEN = "unknown_token"
     EXPIRED_TOKEN = "expired_token"
+    NO_JWT = "no_jwt"
+    UNKNOWN_KEY = "unknown_key"
+    WRONG_ALGORITHM = "wrong_algorithm"
+    BAD_SIGNATURE = "bad_signature"
+    WRONG_ISSUER = "wrong_issuer"
+    WRONG_AUDIENCE = "wrong_audience"
+    TOO_LONG = "too_long"
+    """It lives longer than tokens may."""
+    TOKEN_OF_TOMORROW = "token_of_tomorrow"
     EXPIRED_CERTIFICATE = "expired_certificate"
     UNKNOWN_CA = "unknown_ca"
     NO_PRINCIPAL = "no_principal"
-    """No name, or several, in the certificate, by the rule that is configured."""
+    """No name, or several, in what was shown, by the rule that is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,10 @@ class Presented:
     """PEM, as the handshake verified them: the caller's own first, then those between it and the CA."""
 
 
+class IdentityRefused(Exception):
+    """A file about callers cannot be used. The message says which, where and why."""
+
+
 class Unauthenticated(TransportError):
     """Nobody that is known here. The caller learns only that."""
 
@@ -72,6 +90,16 @@ class Unauthenticated(TransportError):
         self.reason = reason
         self.details = details
         """For the operator, without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class JwtRules:
+    """Which JSON Web Tokens count."""
+
+    key_set_file: Path
+    issuer: str
+    audience: str
+    principal_claim: str = "sub"
 
 
 class TokenPrincipals(Protocol):
@@ -103,6 +131,12 @@ class NameRule:
 WHOLE_SUBJECT: Final = NameRule()
 
 
+class JwtPrincipals(TokenPrincipals, Protocol):
+    """Whose a JSON Web Token is, by keys that are kept of a file."""
+
+    def look(self) -> None: ...
+
+
 class CertificatePrincipals(Protocol):
     """Whose a certificate is. Raises Unauthenticated."""
 
@@ -113,11 +147,17 @@ class Authenticator:
     """Says who calls, for one listener. Called on the loop."""
 
     def __init__(
-        self, clock: Clock, *, tokens: TokenPrincipals | None = None, certificates: CertificatePrincipals | None = None
+        self,
+        clock: Clock,
+        *,
+        tokens: TokenPrincipals | None = None,
+        jwts: TokenPrincipals | None = None,
+        certificates: CertificatePrincipals | None = None,
     ) -> None:
         """`None`: the listener does not take them."""
         self._clock = clock
         self._tokens = tokens
+        self._jwts = jwts
         self._certificates = certificates
         self._refusals: Counter[str] = Counter()
         self._logged: dict[Reason, tuple[int, int]] = {}
@@ -140,12 +180,13 @@ class Authenticator:
 
     def _principal(self, shown: Presented) -> str:
         if shown.authorization is not None:
-            if self._tokens is None:
-                raise Unauthenticated(Reason.NO_TOKEN_TAKEN)
             kind, token = shown.authorization[: len(_BEARER)], shown.authorization[len(_BEARER) :]
             if kind.lower() != _BEARER:
                 raise Unauthenticated(Reason.NO_BEARER)
-            return self._tokens.of_token(token)
+            kept = self._tokens if token.startswith(TOKEN_PREFIX) or self._jwts is None else self._jwts
+            if kept is None:
+                raise Unauthenticated(Reason.NO_TOKEN_TAKEN)
+            return kept.of_token(token)
         if self._certificates is not None and shown.certificates:
             return self._certificates.of_certificates(shown.certificates)
         raise Unauthenticated(Reason.NOTHING_SHOWN)

@@ -23,7 +23,7 @@ from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.addresses import AddressText, ListenText
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
-from coordinator_server.authentication import AuthenticationMethod, NameRule, NameSource
+from coordinator_server.authentication import AuthenticationMethod, JwtRules, NameRule, NameSource
 from coordinator_server.backups import BackupSettings
 from coordinator_server.listeners import AuthenticationText, Listener, PrincipalText, checked_principal, why_unsafe
 from coordinator_server.listening import is_unix
@@ -89,13 +89,28 @@ class Config(BaseSettings):
 
     authentication: AuthenticationText = ""
     """What callers of `listen` can show of themselves, with commas between: certificate (needs tls_client_auth =
-    required), token (needs TLS and tokens_file). Who shows nothing that counts is refused. Empty: nobody is asked."""
+    required), token (needs TLS and tokens_file), jwt (needs TLS and jwt_key_set_file). Who shows nothing that counts is
+    refused. Empty: nobody is asked."""
 
     principal: PrincipalText = ANONYMOUS
     """Who callers of `listen` are where nobody is asked: the `User:NAME` that rules of access are about."""
 
     tokens_file: Path | None = None
     """TOML file with the tokens of callers, as hashes: `txnctl token create` makes them. Looked at every second."""
+
+    jwt_key_set_file: Path | None = None
+    """JSON file with the public keys (JWKS) that sign JSON Web Tokens of callers; for authentication = jwt, together
+    with jwt_issuer and jwt_audience. Nothing is fetched; it is looked at every second. Algorithms: RS256, PS256, ES256,
+    EdDSA."""
+
+    jwt_issuer: str | None = None
+    """The `iss` of tokens that count."""
+
+    jwt_audience: str | None = None
+    """The `aud` of tokens that count: this server, as their issuer knows it."""
+
+    jwt_principal_claim: str = "sub"
+    """The claim of a token that is the name in `User:NAME`."""
 
     principal_source: NameSource = NameSource.SUBJECT
     """What of a caller's certificate names its principal: subject (such as CN=etl,O=Example), cn, or, of the subject
@@ -420,6 +435,11 @@ class Config(BaseSettings):
         asks_for_tokens = any(AuthenticationMethod.TOKEN in each.methods for each in self.all_listeners())
         if asks_for_tokens and self.tokens_file is None:
             raise ValueError("authentication = token needs tokens_file; `txnctl token create` makes tokens")
+        given = (self.jwt_key_set_file, self.jwt_issuer, self.jwt_audience)
+        if any(given) and not all(given):
+            raise ValueError("jwt_key_set_file, jwt_issuer and jwt_audience go together: set all of them")
+        if any(AuthenticationMethod.JWT in each.methods for each in self.all_listeners()) and not all(given):
+            raise ValueError("authentication = jwt needs jwt_key_set_file, jwt_issuer and jwt_audience")
         if self.principal_pattern is not None:
             try:
                 re.compile(self.principal_pattern)
@@ -431,6 +451,12 @@ class Config(BaseSettings):
     def super_user_names(self) -> tuple[str, ...]:
         """Those whom no rule binds."""
         return tuple(name.strip() for name in self.super_users.split(";") if name.strip())
+
+    def jwt_rules(self) -> JwtRules | None:
+        """Which JSON Web Tokens count; None: none do."""
+        if self.jwt_key_set_file is None or self.jwt_issuer is None or self.jwt_audience is None:
+            return None
+        return JwtRules(self.jwt_key_set_file, self.jwt_issuer, self.jwt_audience, self.jwt_principal_claim)
 
     def name_rule(self) -> NameRule:
         """How certificates name principals."""

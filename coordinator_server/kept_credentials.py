@@ -11,12 +11,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 
 from coordinator_runtime.clock import Clock
+from coordinator_server.file_signature import FileSignature, signature_of
 from coordinator_server.tls import ClientAuth, Credentials, TlsFiles, TlsRefused
 
 LOOK_SECONDS: Final = 1.0
@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 1.0
 
 _log = structlog.get_logger("tls")
 
-_Signature = tuple[tuple[int, int, int] | None, ...]
+_Signature = tuple[FileSignature | None, ...]
 """What changes when a file is replaced, or written again."""
 
 
@@ -109,18 +109,10 @@ class KeptCredentials:
 
 def _signature(files: TlsFiles) -> _Signature:
     return tuple(
-        _signature_of(file)
+        signature_of(file)
         for file in (files.certificate_file, files.key_file, files.client_ca_file)
         if file is not None
     )
-
-
-def _signature_of(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _read(files: TlsFiles, now_ms: int) -> Credentials:

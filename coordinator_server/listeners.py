@@ -25,10 +25,12 @@ from coordinator_server.authentication import (
     WHOLE_SUBJECT,
     AuthenticationMethod,
     Authenticator,
+    JwtPrincipals,
+    JwtRules,
     NameRule,
     refusals_of,
 )
-from coordinator_server.kept_credentials import KeptCredentials
+from coordinator_server.kept_credentials import Kept, KeptCredentials
 from coordinator_server.listening import give_unix_address_back, is_unix
 from coordinator_server.tls import ClientAuth, TlsFiles
 from coordinator_server.tokens import KeptTokens
@@ -68,12 +70,23 @@ class Identities:
     """How callers are known, on all listeners that ask."""
 
     tokens: KeptTokens | None = None
+    jwts: JwtPrincipals | None = None
     names: NameRule = WHOLE_SUBJECT
 
     @classmethod
-    def read(cls, tokens_file: Path | None, names: NameRule, clock: Clock) -> Identities:
-        """Raises TokensRefused."""
-        return cls(None if tokens_file is None else KeptTokens(tokens_file, clock), names)
+    def read(cls, tokens_file: Path | None, jwt_rules: JwtRules | None, names: NameRule, clock: Clock) -> Identities:
+        """Raises TokensRefused, KeySetRefused."""
+        jwts = None
+        if jwt_rules is not None:
+            from coordinator_server.jwt_tokens import KeptKeySet  # Late, as what reads certificates.
+
+            jwts = KeptKeySet(jwt_rules, clock)
+        return cls(None if tokens_file is None else KeptTokens(tokens_file, clock), jwts, names)
+
+    @property
+    def kept(self) -> list[Kept]:
+        """What is kept of files."""
+        return [each for each in (self.tokens, self.jwts) if each is not None]
 
     def authenticator(
         self, methods: frozenset[AuthenticationMethod], credentials: KeptCredentials | None, clock: Clock
@@ -88,7 +101,8 @@ class Identities:
             assert credentials is not None, "who asks for certificates has TLS"
             certificates = CertificateNames(lambda: credentials.current.client_ca, self.names, clock)
         tokens = self.tokens if AuthenticationMethod.TOKEN in methods else None
-        return Authenticator(clock, tokens=tokens, certificates=certificates)
+        jwts = self.jwts if AuthenticationMethod.JWT in methods else None
+        return Authenticator(clock, tokens=tokens, jwts=jwts, certificates=certificates)
 
 
 NOBODY_ASKED: Final = Identities()
@@ -123,7 +137,7 @@ class Listener(BaseModel):
         here, methods = f"listen = {self.listen}: authentication = {self.authentication}", self.methods
         if AuthenticationMethod.CERTIFICATE in methods and self.tls_client_auth is not ClientAuth.REQUIRED:
             raise ValueError(f"{here}: callers show certificates where tls_client_auth = required; set it, with the CA")
-        if AuthenticationMethod.TOKEN in methods and self.tls_certificate_file is None:
+        if {AuthenticationMethod.TOKEN, AuthenticationMethod.JWT} & methods and self.tls_certificate_file is None:
             raise ValueError(
                 f"{here}: a token that travels without TLS is everybody's; set tls_certificate_file and tls_key_file"
             )
@@ -210,8 +224,7 @@ class Listeners:
         self._transports: list[Transport] = []
         self._authenticators: list[Authenticator | None] = []
         self._next_check: asyncio.TimerHandle | None = None
-        self.tokens: KeptTokens | None = None
-        """Those that callers show; None: they show none."""
+        self.identities = NOBODY_ASKED
 
     def open(
         self,
@@ -226,7 +239,7 @@ class Listeners:
         Of what was opened before one failed, `give_back` gives back.
 
         Raises TlsRefused, TransportMissing, AddressRefused."""
-        self.tokens = identities.tokens
+        self.identities = identities
         share = replace(options, connections_max=max(1, options.connections_max // len(wanted)))
         for listener in wanted:
             files, address = listener.tls_files(), listener.address

@@ -25,6 +25,7 @@ from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.addresses import Address, parse_address
+from coordinator_server.authentication import IdentityRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
 from coordinator_server.disk_watch import DiskWatch
@@ -41,7 +42,6 @@ from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.tls import TlsRefused
-from coordinator_server.tokens import TokensRefused
 from coordinator_server.transport_choice import TransportMissing
 from coordinator_server.transports import CertificateNumbers, ConnectionNumbers, TransportOptions
 
@@ -196,9 +196,11 @@ class _Process:
         )
         wanted, name = self._config.all_listeners(), self._config.transport
         try:
-            identities = Identities.read(self._config.tokens_file, self._config.name_rule(), self._clock)
+            identities = Identities.read(
+                self._config.tokens_file, self._config.jwt_rules(), self._config.name_rule(), self._clock
+            )
             self._listeners.open(wanted, name, SERVICE_NAMES, self._clock, options, identities)
-        except (TransportMissing, TlsRefused, TokensRefused) as refusal:
+        except (TransportMissing, TlsRefused, IdentityRefused) as refusal:
             raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
         except AddressRefused as refusal:
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
@@ -206,8 +208,8 @@ class _Process:
 
     def _watch_credentials(self) -> None:
         """Take up certificates and tokens that change, for as long as the loop runs."""
-        others = [each for each in (self._metrics_credentials, self._listeners.tokens) if each is not None]
-        CredentialsWatch([*self._listeners.credentials, *others]).start()
+        metrics = [] if self._metrics_credentials is None else [self._metrics_credentials]
+        CredentialsWatch([*self._listeners.credentials, *metrics, *self._listeners.identities.kept]).start()
 
     def _advertised(self) -> Address:
         advertised = self._config.advertised

@@ -25,10 +25,9 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Strin
 from coordinator_protocol.acls import ANY_PRINCIPAL, check_principal
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
-from coordinator_server.authentication import Reason, Unauthenticated
+from coordinator_server.authentication import TOKEN_PREFIX, IdentityRefused, Reason, Unauthenticated
+from coordinator_server.file_signature import signature_of
 
-PREFIX: Final = "txl"
-"""How every token begins, so that programs which look for leaked secrets find it."""
 TOKEN_LENGTH_MAX: Final = 200
 
 _NOBODY: Final = "0" * 64
@@ -37,7 +36,7 @@ _NOBODY: Final = "0" * 64
 _log = structlog.get_logger("tokens")
 
 
-class TokensRefused(Exception):
+class TokensRefused(IdentityRefused):
     """The file of tokens cannot be used. The message says where and why, and what to do."""
 
 
@@ -95,7 +94,7 @@ def new_token(token_id: str, secret: bytes, principal: str, expires: datetime | 
     lines = ["[[tokens]]", f'id = "{row.id}"', f"principal = {named}", f'sha256 = "{row.sha256}"']
     if row.expires is not None:
         lines.append(f"expires = {row.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    return f"{PREFIX}_{row.id}_{text}", "\n".join(lines) + "\n"
+    return f"{TOKEN_PREFIX}{row.id}_{text}", "\n".join(lines) + "\n"
 
 
 def _hash(secret: str) -> str:
@@ -109,18 +108,17 @@ class KeptTokens:
         """Raises TokensRefused."""
         self._file = file
         self._clock = clock
-        self._seen = self._signature()
+        self._seen = signature_of(file)
         self._tokens = read_tokens(file)
         self.refusal: str | None = None
         """Why the file that lies there now is not used; None if it is."""
 
     def of_token(self, token: str) -> str:
         """The principal of a token. Raises Unauthenticated."""
-        prefix, _, rest = token[:TOKEN_LENGTH_MAX].partition("_")
-        token_id, _, secret = rest.partition("_")
+        token_id, _, secret = token[:TOKEN_LENGTH_MAX].removeprefix(TOKEN_PREFIX).partition("_")
         row = self._tokens.get(token_id)
         is_right = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.sha256)
-        if row is None or not is_right or prefix != PREFIX:
+        if row is None or not is_right or not token.startswith(TOKEN_PREFIX):
             raise Unauthenticated(Reason.UNKNOWN_TOKEN)
         if row.expires is not None and row.expires.timestamp() * 1_000 <= self._clock.wall_ms():
             raise Unauthenticated(Reason.EXPIRED_TOKEN, f"token {row.id} of {row.principal}")
@@ -128,7 +126,7 @@ class KeptTokens:
 
     def look(self) -> None:
         """Take up what the file holds now, if it has changed and is right. Reads the file."""
-        signature = self._signature()
+        signature = signature_of(self._file)
         if signature == self._seen:
             return
         self._seen = signature
@@ -140,10 +138,3 @@ class KeptTokens:
             return
         self.refusal = None
         _log.info("tokens_changed", file=str(self._file), number=len(self._tokens))
-
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            status = self._file.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ino, status.st_size

@@ -52,8 +52,8 @@ def settings(authority: Authority, files: Files) -> dict[str, object]:
 
 def take_up(server: InProcessServer) -> None:
     """What the server does every second and every few seconds."""
-    assert server.listeners.tokens is not None
-    server.listeners.tokens.look()
+    for kept in server.listeners.identities.kept:
+        kept.look()
     server.listeners.check_credentials()
 
 

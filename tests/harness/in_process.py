@@ -53,7 +53,7 @@ async def in_process_server(
     listeners = Listeners()
     options = TransportOptions(config.message_bytes_max)
     name = config.transport if "transport" in settings else wanted_transport()
-    identities = Identities.read(config.tokens_file, config.name_rule(), clock)
+    identities = Identities.read(config.tokens_file, config.jwt_rules(), config.name_rule(), clock)
     listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options, identities)
     address = listeners.first.address
     parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append)

@@ -436,7 +436,7 @@ SAFE = {"tls_certificate_file": "c", "tls_key_file": "k"}
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"authentication": "password"}, "'password' is no way to authenticate; there are certificate, token"),
+        ({"authentication": "password"}, "'password' is no way to authenticate; there are certificate, token, jwt"),
         (SAFE | {"authentication": "certificate"}, "tls_client_auth = required"),
         ({"authentication": "token", "tokens_file": "t"}, "a token that travels without TLS is everybody's"),
         (SAFE | {"authentication": "token"}, "authentication = token needs tokens_file"),

@@ -19,6 +19,7 @@ from coordinator_client import (
     Abortable,
     Admin,
     BatchReader,
+    Consumer,
     Fenced,
     Misconfigured,
     Producer,
@@ -264,6 +265,30 @@ def test_old_records_are_deleted_as_far_as_open_transactions_allow(shared: Serve
             admin.delete_records({there: 100})
         assert admin.delete_records({here: -1})[here].held_back == ""
         assert values(shared, topic) == []
+
+
+def test_a_consumer_whose_position_was_deleted_goes_on_as_its_reset_says(shared: ServerProcess, topic: str) -> None:
+    with Producer(shared.address, transactional_id=topic) as producer:
+        for value in (b"a", b"b", b"c"):
+            with producer.transaction() as txn:
+                txn.send(topic, value, partition=0)
+    here = TopicPartition(topic, 0)
+    with Admin(shared.address) as admin:
+        admin.alter_group_offsets(f"{topic}-earliest", {here: 0})
+        admin.alter_group_offsets(f"{topic}-none", {here: 0})
+        assert admin.delete_records({here: 4})[here].low_watermark == 4
+
+    def polled(reset: str) -> list[bytes | None]:
+        with Consumer(shared.address, group_id=f"{topic}-{reset}", auto_offset_reset=reset) as consumer:
+            consumer.subscribe([topic])
+            found: list[bytes | None] = []
+            while not found:
+                found = [record.value for record in consumer.poll(timeout_ms=60_000)]
+            return found
+
+    assert polled("earliest") == [b"c"]
+    with pytest.raises(Rejected, match="OFFSET_OUT_OF_RANGE"):
+        polled("none")
 
 
 def test_a_topic_that_is_deleted_in_a_transaction_aborts_it(shared: ServerProcess, topic: str) -> None:

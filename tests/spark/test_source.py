@@ -232,6 +232,19 @@ def test_one_call_reads_what_is_committed(spark: SparkSession, topics: Topics) -
     assert values(read_committed(spark, topics.endpoint, topic, columns="partition,offset,value")) == ["a", "b"]
 
 
+def test_records_that_were_deleted_are_a_loss_where_they_were_asked_for_and_else_none(
+    read: Read, topics: Topics
+) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a", "b"])
+    topics.commit(topic, ["c"])
+    topics.delete_records(topic, 3)
+    assert values(read(topic)) == ["c"]
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        read(topic, startingOffsets=offsets(topic, p0=1)).collect()
+    assert values(read(topic, startingOffsets=offsets(topic, p0=1), failOnDataLoss="false")) == ["c"]
+
+
 def test_a_batch_that_cannot_be_read_fails_its_task_and_is_named(read: Read, topics: Topics) -> None:
     topic = _with_a_corrupt_batch(topics)
     with pytest.raises(Exception, match=rf"CorruptBatch.*CORRUPT_MESSAGE.*{topic}-1 at offset 3.*onCorruptBatch=skip"):

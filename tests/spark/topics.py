@@ -12,6 +12,7 @@ import grpc
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client.admin import Admin
 from coordinator_client.connection import Connection
+from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.producer import Producer
 from tests.harness.patience import DEADLINE_SECONDS
 
@@ -52,6 +53,10 @@ class Topics:
         """Put another topic of the same name in its place."""
         self._admin.delete_topic(name)
         self._admin.create_topic(name, partition_count)
+
+    def delete_records(self, name: str, before: int) -> None:
+        """Let partition 0 begin at an offset."""
+        self._admin.delete_records({TopicPartition(name, 0): before})
 
     def topic_id(self, name: str) -> bytes:
         return self._admin.describe_topic(name).topic_id

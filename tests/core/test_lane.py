@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from coordinator_core.lane import Lane
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_protocol.marker import Outcome
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
@@ -97,7 +97,8 @@ class Side:
 
     def timers(self) -> object:
         runtime = self.world.inside.runtime
-        return runtime.timers.next_deadline_ms(), len(runtime.parking), self.world.undurable_groups
+        staged = runtime.groups.undurable_bytes
+        return runtime.timers.next_deadline_ms(), len(runtime.parking), staged, self.world.undurable_groups
 
 
 def _answer(reply: Pending[Any]) -> object:
@@ -151,6 +152,7 @@ class Twins:
         partitions: Sequence[str],
         *,
         group: str | None = None,
+        read: str = "t-0",
         epoch: int = 0,
         sequence: int = 0,
         outcome: Outcome = Outcome.COMMIT,
@@ -164,7 +166,7 @@ class Twins:
         context = CallContext(principal, host="host", method="Transact", **header)
         identity = self.identities.get(name, Identity(0, 0))
         identity = Identity(identity.producer_id, max(0, identity.producer_epoch + epoch))
-        offset = NamedOffset(partition_name("t-0"), self.request, None, "")
+        offset = NamedOffset(partition_name(read), self.request, None, "")
         groups = () if group is None else (GroupOffsets(group, Committer(), (offset,)),)
         batches = [_batch(partition, f"{name}{self.request}", sequence) for partition in partitions]
         return Transact(name, identity, outcome, batches, groups), context
@@ -256,17 +258,33 @@ def test_what_is_unusual_keeps_its_place(taken: list[str]) -> None:
     assert taken == ["a", "c", "a"]
 
 
-def test_a_group_of_commits_is_as_large_as_without_a_lane() -> None:
-    twins = Twins(runtime_limits=RuntimeLimits(group_bytes_max=9_000, undurable_bytes_max=40_000))
-    for name in IDS:
+def test_a_group_of_commits_is_as_large_as_without_a_lane(taken: list[str]) -> None:
+    twins = Twins(runtime_limits=RuntimeLimits(group_bytes_max=9_000, undurable_bytes_max=90_000))
+    names = [f"n{number}" for number in range(15)]
+    for name in names:
         twins.init(name)
-    for _ in range(40):
-        twins.message(*(twins.call(name, ["t-0", "t-1"]) for name in IDS))
-        for name in IDS:
+    for _ in range(12):
+        twins.message(*(twins.call(name, ["t-0", "t-1"]) for name in names))
+        for name in names:
             twins.went_on(name)
     assert twins.sides[0].timers() == twins.sides[1].timers()
     twins.settle()
+    assert set(taken[:15]) < set(names), "some of a message fill the group"
     assert any(isinstance(answer, tuple) for answer in twins.sides[0].answers()), "some are throttled"
+
+
+def test_a_zombie_is_fenced(taken: list[str]) -> None:
+    twins = Twins()
+    twins.init("a")
+    twins.message(twins.call("a", ["t-0"]))
+    twins.init("a")
+    twins.message(twins.call("a", ["t-0"], epoch=-1))
+    twins.message(twins.call("a", ["t-0"], epoch=-2))
+    twins.message(twins.call("a", ["t-0"], epoch=1))
+    twins.message(twins.call("a", ["t-0"]))
+    twins.settle()
+    assert taken == ["a", "a"]
+    assert twins.with_lane.read("t-0").values == ["a1", "a5"]
 
 
 class Wardens:
@@ -287,15 +305,17 @@ def test_who_may_not_is_told_so_once(taken: list[str]) -> None:
     twins = Twins(authorizer=wardens)
     for name in IDS:
         twins.init(name)
+    twins.message(twins.call("a", ["t-0"]), twins.call("b", ["gone-0"], principal="q"))
+    twins.settle()
     twins.message(
-        twins.call("a", ["t-0"]),
-        twins.call("b", ["t-0"], principal="q"),
-        twins.call("b", ["gone-0"], principal="q"),
-        twins.call("a", ["gone-0"], principal="q"),
-        twins.call("c", ["t-0"]),
+        twins.call("c", ["gone-0"], principal="q"),
+        twins.call("b", ["t-0"], epoch=1, principal="q"),
+        twins.call("c", ["gone-0"], epoch=1, principal="q"),
+        twins.call("a", ["gone-0"], epoch=1, principal="q"),
     )
     twins.settle()
-    assert taken == ["a", "b", "c"]
+    # Another caller than that of the calls before begins a message of his own.
+    assert taken == ["a", "c", "c"]
     assert sorted(wardens.refused) == [("q", "a"), ("q", "a"), ("q", "t"), ("q", "t")], "by either server, once"
 
 
@@ -304,8 +324,61 @@ def test_what_a_header_says_counts(said: dict[str, object]) -> None:
     twins = Twins()
     twins.init("a")
     twins.init("b")
-    twins.message(twins.call("a", ["t-0"]), twins.call("b", ["t-0"], **said))
+    for epoch in range(2):
+        twins.message(twins.call("a", ["t-0"], epoch=epoch), twins.call("b", ["t-0"], epoch=epoch))
+        twins.settle()
+    twins.message(twins.call("a", ["t-0"], epoch=2), twins.call("b", ["t-0"], epoch=2, **said))
     twins.settle()
+
+
+def test_offsets_of_no_topic_refuse_all_of_it(taken: list[str]) -> None:
+    twins = Twins()
+    twins.init("a")
+    twins.init("b")
+    twins.message(twins.call("a", ["t-0"], group="g"))
+    twins.message(
+        twins.call("a", ["t-0"], epoch=1, group="g", read="nowhere-0"), twins.call("b", ["t-0"], group="g", read="t-9")
+    )
+    twins.settle()
+    assert taken == []
+    assert twins.with_lane.read("t-0").values == ["a1"]
+
+
+def test_readers_wait_for_whoever_was_there_before(taken: list[str]) -> None:
+    twins = Twins()
+    for name in IDS:
+        twins.init(name)
+    twins.message(twins.call("b", ["t-0", "t-1"]))
+    open_id = twins.identities["a"]
+    twins.do(lambda world: world.produce("a", open_id, "t-0", ["x"], sequence=0))
+    twins.message(twins.call("b", ["t-0", "t-1"], epoch=1), twins.call("c", ["t-1", "t-0"]))
+    twins.settle()
+    assert taken == ["b", "b", "c"]
+    assert twins.with_lane.read("t-0").last_stable_offset == 2
+    twins.do(lambda world: world.end("a", open_id, Outcome.COMMIT))
+    twins.settle()
+    assert twins.with_lane.read("t-0").values == ["b1", "x", "b2", "c3"]
+
+
+def test_what_a_partition_refuses_is_refused(taken: list[str]) -> None:
+    twins = Twins()
+    for name in IDS:
+        twins.init(name)
+    of_another = Marker(
+        producer_id=twins.identities["b"].producer_id,
+        txn_epoch=0,
+        next_epoch=0,
+        coordinator_shard=twins.with_lane.shard_of("b").number,
+        coordinator_epoch=99,
+        outcome=Outcome.ABORT,
+        csn=1,
+    )
+    twins.do(lambda world: world.send_marker("t-1", of_another))
+    twins.settle()
+    twins.message(twins.call("a", ["t-0"], sequence=1), twins.call("b", ["t-0", "t-1"]), twins.call("c", ["t-0"]))
+    twins.settle()
+    assert taken == ["c"]
+    assert twins.with_lane.read("t-0").values == ["c3"]
 
 
 def test_one_id_ends_one_transaction_at_a_time(taken: list[str]) -> None:

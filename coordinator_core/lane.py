@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator_protocol.batch import BatchHeader, encode_client_batch
+from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, NotCommon, Record, ShardRouter, TransactionInTheWay, Turn
@@ -176,16 +176,15 @@ class Lane:
         ran, marker = shard.outcomes.run_through(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
-        checks, taken = self._parts.checks, []
-        bytes_max = checks.limits.batch_bytes_max
+        take, taken = self._parts.checks.take, []
         for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 header = in_transaction(header, *identity)
             if not growth.takes(header, marker):
                 raise NotCommon
-            taken.append((growth, header, encode_client_batch(header, payload, crc=crc, batch_bytes_max=bytes_max)))
-            if growth.placed.validates_payload and not checks.taken_here(header, payload):
-                raise NotCommon
+            validates_payload = growth.placed.validates_payload
+            offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            taken.append((growth, header, offsetless))
         if groups:
             self._settle(ran, marker, groups, context)
         # Nothing can be in the way any more.
@@ -265,6 +264,5 @@ class Lane:
         if decision.joins:
             raise NotCommon
         if decision.records:
-            offsets = shard.part(Offsets)
-            offsets.take_position(offsets.next_position)
+            shard.part(Offsets).take_position()
         self._offsets.append(decision)

@@ -28,6 +28,7 @@ from coordinator_protocol.compression import NotUnpackable, unpack, unpack_into
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
+from coordinator_runtime.decision import NotCommon
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
@@ -93,35 +94,31 @@ class BatchChecks:
         """How many checks by the worker ended in each way."""
 
     def take(
-        self, header: BatchHeader, payload: bytes, *, crc: int | None, validates_payload: bool
+        self, header: BatchHeader, payload: bytes, *, crc: int | None, validates_payload: bool, may_wait: bool = True
     ) -> tuple[OffsetlessBatch, Pending[None] | None]:
         """The batch as it will be stored; and the check of its payload if that is under way, whose error is then the
         refusal of the batch.
 
         Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED where too
-        many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again."""
+        many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again.
+        Raises NotCommon where the caller may not wait for a check."""
         offsetless = encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
-        if not validates_payload or self.taken_here(header, payload):
+        if not validates_payload:
             return offsetless, None
-        return offsetless, self._check_by_worker(header, payload)
-
-    def taken_here(self, header: BatchHeader, payload: bytes) -> bool:
-        """True for a payload that every reader can decode; False where only the worker can tell. Raises Refused
-        INVALID_RECORD."""
         plain = payload
         if header.compression is not _PLAIN:
             is_small = len(payload) <= UNPACKED_HERE_BYTES_MAX
             size = unpack_into(self._room, payload, header.compression) if is_small else None
             if size is None:
                 # Too large for the room, or damaged. Which, is found out where it does not matter how large.
-                return False
+                return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
             plain = bytes(memoryview(self._room)[:size])
         elif header.record_count > RECORDS_HERE_MAX or len(payload) > PLAIN_HERE_BYTES_MAX:
-            return False
+            return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
         found: int | None
         if header.encoding is _RECORDS:
             if len(plain) > UNPACKED_HERE_BYTES_MAX and _may_hold_many(plain):
-                return False
+                return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
             try:
                 found = record_count_of(plain)
             except NotRecords as error:
@@ -131,11 +128,15 @@ class BatchChecks:
                 found = arrow_record_count(plain, headers_max=RECORDS_HERE_MAX)
             except NotArrow as error:
                 raise _unreadable(_no_arrow(error)) from error
-        if found is not None and found != header.record_count:
+        if found is None:
+            return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
+        if found != header.record_count:
             raise _unreadable(_wrong_count(header.record_count, found))
-        return found is not None
+        return offsetless, None
 
-    def _check_by_worker(self, header: BatchHeader, payload: bytes) -> Pending[None]:
+    def _check_by_worker(self, header: BatchHeader, payload: bytes, *, may_wait: bool) -> Pending[None]:
+        if not may_wait:
+            raise NotCommon
         size = len(payload)
         if self.waiting_bytes and (
             self.waiting_bytes + size > WAITING_BYTES_MAX or self.waiting_batches >= WAITING_BATCHES_MAX

@@ -338,29 +338,31 @@ class LogShard:
 
     def replay(self, value: LogRecord) -> None:
         # Nearly every record appends something, and a `match` would ask for one class after the other.
-        if type(value) not in APPENDED:
+        appended: Any = value
+        producers: Sequence[tuple[int, ProducerEntry]]
+        if type(value) in APPENDED:
+            producer: ProducerEntry | None = appended.producer
+            producers = () if producer is None else ((appended.producer_id, producer),)
+        elif isinstance(value, TransactionsEnded):
+            producers = value.producers
+        else:
             self._replay_other(value)
             return
-        appended: Any = value
-        producer: ProducerEntry | None = appended.producer
-        self._grow(appended.ordinal, appended.head, () if producer is None else ((appended.producer_id, producer),))
-
-    def _grow(self, ordinal: int, head: PartitionHead, producers: Sequence[tuple[int, ProducerEntry]]) -> None:
+        ordinal: int = appended.ordinal
+        head: PartitionHead = appended.head
         partition, before = self._partitions.get(ordinal), self._heads.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         assert before is not None, f"partition {ordinal} has no head"
         stable_offset = head.last_stable_offset
         assert before.last_stable_offset <= stable_offset, "the last stable offset never goes back"
         self._heads.put(ordinal, head)
-        for producer_id, producer in producers:
-            partition.put(producer_id, producer)
+        for producer_id, entry in producers:
+            partition.put(producer_id, entry)
         oldest = next(iter(partition.first_offsets)) if partition.first_offsets else head.log_end_offset
         assert stable_offset == oldest, "all before the oldest open transaction is stable, and no more"
 
     def _replay_other(self, value: LogRecord) -> None:
         match value:
-            case TransactionsEnded(ordinal=ordinal, head=head, producers=producers):
-                self._grow(ordinal, head, producers)
             case PartitionCreated(ordinal, head) | PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
             case LeaderEpochRaised(ordinal, head) | LogStartMoved(ordinal, head):

@@ -69,8 +69,9 @@ class CallNumbers:
 
     def answered(self, method: Method, elapsed_us: int, response: Message) -> None:
         """A call has its response."""
-        self.taken(method, elapsed_us)
         numbers = self._methods[method]
+        numbers.answered += 1
+        numbers.seconds.observe(elapsed_us)
         if code := response.error_code:  # type: ignore[attr-defined]  # every response has one
             numbers.errors[code] += 1
         for field in numbers.item_fields:

@@ -157,9 +157,9 @@ class Offsets:
         """Position of the next commit. Greater than all that are stored, after a restart too."""
         return self._last_position + 1
 
-    def take_position(self, position: int) -> None:
-        """Give no other commit this position. One that is not used leaves a gap, which harms nobody."""
-        self._last_position = max(self._last_position, position)
+    def take_position(self) -> None:
+        """Give the next position to no other commit. One that is not used leaves a gap, which harms nobody."""
+        self._last_position += 1
 
     def of(self, group_id: str) -> GroupOffsets:
         """The offsets of a group, to be read; an empty one for a group without offsets."""
@@ -207,7 +207,7 @@ class Offsets:
         }
 
     def _commit(self, record: OffsetCommitted) -> None:
-        self.take_position(record.offset.position)
+        self._last_position = max(self._last_position, record.offset.position)
         offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
         was_held = offsets.holds(record.partition)
         offsets.committed.put(record.partition, record.offset)
@@ -222,7 +222,7 @@ class Offsets:
             self._count(record.group_id, -1)
 
     def _hold(self, record: PendingOffsetHeld) -> None:
-        self.take_position(record.pending.offset.position)
+        self._last_position = max(self._last_position, record.pending.offset.position)
         offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
         key = (record.group_id, record.producer)
         was_held = offsets.holds(record.partition)

@@ -99,6 +99,16 @@ class CountersShard:
         if csn > (self._values.get(_CSN) or 0):
             raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
 
+    def check_line(self, producer_id: int) -> None:
+        """Return only for a producer id that this line may have given. Nobody has one of a lost line any more, and what
+        was decided there for it is not so here. Raises Refused INVALID_REQUEST."""
+        if producer_id < self._least(_kind_of(producer_id)):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"producer id {producer_id} is of a line of the store that ended with a loss or a restore: what it had "
+                "open here was aborted",
+            )
+
     def check_plain(self, producer_id: int) -> None:
         """Return only for a producer id that no transactional id has or ever had, in no line of the store, so that no
         fence concerns it. Raises Refused INVALID_TXN_STATE."""

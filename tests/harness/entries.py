@@ -32,6 +32,8 @@ class Reading:
     last_stable_offset: int
     aborted_records_hidden: int
     log_start_offset: int = 0
+    last_read_epoch: int | None = None
+    """The leader epoch of what lies before `next_offset`."""
 
     @property
     def values(self) -> list[str]:

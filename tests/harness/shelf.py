@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.store import Store
@@ -19,6 +19,14 @@ class Shelf(Protocol):
         """The store as the next process finds it: with what was written. The old one is unusable."""
         ...
 
+    def back_up(self, wall_ms: int) -> Any:
+        """A backup of what is written now, for `restore` of the same shelf."""
+        ...
+
+    def restore(self, backup: Any, wall_ms: int, cause: LineCause) -> None:
+        """A backup takes the place of the store, which is lost."""
+        ...
+
 
 class MemoryShelf:
     """A store in memory."""
@@ -29,6 +37,9 @@ class MemoryShelf:
     def crash(self) -> MemoryStore:
         self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
         return self.store
+
+    def back_up(self, wall_ms: int) -> MemoryStore:
+        return self.store.copy()
 
     def restore(self, backup: MemoryStore, wall_ms: int, cause: LineCause) -> None:
         """A copy takes the place of the store, which is lost."""

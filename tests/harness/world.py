@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coordinator_core.assembly import Surroundings, assemble
 from coordinator_core.config import CoreConfig
@@ -62,7 +62,6 @@ from tests.harness.hand_driver import HandDriver
 from tests.harness.lane_calls import transact
 from tests.harness.leases import HeldOffsets
 from tests.harness.manual_clock import ManualClock
-from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.unwritten import Unwritten
@@ -267,10 +266,13 @@ class World:
         self.shelf.crash()
         self._start_anew(down_ms)
 
-    def restore(self, backup: MemoryStore, cause: LineCause = LineCause.RESTORE) -> None:
+    def back_up(self) -> Any:
+        """A backup of what is written now, for `restore`."""
+        return self.shelf.back_up(self.clock.wall_ms())
+
+    def restore(self, backup: Any, cause: LineCause = LineCause.RESTORE) -> None:
         """Lose the process, and all that was written since the backup was made. Then start again: on the backup, or on
         what is left, where the operator accepts the loss."""
-        assert isinstance(self.shelf, MemoryShelf), "only the memory store is copied"
         self.shelf.restore(backup, self.clock.wall_ms(), cause)
         self._start_anew(down_ms=1_000)
 
@@ -463,9 +465,10 @@ class World:
         fetch_offset: int = 0,
         isolation: Isolation = Isolation.READ_COMMITTED,
         is_raw: bool = False,
+        last_read_epoch: int | None = None,
     ) -> Reading:
         """What a reader gets at this moment, from durable state. Raises Refused."""
-        item = FetchItem(partition_name(partition), fetch_offset)
+        item = FetchItem(partition_name(partition), fetch_offset, last_read_epoch=last_read_epoch)
         request = Fetch((item,), isolation, is_raw=is_raw)
         reply = self.inside.log.fetch(request, ANYBODY)
         if not reply.is_settled:
@@ -482,6 +485,7 @@ class World:
             result.head.last_stable_offset,
             result.aborted_records_hidden,
             result.head.log_start_offset,
+            result.last_read_epoch,
         )
 
     def describe(self, transactional_id: str) -> Transaction:

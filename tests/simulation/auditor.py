@@ -14,6 +14,7 @@ from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Ident
 
 _FOR_EVER = 1 << 60
 _ENDS = ("end", "transact")
+_ADDS = ("add", "produce", "offset")
 
 
 class Violation(AssertionError):
@@ -72,6 +73,7 @@ class Auditor:
         self._check_fencing()
         self._check_repetitions()
         self._check_logs()
+        self._check_lines()
         self._check_counts()
         self._check_markers()
         self._check_reads()
@@ -242,7 +244,7 @@ class Auditor:
                 _require(not visible, f"I1: visible and never committed: {sorted(visible)}: {_ops(txn)}")
             _require(not visible or self._kept(txn) <= visible, f"I8: torn: {sorted(visible)} of {_ops(txn)}")
             is_participant = any(op.transactional_id in self._history.participants for op in txn.sent.values())
-            if is_participant and there - visible:
+            if is_participant and there - visible and not self._is_torn_from_its_decision(txn):
                 asked = any(op.deliveries > 0 for op in txn.aborts)
                 _require(asked, f"P10: aborted, and nobody had decided so: {_ops(txn)}")
             csns = {self._fate_csn[value] for value in there & self._kept(txn)}
@@ -250,6 +252,13 @@ class Auditor:
             _require(len(csns) <= 1, f"I15: one transaction was ended by several decisions {csns}: {_ops(txn)}")
             if csns and told:
                 _require(csns == told, f"I15: ended by decision {csns}, told {told}: {_ops(txn)}")
+
+    def _is_torn_from_its_decision(self, txn: _Transaction) -> bool:
+        """It was not prepared when a line ended, as far as the next one knows: part of it may be lost."""
+        of_it = [op for op in self._history.ops if op.transaction == txn.number]
+        is_prepared = any(op.kind == "prepare" and op.is_ok for op in of_it)
+        begun_at = min(op.invoked_at for op in of_it)
+        return not is_prepared and any(begun_at <= change.restored_at for change in self._history.restores)
 
     def _kept(self, txn: _Transaction) -> set[str]:
         """What was acknowledged to the transaction, in partitions that were not deleted since."""
@@ -368,6 +377,29 @@ class Auditor:
                     assert earlier.granted is not None
                     assert later.granted is not None
                     _require(earlier.granted < later.granted, f"P5: {later} came after {earlier}")
+
+    def _check_lines(self) -> None:
+        """Nothing that was told in a lost line is given again, and no identity of before gets anything done: what was
+        open is aborted, with all that may still come to it until then. Only what was prepared ends under its own."""
+        before: set[Identity] = set()
+        for change in self._history.restores:
+            answers = [(op, answer) for op in self._history.ops for answer in op.answers]
+            told = (answer.granted for _, answer in answers if answer.at <= change.restored_at)
+            before |= change.identities | {identity for identity in told if identity is not None}
+            before |= {op.granted for op in self._grants() if _completion(op) <= change.restored_at and op.granted}
+            for op, answer in answers:
+                if answer.at <= change.restored_at:
+                    continue
+                _require(answer.csn not in change.csns, f"csn {answer.csn} of a lost line was given again: {op}")
+                if op.transactional_id in self._history.participants:
+                    continue
+                _require(answer.granted not in change.identities, f"an identity of a lost line was given again: {op}")
+                if op.identity in before:
+                    # Whoever asks to abort what was aborted is told, and gets a new producer id as from InitProducerId.
+                    is_abort = op.kind == "end" and op.outcome == "abort"
+                    _require(op.kind in _ADDS or is_abort, f"served with an identity of before: {op}")
+                    visible = [value for value in op.values if self._fate.get(value) == "commit"]
+                    _require(not visible, f"{visible} came with an identity of before: {op}")
 
     def _check_fencing(self) -> None:
         """P6, I16: once a new instance has its identity, nothing that an older one asks for afterwards is done. Outside

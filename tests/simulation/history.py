@@ -82,6 +82,18 @@ class Op:
     """For a Transact: the batches and offsets that it brings, each as the request that it could have been. They travel,
     are taken and are refused with it."""
 
+    def forget_answers_after(self, moment: int) -> list[Answer]:
+        """What it was answered later is of a lost line: its client may believe it, nobody else does. Returns what the
+        server had answered there."""
+        lost = [answer for answer in self.answers if answer.at > moment]
+        # A repetition of an init is remembered within one line only.
+        self.answers = [] if self.kind == "init" else [answer for answer in self.answers if answer.at <= moment]
+        if self.completed_at is not None and self.completed_at > moment:
+            self.completed_at, self.result, self.granted, self.ongoing = None, "", None, None
+            self.base_offset, self.first_offsets, self.csn, self.is_duplicate = -1, (), 0, False
+        self.share()
+        return lost
+
     def share(self) -> None:
         """What happened to it happened to its parts."""
         for part in self.parts:
@@ -216,6 +228,18 @@ class OffsetRead:
     """It asked for what no open transaction can change."""
 
 
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """A restore: from when the new line is, and what the lost one had told."""
+
+    backed_up_at: int
+    restored_at: int
+    identities: frozenset[Identity]
+    """Given away in the lost line."""
+    csns: frozenset[int]
+    """Numbers of decisions that were told there."""
+
+
 @dataclass(slots=True)
 class History:
     """Everything the outside saw of one run."""
@@ -248,6 +272,9 @@ class History:
     """Groups with offsets that still wait for a transaction once all is calm."""
     participants: set[str] = field(default_factory=set)
     """Transactional ids whose transactions are decided outside."""
+    restores: list[LineChange] = field(default_factory=list)
+    """Where the server went on from a backup. What it had answered since that was made is of a lost line, and is in
+    `LineChange` alone."""
     calm_states: dict[str, str] = field(default_factory=dict)
     """State name of every transactional id once the storm is over and every timeout has passed."""
     calm_bounds: dict[str, tuple[int, int]] = field(default_factory=dict)

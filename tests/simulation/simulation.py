@@ -342,8 +342,8 @@ class Simulation:
         reading = self.world.read(partition, fetch_offset=self._removals.log_start(partition), is_raw=True)
         markers = [entry for entry in reading.entries if entry.marker is not None]
         if markers:
-            self.world.send_marker(partition, _marker_of(self._rng.choice(markers)))
-        for marker in map(_marker_of, markers):
+            self.world.send_marker(partition, marker_of(self._rng.choice(markers)))
+        for marker in map(marker_of, markers):
             for group in self._groups():
                 # The worst of them: those that look like the marker of what waits there now.
                 if (marker.producer_id, marker.txn_epoch) in [
@@ -580,7 +580,7 @@ def _plain(entry: LogEntry) -> Entry:
     )
 
 
-def _marker_of(entry: LogEntry) -> Marker:
+def marker_of(entry: LogEntry) -> Marker:
     assert entry.marker is not None
     return Marker(
         producer_id=entry.producer_id,

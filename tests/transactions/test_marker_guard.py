@@ -5,12 +5,27 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Record
+from coordinator_runtime.incarnation import Incarnation, LineCause
 from coordinator_runtime.ports import ALLOW_ALL
+from coordinator_runtime.timeline import Journal
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, WriteTxnMarkers
 from tests.conformance.transactions.room import NOW, Room
 from tests.harness.world import partition_name
+from txn_coordinator.counters import CountersShard
 from txn_coordinator.hanging import ProducerOwners
 from txn_coordinator.rules import ending
+
+
+def test_a_marker_for_a_producer_of_a_lost_line_is_refused() -> None:
+    """What was decided there is not so here: what it had open was aborted, and nobody has its producer id any more."""
+    counters = CountersShard(Journal(), Incarnation(7, LineCause.RESTORE))
+    records: list[Record] = []
+    ours = counters.next_producer_id(records)
+    counters.check_line(ours)
+    with pytest.raises(Refused, match="is of a line of the store that ended") as refused:
+        counters.check_line(ours - 1)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("ahead", "code"), [(-1, 0), (0, 0), (1, 48), (1_000_000, 48)])

@@ -493,6 +493,10 @@ def _why_corrupt(buffer: bytes | memoryview) -> Refused:
     if size < len(buffer):
         return _corrupt(f"the batch says it takes {size} bytes and {len(buffer) - size} more follow")
     if encoding >= len(_ENCODINGS):
+        if stored_crc(buffer) == crc32c(memoryview(buffer)[_CRC_ENDS_AT:]):
+            # As it was written, so no damage.
+            text = f"payload encoding {encoding} is not known to this version"
+            return Refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
         return _corrupt(f"payload encoding {encoding} is not known here; read it with a newer version")
     if attributes not in _FLAGS or reserved:
         return _corrupt(

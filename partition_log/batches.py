@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from coordinator_protocol.batch import BatchHeader, decode_header, split_row, verify_batch
-from coordinator_protocol.errors import Refused
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import marker_header
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
@@ -46,13 +46,17 @@ class LogDamaged(Exception):
     """Something of a partition cannot be read as it was written. The records in [offset, next_offset) are what a reader
     has to leave out to go on."""
 
-    def __init__(self, family: Family, offset: int, next_offset: int, reason: str) -> None:
+    def __init__(
+        self, family: Family, offset: int, next_offset: int, reason: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE
+    ) -> None:
         super().__init__(family, offset, next_offset, reason)
         self.family = family
         """LOG: the records themselves. ABORTED: whether they were aborted."""
         self.offset = offset
         self.next_offset = next_offset
         self.reason = reason
+        self.code = code
+        """UNSUPPORTED_FOR_MESSAGE_FORMAT: it is whole, and only a newer version can read it."""
 
 
 def batches(
@@ -72,7 +76,7 @@ def batches(
             try:
                 header = decode_header(batch, may_be_cut=headers_only)
             except Refused as damage:
-                raise LogDamaged(Family.LOG, at, codec.last_offset(key) + 1, damage.message) from damage
+                raise LogDamaged(Family.LOG, at, codec.last_offset(key) + 1, damage.message, damage.code) from damage
             at = header.last_offset + 1
             if at > start_offset:
                 yield header, batch

@@ -49,10 +49,16 @@ class DamageWatch:
     def met(self, ref: PartitionRef, met: LogDamaged | StoreUnreadable) -> Refused:
         """The refusal for a read of a partition that could not be done.
 
-        CORRUPT_MESSAGE: what is stored is damaged, and reading it again cannot help. UNKNOWN_SERVER_ERROR: it could not
-        be read now, and may be whole."""
+        CORRUPT_MESSAGE: what is stored is damaged, and reading it again cannot help. UNSUPPORTED_FOR_MESSAGE_FORMAT: it
+        is whole, and of a newer version. UNKNOWN_SERVER_ERROR: it could not be read now, and may be whole."""
         name = f"{ref.topic}-{ref.partition}"
         match met:
+            case LogDamaged(code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT as code, offset=offset, reason=reason):
+                return Refused(
+                    code,
+                    f"{name} has a batch at offset {offset} whose {reason} of the server: start the one that wrote it, "
+                    f"or a later one, or go on at {met.next_offset} to do without it",
+                )
             case LogDamaged(family=family, offset=offset, next_offset=next_offset, reason=reason):
                 self._tell(ref, family, offset, next_offset, reason)
                 return Refused(

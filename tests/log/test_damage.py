@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator_protocol.batch import HEADER_BYTES_COUNTED, encode_offsetless, pack_place
+from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import encode_tail
 from coordinator_runtime.ports import PartitionName
@@ -278,3 +279,25 @@ def test_a_damaged_place_is_told_once_however_often_it_is_read(five: LogRoom) ->
         five.offsets(1_000)
     assert [(found.topic, found.partition, found.family) for found in five.told] == [(TOPIC, 0, Family.LOG)] * 2
     assert [(found.offset, found.next_offset) for found in five.told] == [(0, 10), (20, 30)]
+
+
+def test_a_batch_in_an_encoding_of_a_newer_version_is_no_damage(five: LogRoom) -> None:
+    """Only its readers are told, and what to do; nobody else is alarmed, and nothing around it is hidden."""
+    found: list[object] = []
+    five.log.fetcher.damage.on_found = found.append
+    key = codec.log_key(five.ordinal(), 29)
+    stored = five.store.get(Family.LOG, key)
+    assert stored is not None
+    covered = stored[21:61] + bytes([9]) + stored[62:]
+    newer = stored[:17] + crc32c(covered).to_bytes(4, "big") + covered
+    five.store.write([CommitGroup(five.store.version() + 1, [(Family.LOG, key, newer)])])
+    assert [*five.read_all(end_offset=20)] == [*range(20)]
+    told = five.read(fetch_offset=20)
+    assert told.error is not None
+    assert (told.error.code, told.next_offset) == (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, 30)
+    assert told.error.message == (
+        f"{TOPIC}-0 has a batch at offset 20 whose payload encoding 9 is not known to this version of the server: "
+        "start the one that wrote it, or a later one, or go on at 30 to do without it"
+    )
+    assert [*five.read_all(fetch_offset=30)] == [*range(30, 50)]
+    assert found == []

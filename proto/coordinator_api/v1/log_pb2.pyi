@@ -1505,7 +1505,8 @@ class FetchResult(_message.Message):
     """OFFSET_OUT_OF_RANGE when fetch_offset is below log_start_offset or above high_watermark, or with `diverging`.
     FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: see FetchPartition.current_leader_epoch. CORRUPT_MESSAGE when what is
     stored at fetch_offset is damaged: fetching it again cannot help. It is an error of this partition alone, and comes
-    only where nothing before the damage is left to show; error_message says what is damaged. KAFKA_STORAGE_ERROR when the
+    only where nothing before the damage is left to show; error_message says what is damaged.
+    UNSUPPORTED_FOR_MESSAGE_FORMAT in the same way, when a newer server wrote it. KAFKA_STORAGE_ERROR when the
     partition cannot be read at all and needs repair; UNKNOWN_SERVER_ERROR when it could not be read at this moment.
     """
     error_class: _common_pb2.ErrorClass.ValueType

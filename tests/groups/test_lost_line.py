@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.incarnation import LineCause
 from coordinator_server.store_verify import verify_store
 from tests.groups.classic.members import ClassicRoom
 from tests.groups.classic.members import code as classic_code
-from tests.groups.consumer.members import OK, ConsumerRoom, all_of, code
+from tests.groups.consumer.members import OK, ConsumerRoom, all_of, code, of
+from tests.groups.consumer.mixed import MixedRoom
 from tests.groups.room import GroupRoom
 from tests.harness.memory_store import MemoryStore
 
@@ -96,3 +99,57 @@ def test_committed_offsets_stay_and_old_epochs_commit_no_more() -> None:
     assert [offset.committed_offset for offset in group.offsets] == [7]
     refused = room.told(commit)
     assert {code(refused), *(code(result) for result in refused.results)} - {OK} == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+@pytest.mark.parametrize("first_back", ["classic", "consumer"])
+def test_a_group_of_both_kinds_begins_anew_whoever_comes_back_first(first_back: str) -> None:
+    room = MixedRoom()
+    old = room.classic("i1", topics=("foo",))
+    room.classic_group(old, plan={0: of("foo", 0)})
+    new = room.member("new")
+    assert code(new.joins("foo")) is OK
+    assert (room.kind(), len(room.member_ids())) == ("consumer", 2)
+    room.settle()
+    backup = room.store.copy()
+    assert code(room.member("only in the lost line").joins("foo")) is OK
+    lost_epoch = room.epoch()
+    restore(room, backup)
+    assert (room.member_ids(), room.timers()) == ([], {})
+    assert old.beats() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(new.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.epoch() >= LEAST > lost_epoch
+    again = room.classic("i1", topics=("foo",))
+    if first_back == "classic":
+        room.classic_group(again, plan={0: all_of(foo=6)})
+        assert (room.kind(), again.generation > LEAST) == ("classic", True)
+    new.epoch, new.assigned = 0, frozenset()
+    assert code(new.joins("foo")) is OK
+    if first_back == "consumer":
+        joined = again.join_as_new()
+        room.settle()
+        assert code(joined.result()) is OK
+    assert (room.kind(), len(room.member_ids())) == ("consumer", 2)
+    assert new.epoch > LEAST
+    assert room.epoch() > LEAST
+    epoch = room.epoch()
+    room.restart()
+    assert (room.epoch(), len(room.member_ids())) == (epoch, 2), "a plain restart removes nobody"
+
+
+def test_groups_of_each_kind_in_one_store_begin_in_the_new_line() -> None:
+    room = MixedRoom()
+    classic = room.classic(group_id="classics")
+    room.completing(classic)
+    room.assign([classic], {})
+    consumer = room.member("m")
+    assert code(consumer.joins("foo")) is OK
+    room.settle()
+    restore(room, room.store.copy())
+    assert classic.beats() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(consumer.beats()) is ErrorCode.UNKNOWN_MEMBER_ID
+    consumer.epoch, consumer.assigned = 0, frozenset()
+    assert code(consumer.joins("foo")) is OK
+    anew = room.classic(group_id="classics")
+    room.completing(anew)
+    assert anew.generation == LEAST + 1
+    assert consumer.epoch > LEAST

@@ -16,7 +16,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, ShardKey
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.pending import settled
-from coordinator_runtime.rows import ShardHistory, TableCodec
+from coordinator_runtime.rows import ShardHistory, StagedRows, TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Family
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -329,6 +329,12 @@ def leave_out_the_last_row(stretches_after: Any, *args: Any, **kwargs: Any) -> A
 
 def leave_out_a_boundary(offsets: Any, aborted: AbortedTransaction) -> list[int]:
     return [offset for offset in offsets(aborted) if offset == aborted.marker_offset]
+
+
+def lose_an_outcome_by_merging(merge: Any, staged: StagedRows, later: StagedRows) -> None:
+    if any(family is Family.ABORTED for family, _key, _value in later.added):
+        staged.added[:] = [row for row in staged.added if row[0] is not Family.ABORTED]
+    merge(staged, later)
 
 
 def remember_no_end(_remembered: Any, _forgotten: Any) -> tuple[()]:

@@ -15,7 +15,7 @@ from coordinator_protocol import marker as protocol_marker
 from coordinator_runtime import rows as runtime_rows
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
-from coordinator_runtime.rows import ShardHistory, TableCodec
+from coordinator_runtime.rows import ShardHistory, StagedRows, TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup
@@ -384,6 +384,11 @@ MUTANTS = (
         "an aborted transaction has no row at the multiples of the stride that it lies across",
         ((log_codec, "aborted_offsets", bugs.leave_out_a_boundary),),
         {"aborted_stride": 2},
+    ),
+    Mutant(
+        "lose_an_outcome_by_merging",
+        "of the transactions that are aborted in one commit group only the last one is stored as aborted",
+        ((StagedRows, "merge", bugs.lose_an_outcome_by_merging),),
     ),
     Mutant(
         "remember_no_end",

@@ -320,7 +320,7 @@ def _end(status: int) -> NoReturn:
 
 
 def deaths(scratch: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Of each step: file and function of the product, what it calls, and what is wrong after a death before it."""
+    """A death before each step: file and function of the product, what it calls, and what is wrong afterwards."""
     number = 0
     while True:
         number += 1

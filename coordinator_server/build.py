@@ -156,7 +156,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         worker=worker,
         payload_worker=payload_worker,
         readings=readings,
-        observer=_observe(core, commits, dispatcher, numbers),
+        observer=observe(core, commits, dispatcher, numbers),
         backups=backups,
     )
 
@@ -177,7 +177,7 @@ def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups |
     return ServerBackups(opened.checkpoint, opened.store_id, settings, clock)
 
 
-def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: ServerNumbers) -> ShardObserver:
+def observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: ServerNumbers) -> ShardObserver:
     """Count and log what happens from now on."""
     runtime, fetcher = core.runtime, core.log.records.fetcher
     runtime.on_group = numbers.runtime.group_durable

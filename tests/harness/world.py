@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from coordinator_core.assembly import Surroundings, assemble
+from coordinator_core.assembly import Core, Surroundings, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.limits import EPOCH_MAX, Limits
@@ -155,7 +155,13 @@ class StateView:
 class Inside:
     """One life of the process: loaded from a store, gone with the crash."""
 
-    def __init__(self, store: Store, clock: ManualClock, options: WorldOptions) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: ManualClock,
+        options: WorldOptions,
+        on_assembled: Callable[[Core], None] | None = None,
+    ) -> None:
         self.driver = HandDriver(store, clock, options.runtime_limits)
         self.runtime = self.driver.runtime
         self._topic_number = 0
@@ -172,6 +178,8 @@ class Inside:
             ),
             options.authorizer,
         )
+        if on_assembled is not None:
+            on_assembled(core)
         self.driver.load_core(core)
         self.catalog = core.catalog
         self.markers = core.markers
@@ -232,11 +240,18 @@ class Inside:
 class World:
     """The server, and what can happen to it. Requests return a Pending; flush to get it answered."""
 
-    def __init__(self, options: WorldOptions | None = None, shelf: Shelf | None = None) -> None:
+    def __init__(
+        self,
+        options: WorldOptions | None = None,
+        shelf: Shelf | None = None,
+        on_assembled: Callable[[Core], None] | None = None,
+    ) -> None:
+        """`on_assembled` is called in every life of the process, before anything is loaded."""
         self.options = options if options is not None else WorldOptions()
         self.clock = ManualClock()
         self.shelf: Shelf = shelf if shelf is not None else MemoryShelf()
         self.lives = 0
+        self._on_assembled = on_assembled
         self._start()
 
     # What happens to the server
@@ -546,7 +561,7 @@ class World:
 
     def _start(self) -> None:
         self.lives += 1
-        self.inside = Inside(self.shelf.store, self.clock, self.options)
+        self.inside = Inside(self.shelf.store, self.clock, self.options, self._on_assembled)
         self.inside.driver.flush()
 
 

@@ -1,0 +1,1 @@
+"""The lane beside the general path: two servers that differ in nothing else live through the same."""

@@ -1,0 +1,401 @@
+"""What clients ask in the histories that two servers live through: calls as bytes, good ones and damaged ones.
+
+`Call` says what is asked, in words that Hypothesis can draw and print. `Clients` knows what clients know (who they are,
+how far their sequences are) and makes bytes of it. They do not wait for answers: they go on as if all went well, and
+learn from the answers where it did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2
+from tests.harness.payloads import UNREADABLE_PAYLOADS
+
+IDS: Final = ("a", "b", "c")
+PARTITIONS: Final = ("t-0", "t-1", "t-2", "words-0")
+"""`t` takes what every reader can decode, `words` anything."""
+ABSENT: Final = ("t-9", "nowhere-0", "gone-0")
+"""The last one's topic comes and goes."""
+GROUPS: Final = ("g", "h")
+
+_TOPICS: Final = {
+    "t": log_pb2.NewTopic(name="t", partition_count=3),
+    "words": log_pb2.NewTopic(name="words", partition_count=1, config=UNREADABLE_PAYLOADS),
+    "gone": log_pb2.NewTopic(name="gone", partition_count=1),
+}
+
+Identity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one client."""
+
+    kind: str
+    """A method of the protocol."""
+    name: str = "a"
+    """Transactional id."""
+    partitions: tuple[str, ...] = ("t-0",)
+    groups: tuple[str, ...] = ()
+    committed: bool = True
+    epoch: int = 0
+    """How far the epoch that is shown is from the client's own."""
+    sequence: int = 0
+    """The same for the first sequence of each batch."""
+    repeats: bool = False
+    """Send the bytes of the id's last call once more."""
+    damage: str = ""
+    """What is wrong with it, see `DAMAGES`."""
+    timeout_ms: int = 0
+    """How long the client waits; 0: as long as the server likes."""
+
+
+class Clients:
+    """Makes calls, and learns from answers."""
+
+    def __init__(self) -> None:
+        self.identities: dict[str, Identity] = dict.fromkeys(IDS, (0, 0))
+        self._sequences: dict[tuple[str, str], int] = {}
+        self._request = 0
+        self._topic_ids: dict[str, bytes] = {}
+        self._sent: dict[str, tuple[str, bytes]] = {}
+        self._asked: dict[int, tuple[str, str, Identity]] = {}
+        """Method, id and identity of each call, by its correlation id."""
+        self._newest: dict[str, int] = {}
+        self.correlation_id = 0
+
+    def message(self, calls: Iterable[Call], cancels: Iterable[int] = ()) -> bytes:
+        """A message of a session."""
+        return session_pb2.SessionRequest(
+            header=common_pb2.RequestHeader(client_id="client"), calls=map(self._call, calls), cancels=cancels
+        ).SerializeToString()
+
+    def learn(self, answers: Iterable[session_pb2.SessionAnswer]) -> None:
+        """Go on with what the newest answers say."""
+        for answer in answers:
+            method, name, identity = self._asked.pop(answer.correlation_id, ("", "", (0, 0)))
+            if method == "CreateTopics" and not answer.status:
+                created = log_pb2.CreateTopicsResponse.FromString(answer.body).results
+                self._topic_ids |= {each.name: each.topic_id for each in created if not each.error_code}
+            elif method == "DescribeTransactions" and not answer.status:
+                self._learn_all(transaction_pb2.DescribeTransactionsResponse.FromString(answer.body))
+            elif method in _GIVES_IDENTITY and self._newest[name] == answer.correlation_id:
+                reply = _GIVES_IDENTITY[method].FromString(answer.body)
+                if not answer.status and not reply.error_code:
+                    self._become(name, (reply.producer_id, reply.producer_epoch))
+                else:
+                    self.identities[name] = identity
+
+    def _learn_all(self, response: transaction_pb2.DescribeTransactionsResponse) -> None:
+        for each in response.transactions:
+            if not each.error_code:
+                own = (each.producer_id, each.producer_epoch)
+                if each.HasField("client_producer_id"):
+                    own = (each.client_producer_id, each.client_producer_epoch)
+                self.identities[each.transactional_id] = own
+
+    def _become(self, name: str, identity: Identity) -> None:
+        if identity != self.identities[name]:
+            self.identities[name] = identity
+            self._sequences = {key: next_ for key, next_ in self._sequences.items() if key[0] != name}
+
+    def _call(self, call: Call) -> session_pb2.SessionCall:
+        self.correlation_id += 1
+        sent = self._sent.get(call.name) if call.repeats else None
+        method, body = sent or (call.kind, self._body(call))
+        self._sent[call.name] = method, body
+        self._newest[call.name] = self.correlation_id
+        self._asked[self.correlation_id] = method, call.name, self.identities[call.name]
+        if sent is None and call.kind in ("Transact", "EndTxn") and not (call.epoch or call.sequence or call.damage):
+            producer_id, epoch = self.identities[call.name]
+            self._become(call.name, (producer_id, epoch + 1))
+        return session_pb2.SessionCall(
+            correlation_id=self.correlation_id, method=method, timeout_ms=call.timeout_ms, body=body
+        )
+
+    def _body(self, call: Call) -> bytes:
+        request = _MAKE[call.kind](self, call)
+        self._request += 1
+        request.header.request_id = self._request.to_bytes(16, "big")
+        if call.damage:
+            DAMAGES[call.damage](request)
+        body: bytes = request.SerializeToString()
+        return body[: len(body) // 2] if call.damage == "cut" else body
+
+    def _identity(self, call: Call) -> dict[str, Any]:
+        producer_id, epoch = self.identities[call.name]
+        return {
+            "transactional_id": call.name,
+            "producer_id": producer_id,
+            "producer_epoch": min(max(0, epoch + call.epoch), 2**15 - 1),
+        }
+
+    def _init(self, call: Call) -> transaction_pb2.InitProducerIdRequest:
+        request = transaction_pb2.InitProducerIdRequest(transactional_id=call.name, transaction_timeout_ms=5_000)
+        if call.sequence:
+            # To go on after an error, as who one was.
+            shown = self._identity(call)
+            request.expected_producer_id, request.expected_producer_epoch = (
+                shown["producer_id"],
+                shown["producer_epoch"],
+            )
+        if not call.committed:
+            request.enable_2pc = request.keep_prepared = True
+        return request
+
+    def _add(self, call: Call) -> transaction_pb2.AddPartitionsToTxnRequest:
+        topics = [common_pb2.TopicPartitions(topic=topic, partitions=[n]) for topic, n in map(_split, call.partitions)]
+        return transaction_pb2.AddPartitionsToTxnRequest(**self._identity(call), topics=topics)
+
+    def _produce(self, call: Call) -> log_pb2.ProduceRequest:
+        shown = self._identity(call)
+        batches = [self._batch(call, partition, is_named=True) for partition in call.partitions]
+        return log_pb2.ProduceRequest(transactional_id=shown["transactional_id"], batches=batches)
+
+    def _transact(self, call: Call) -> transaction_pb2.TransactRequest:
+        return transaction_pb2.TransactRequest(
+            **self._identity(call),
+            committed=call.committed,
+            batches=[self._batch(call, partition, is_named=False) for partition in call.partitions],
+            groups=[
+                transaction_pb2.TransactOffsets(group_id=group, topics=self._offsets(call)) for group in call.groups
+            ],
+        )
+
+    def _end(self, call: Call) -> transaction_pb2.EndTxnRequest:
+        return transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
+
+    def _prepare(self, call: Call) -> transaction_pb2.PrepareTransactionRequest:
+        return transaction_pb2.PrepareTransactionRequest(**self._identity(call))
+
+    def _commit_offsets(self, call: Call) -> group_pb2.TxnOffsetCommitRequest:
+        group = call.groups[0] if call.groups else GROUPS[0]
+        return group_pb2.TxnOffsetCommitRequest(**self._identity(call), group_id=group, topics=self._offsets(call))
+
+    def _describe(self, _call: Call) -> transaction_pb2.DescribeTransactionsRequest:
+        return transaction_pb2.DescribeTransactionsRequest(transactional_ids=IDS)
+
+    def _fetch(self, call: Call) -> log_pb2.FetchRequest:
+        asked = [log_pb2.FetchPartition(topic=topic, partition=n) for topic, n in map(_split, call.partitions)]
+        return log_pb2.FetchRequest(partitions=asked)
+
+    def _create(self, call: Call) -> log_pb2.CreateTopicsRequest:
+        """The topics of these partitions; else the one that comes and goes."""
+        names = sorted({_split(partition)[0] for partition in call.partitions} & {"t", "words"}) or ["gone"]
+        return log_pb2.CreateTopicsRequest(topics=[_TOPICS[name] for name in names])
+
+    def _delete(self, _call: Call) -> log_pb2.DeleteTopicsRequest:
+        return log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="gone")])
+
+    def _offsets(self, call: Call) -> list[group_pb2.TopicOffsets]:
+        offset = group_pb2.PartitionOffset(partition=0, committed_offset=self._request, metadata="m" * call.sequence)
+        return [group_pb2.TopicOffsets(topic="t" if call.partitions[:1] != ("t-9",) else "gone", partitions=[offset])]
+
+    def _batch(self, call: Call, partition: str, *, is_named: bool) -> log_pb2.PartitionBatch:
+        """One record. In a Produce the batch names its producer."""
+        next_sequence = self._sequences.get((call.name, partition), 0)
+        value = f"{call.name}{self._request}".encode() + b"+" * (40_000 if call.damage == "large" else 0)
+        batch = log_pb2.RecordBatch(
+            record_count=1,
+            base_timestamp_ms=5,
+            max_timestamp_ms=5,
+            base_sequence=max(0, next_sequence + call.sequence),
+            is_transactional=is_named,
+            encoding=log_pb2.ENCODING_RECORDS_V1,
+            payload=log_pb2.Records(records=[log_pb2.Record(value=value, timestamp_ms=5)]).SerializeToString(),
+        )
+        if is_named:
+            shown = self._identity(call)
+            batch.producer_id, batch.producer_epoch = shown["producer_id"], shown["producer_epoch"]
+            if not (call.epoch or call.sequence or call.damage):
+                self._sequences[call.name, partition] = next_sequence + 1
+        topic, number = _split(partition)
+        if call.damage == "topic by id" and topic in self._topic_ids:
+            return log_pb2.PartitionBatch(topic_id=self._topic_ids[topic], partition=number, batch=batch)
+        return log_pb2.PartitionBatch(topic=topic, partition=number, batch=batch)
+
+
+_MAKE: Final[dict[str, Callable[[Clients, Call], Any]]] = {
+    "InitProducerId": Clients._init,
+    "AddPartitionsToTxn": Clients._add,
+    "Produce": Clients._produce,
+    "Transact": Clients._transact,
+    "EndTxn": Clients._end,
+    "PrepareTransaction": Clients._prepare,
+    "TxnOffsetCommit": Clients._commit_offsets,
+    "DescribeTransactions": Clients._describe,
+    "Fetch": Clients._fetch,
+    "CreateTopics": Clients._create,
+    "DeleteTopics": Clients._delete,
+}
+_GIVES_IDENTITY: Final[dict[str, Any]] = {
+    "InitProducerId": transaction_pb2.InitProducerIdResponse,
+    "Transact": transaction_pb2.TransactResponse,
+    "EndTxn": transaction_pb2.EndTxnResponse,
+}
+
+
+def _split(partition: str) -> tuple[str, int]:
+    topic, _, number = partition.rpartition("-")
+    return topic, int(number)
+
+
+def _first_batch(damage: Callable[[log_pb2.RecordBatch], None]) -> Callable[[Any], None]:
+    """Damage the first batch, or nothing where a call has none."""
+
+    def apply(request: Any) -> None:
+        for item in getattr(request, "batches", [])[:1]:
+            damage(item.batch)
+
+    return apply
+
+
+def _all_batches(request: Any) -> list[log_pb2.PartitionBatch]:
+    return list(getattr(request, "batches", []))
+
+
+def _crc(batch: log_pb2.RecordBatch) -> None:
+    batch.crc32c = 1
+
+
+def _count(batch: log_pb2.RecordBatch) -> None:
+    batch.record_count = 7
+
+
+def _no_records(batch: log_pb2.RecordBatch) -> None:
+    batch.record_count = 0
+
+
+def _payload(batch: log_pb2.RecordBatch) -> None:
+    batch.payload = b"\xff\xff"
+
+
+def _encoding(batch: log_pb2.RecordBatch) -> None:
+    batch.encoding = log_pb2.ENCODING_UNSPECIFIED
+
+
+def _compression(batch: log_pb2.RecordBatch) -> None:
+    batch.compression = log_pb2.COMPRESSION_GZIP
+
+
+def _control(batch: log_pb2.RecordBatch) -> None:
+    batch.is_control = True
+
+
+def _timestamps(batch: log_pb2.RecordBatch) -> None:
+    batch.base_timestamp_ms = 9
+
+
+def _base_offset(batch: log_pb2.RecordBatch) -> None:
+    batch.base_offset = 3
+
+
+def _holes(batch: log_pb2.RecordBatch) -> None:
+    batch.hole_count = 2
+
+
+def _no_sequence(batch: log_pb2.RecordBatch) -> None:
+    batch.ClearField("base_sequence")
+
+
+def _another_producer(batch: log_pb2.RecordBatch) -> None:
+    batch.producer_id = 99
+
+
+def _not_transactional(batch: log_pb2.RecordBatch) -> None:
+    batch.is_transactional = not batch.is_transactional
+
+
+def _no_request_id(request: Any) -> None:
+    request.header.request_id = b""
+
+
+def _short_request_id(request: Any) -> None:
+    request.header.request_id = b"abc"
+
+
+def _version(number: int) -> Callable[[Any], None]:
+    def apply(request: Any) -> None:
+        request.header.client_txn_version = number
+
+    return apply
+
+
+def _impatient(request: Any) -> None:
+    request.header.immediate_51 = True
+
+
+def _client_id(request: Any) -> None:
+    request.header.client_id = "somebody else"
+
+
+def _id(name: str) -> Callable[[Any], None]:
+    def apply(request: Any) -> None:
+        if hasattr(request, "transactional_id"):
+            request.transactional_id = name
+
+    return apply
+
+
+def _unknown_producer(request: Any) -> None:
+    if hasattr(request, "producer_id"):
+        request.producer_id = 77
+
+
+def _twice(request: Any) -> None:
+    if _all_batches(request):
+        request.batches.append(request.batches[0])
+
+
+def _many_partitions(request: Any) -> None:
+    """More participants than one step may have (`Limits.fused_participants_max`), none of which is there."""
+    for number in range(501 if _all_batches(request) else 0):
+        item = request.batches.add()
+        item.CopyFrom(request.batches[0])
+        item.partition = number + 10
+
+
+def _topic_id(request: Any) -> None:
+    for item in _all_batches(request)[:1]:
+        item.topic_id = b"\x07" * 16
+
+
+def _nothing(_request: Any) -> None:
+    """`Clients` does it."""
+
+
+DAMAGES: Final[dict[str, Callable[[Any], None]]] = {
+    "crc": _first_batch(_crc),
+    "count": _first_batch(_count),
+    "no records": _first_batch(_no_records),
+    "payload": _first_batch(_payload),
+    "encoding": _first_batch(_encoding),
+    "compression": _first_batch(_compression),
+    "control": _first_batch(_control),
+    "timestamps": _first_batch(_timestamps),
+    "base offset": _first_batch(_base_offset),
+    "holes": _first_batch(_holes),
+    "no sequence": _first_batch(_no_sequence),
+    "another producer": _first_batch(_another_producer),
+    "not transactional": _first_batch(_not_transactional),
+    "no request id": _no_request_id,
+    "short request id": _short_request_id,
+    "version 1": _version(1),
+    "version 3": _version(3),
+    "impatient": _impatient,
+    "client id": _client_id,
+    "no name": _id(""),
+    "unknown name": _id("z"),
+    "long name": _id("n" * 300),
+    "unknown producer": _unknown_producer,
+    "partition twice": _twice,
+    "many partitions": _many_partitions,
+    "topic id": _topic_id,
+    "cut": _nothing,
+    "large": _nothing,
+    "topic by id": _nothing,
+}
+"""What can be wrong, or only unusual, with a call. The last three are done where the bytes are made."""

@@ -1,0 +1,53 @@
+"""Looks for a history in which two servers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from coordinator_server.admission import AdmissionLimits
+from tests.harness.world import WorldOptions
+from tests.lane.calls import IDS, Call
+from tests.lane.histories import ADMISSION, HISTORY, OPTIONS
+from tests.lane.stories import STORIES
+from tests.lane.twins import Mutation, Step, Twins
+
+EXAMPLES_MAX = 1_000
+
+
+class NotCaught(AssertionError):
+    """The two did the same, in all histories."""
+
+
+def live_through(twins: Twins, history: Sequence[Step]) -> None:
+    """All of it, from producers that have just come. Raises Different."""
+    twins.send(*(Call("InitProducerId", name) for name in IDS))
+    twins.settle()
+    for step in history:
+        twins.live(step)
+    twins.settle()
+
+
+def catch(mutation: Mutation, *, lanes: tuple[bool, bool] = (True, False), examples_max: int = EXAMPLES_MAX) -> str:
+    """Let one of two servers have a bug, until it shows. Returns how: a difference, or an assertion of the product's
+    own. Raises NotCaught."""
+
+    @given(OPTIONS, ADMISSION, HISTORY)
+    @settings(
+        max_examples=examples_max,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def search(options: WorldOptions, admission: AdmissionLimits, history: list[Step]) -> None:
+        live_through(Twins(options, admission, lanes=lanes, mutation=mutation), history)
+
+    try:
+        for options, history in STORIES.values():
+            live_through(Twins(options, lanes=lanes, mutation=mutation), history)
+        search()
+    except AssertionError as finding:
+        return str(finding)
+    raise NotCaught(f"nothing was noticed in {examples_max} histories")

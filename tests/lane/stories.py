@@ -1,0 +1,108 @@
+"""Histories that chance seldom finds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator_runtime.runtime import RuntimeLimits
+from tests.harness.world import WorldOptions
+from tests.lane.calls import IDS, Call
+from tests.lane.twins import Step
+from txn_coordinator.config import TwoPhase
+
+
+def message(*calls: Call) -> Step:
+    return Step("message", (0, calls))
+
+
+STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
+    # A call waits for the end of a transaction that took two phases, because a shard was away. The end is staged and
+    # not durable, so the call still waits, and the id has nothing open any more.
+    "behind those that wait": (
+        WorldOptions(two_phase=TwoPhase.FUSED),
+        (
+            message(Call("Produce")),
+            Step("settle"),
+            Step("unload", ("t-0",)),
+            Step("settle"),
+            message(Call("EndTxn")),
+            Step("flush"),
+            message(Call("Produce", partitions=("t-1",))),
+            Step("load", ("t-0",)),
+            Step("tick", (1_000,)),
+            Step("flush", (1,)),
+            message(Call("Transact", partitions=("t-2",))),
+            Step("settle"),
+        ),
+    ),
+    "the same id twice, and partitions that many write to": (
+        WorldOptions(),
+        (
+            message(*(Call("Transact", name, ("t-0", "t-1"), ("g",)) for name in IDS)),
+            Step("settle"),
+            message(*(Call("Transact", name, ("t-0", "t-1"), ("g",)) for name in (*IDS, *IDS))),
+            Step("settle"),
+        ),
+    ),
+    "a partition with two names": (
+        WorldOptions(),
+        (
+            message(Call("Transact", "a"), Call("Transact", "b", damage="topic by id"), Call("Transact", "c")),
+            Step("settle"),
+            message(Call("Transact", "a", damage="topic by id"), Call("Transact", "b")),
+            Step("settle"),
+        ),
+    ),
+    "two callers in one message": (
+        WorldOptions(),
+        (
+            message(Call("Transact", "a"), Call("Transact", "b", damage="client id"), Call("Transact", "c")),
+            Step("settle"),
+        ),
+    ),
+    "a refusal in the middle": (
+        WorldOptions(),
+        (
+            message(
+                Call("Transact", "a"),
+                Call("Transact", "b", damage="payload"),
+                Call("Transact", "c"),
+                Call("Transact", "b", damage="crc"),
+                Call("Transact", "b", sequence=1),
+                Call("Transact", "a", epoch=-1),
+                Call("Transact", "b"),
+            ),
+            Step("settle"),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "more than may wait for the disk": (
+        WorldOptions(runtime_limits=RuntimeLimits(group_bytes_max=4_000, undurable_bytes_max=6_000)),
+        (*[message(*(Call("Transact", name, ("t-0", "t-1")) for name in IDS))] * 8, Step("settle")),
+    ),
+    "an open transaction in the way of committed readers": (
+        WorldOptions(),
+        (
+            message(Call("Produce", "a")),
+            Step("settle"),
+            message(Call("Transact", "b"), Call("Transact", "c", ("t-0", "words-0"))),
+            Step("settle"),
+            message(Call("EndTxn", "a", committed=False), Call("Fetch"), Call("Transact", "b")),
+            Step("settle"),
+            message(Call("Fetch")),
+            Step("settle"),
+        ),
+    ),
+    "answers that were lost": (
+        WorldOptions(producer_epoch_max=5),
+        (
+            *[message(Call("Transact", "a"), Call("Transact", "a", repeats=True), Call("Transact", "b"))] * 3,
+            Step("crash", (1,)),
+            message(Call("Transact", "a", repeats=True), Call("Transact", "a")),
+            Step("fail_disk", (0,)),
+            message(Call("Transact", "a", repeats=True), Call("Transact", "a")),
+            Step("settle"),
+        ),
+    ),
+}

@@ -1,0 +1,183 @@
+"""Two servers live through the same history, and are compared step by step.
+
+They differ in one choice alone. So whatever differs of what they write, answer, log, count and hold is what that choice
+changed, and for the lane (`coordinator_core/lane.py`) that must be nothing. Nothing here knows how either of them works
+inside.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.pending import Pending
+from coordinator_server.admission import AdmissionLimits
+from tests.harness.world import World, WorldOptions
+from tests.lane.calls import PARTITIONS, Call, Clients
+from tests.lane.side import SESSIONS, Mutation, Side
+
+# Every step has a line then.
+logging.getLogger("transactions").setLevel(logging.DEBUG)
+
+DESCRIBE = Call("DescribeTransactions")
+
+
+class Different(AssertionError):
+    """The two did not do the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens."""
+
+    kind: str
+    arguments: tuple[Any, ...] = ()
+
+
+class Twins:
+    """Both servers, and the clients that they share: these learn from the answers of the first."""
+
+    def __init__(
+        self,
+        options: WorldOptions,
+        admission: AdmissionLimits | None = None,
+        *,
+        lanes: tuple[bool, bool] = (True, False),
+        mutation: Mutation = nullcontext,
+    ) -> None:
+        """`mutation`: the first of the two has a bug; see `tests.simulation.mutants`."""
+        limits = admission or AdmissionLimits()
+        self.sides = [
+            Side(replace(options, lane=lane), limits, changed)
+            for lane, changed in zip(lanes, (mutation, nullcontext), strict=True)
+        ]
+        self.clients = Clients()
+        self.history: list[Step] = []
+        self._learnt = 0
+        self.send(Call("CreateTopics", partitions=PARTITIONS), Call("CreateTopics", partitions=()))
+        self.settle()
+
+    def live(self, step: Step) -> None:
+        """Let one thing happen to both, and compare."""
+        self.history.append(step)
+        getattr(self, f"_{step.kind}")(*step.arguments)
+        self._compare_looks()
+
+    def settle(self) -> None:
+        """Let everything become durable, and compare all that there is."""
+        self._settle()
+        self._compare_looks()
+        for what in ("holdings", "numbers"):
+            self._compare(*(getattr(side, what)() for side in self.sides))
+
+    def send(self, *calls: Call) -> None:
+        """One message."""
+        self._message(0, calls)
+
+    # What can happen
+
+    def _message(self, session: int, calls: Sequence[Call], cancels: Sequence[int] = ()) -> None:
+        newest = self.clients.correlation_id
+        message = self.clients.message(calls, [max(0, newest - each) for each in cancels])
+        for side in self.sides:
+            side.send(session % SESSIONS, message)
+        self._learn()
+
+    def _flush(self, count: int | None = None) -> None:
+        self._each(lambda world: world.flush(count))
+
+    def _seal(self) -> None:
+        self._each(World.seal)
+
+    def _tick(self, elapsed_ms: int) -> None:
+        self._each(lambda world: world.tick(elapsed_ms))
+
+    def _set_clock(self, difference_ms: int) -> None:
+        self._each(lambda world: world.clock.step_wall(difference_ms))
+
+    def _settle(self) -> None:
+        self._each(World.settle)
+        self.send(DESCRIBE)
+        self._each(World.settle)
+
+    def _crash(self, kept_groups: int) -> None:
+        self._each(lambda world: world.crash(kept_groups=min(kept_groups, world.undurable_groups), down_ms=3))
+        self._settle()
+
+    def _fail_disk(self, kept_groups: int) -> None:
+        def fail(world: World) -> None:
+            # With nothing to write no sync fails.
+            if world.undurable_groups:
+                world.fail_disk(kept_groups=kept_groups)
+
+        self._each(fail)
+        self._settle()
+
+    def _unload(self, name: str) -> None:
+        self._each(lambda world: _tried(lambda: world.unload(name)))
+
+    def _load(self, name: str) -> None:
+        self._each(lambda world: _tried(lambda: world.load(name)))
+
+    def _hold_checks(self, is_held: bool) -> None:
+        """Payloads that take long are checked by another process; let it take its time, or end."""
+
+        def hold(world: World) -> None:
+            worker: Any = world.inside.core.checks.worker
+            worker.is_held = is_held
+            if not is_held:
+                worker.release()
+
+        self._each(hold)
+
+    # Comparing
+
+    def _each(self, action: Callable[[World], object]) -> None:
+        for side in self.sides:
+            side.do(action)
+        self._learn()
+
+    def _learn(self) -> None:
+        answers = self.sides[0].answers
+        self.clients.learn(answers[self._learnt :])
+        self._learnt = len(answers)
+
+    def _compare_looks(self) -> None:
+        self._compare(*(side.look() for side in self.sides))
+
+    def _compare(self, with_lane: dict[str, Any], without: dict[str, Any]) -> None:
+        if with_lane == without:
+            return
+        name, one, other = next(
+            (name, with_lane.get(name), without.get(name))
+            for name in [*with_lane, *without]
+            if with_lane.get(name) != without.get(name)
+        )
+        raise Different(f"{name} after {self.history[-3:]}:\n{difference(one, other)}")
+
+
+def difference(one: object, other: object, place: str = "") -> str:
+    """Where two values first differ, and how."""
+    if type(one) is type(other) and isinstance(one, dict) and isinstance(other, dict):
+        for key in [*one, *other]:
+            if one.get(key) != other.get(key):
+                return difference(one.get(key), other.get(key), f"{place}[{key!r}]")
+    if type(one) is type(other) and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        for number, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+            if mine != theirs:
+                return difference(mine, theirs, f"{place}[{number}]")
+        if len(one) != len(other):
+            longer, shorter = sorted((one, other), key=len, reverse=True)
+            beyond = longer[len(shorter)]
+            return f"{place}: {len(one)} with the lane, {len(other)} without; the first beyond: {beyond!r:.2000}"
+    return f"{place}\n with the lane: {one!r:.2000}\n without:       {other!r:.2000}"
+
+
+def _tried(action: Callable[[], Pending[None]]) -> None:
+    """What is refused at once is refused on both sides: what follows tells."""
+    with suppress(Refused):
+        action()

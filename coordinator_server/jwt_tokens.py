@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,10 @@ CLOCK_SKEW_SECONDS: Final = 30
 LIFETIME_SECONDS_MAX: Final = 86_400
 ALGORITHMS: Final = frozenset({"RS256", "PS256", "ES256", "EdDSA"})
 _REQUIRED: Final = ("exp", "iat", "iss", "aud")
+_SECONDS_MAX: Final = 253_402_300_799
+"""The end of the year 9999: what is later is no time, and not every number can be reckoned with."""
+_SECRET_PARTS: Final = frozenset({"d", "k"})
+"""What a JWK has only if who reads it can sign (RFC 7518)."""
 _KNOWN_MAX: Final = 10_000
 """Tokens whose signature is looked at once. Beyond that all are looked at anew."""
 
@@ -55,23 +60,32 @@ def read_key_set(file: Path) -> Mapping[str, jwt.PyJWK]:
     """The keys of a file by their `kid`. Raises KeySetRefused."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))["keys"]
-        keys = [jwt.PyJWK(each) for each in found if isinstance(each, dict)]
+        keys = [_key(file, each) for each in found if each.get("use", "sig") == "sig"]
     except OSError as error:
         raise KeySetRefused(f"the key set {file} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, jwt.PyJWTError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KeySetRefused(f'the key set {file} is no JWKS, {{"keys": [...]}}: {error}') from error
-    for key in keys:
-        if not key.key_id:
-            raise KeySetRefused(f"the key set {file} has a key without kid, so no token can name it")
-        if key.algorithm_name not in ALGORITHMS:
-            raise KeySetRefused(
-                f"the key set {file}: key {key.key_id!a} is for {key.algorithm_name}; only public keys for"
-                f" {', '.join(sorted(ALGORITHMS))} are taken"
-            )
     by_id = {str(key.key_id): key for key in keys}
     if len(by_id) < len(keys) or not keys:
         raise KeySetRefused(f"the key set {file} has no keys, or two of one kid")
     return by_id
+
+
+def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
+    """One key of a file. Raises KeySetRefused.
+
+    What the library says of a wrong key is not passed on: it shows the key, which may be a secret."""
+    if not said.get("kid"):
+        raise KeySetRefused(f"the key set {file} has a key without kid, so no token can name it")
+    key = None
+    with suppress(jwt.PyJWTError, ValueError, TypeError):
+        key = jwt.PyJWK(dict(said))
+    if key is None or key.algorithm_name not in ALGORITHMS or _SECRET_PARTS & said.keys():
+        raise KeySetRefused(
+            f"the key set {file}: key {said['kid']!a:.100} cannot be used; only public keys for"
+            f" {', '.join(sorted(ALGORITHMS))} are taken"
+        )
+    return key
 
 
 class KeptKeySet:
@@ -154,9 +168,9 @@ class KeptKeySet:
         """Before the signature, because that costs a hundred times as much."""
         if claims.get("iss") != self._rules.issuer:
             raise Unauthenticated(Reason.WRONG_ISSUER, f"iss {claims.get('iss')!a:.100}")
-        begins, ends = claims.get("iat"), claims.get("exp")
-        if not isinstance(begins, int | float) or not isinstance(ends, int | float):
-            raise Unauthenticated(Reason.NO_JWT, "iat and exp are numbers")
+        begins, ends = _seconds(claims, "iat"), _seconds(claims, "exp")
+        if "nbf" in claims:
+            _seconds(claims, "nbf")
         if ends - begins > LIFETIME_SECONDS_MAX:
             raise Unauthenticated(Reason.TOO_LONG, f"{ends - begins:.0f} s, {LIFETIME_SECONDS_MAX} at most")
         if ends + CLOCK_SKEW_SECONDS <= self._clock.wall_ms() / 1_000:
@@ -169,9 +183,17 @@ class KeptKeySet:
             check_principal(principal)
         except Refused as refusal:
             raise Unauthenticated(Reason.NO_PRINCIPAL, refusal.message) from refusal
-        if not isinstance(name, str) or principal == ANY_PRINCIPAL or not isinstance(not_before, int | float):
+        if not isinstance(name, str) or principal == ANY_PRINCIPAL:
             raise Unauthenticated(Reason.NO_PRINCIPAL, f"{self._rules.principal_claim} is no name")
         return _Known(principal, max(claims["iat"], not_before), claims["exp"])
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> float:
+    """A time in Unix seconds. NaN, which JSON of Python knows, is none: it passes every comparison."""
+    value = claims.get(name)
+    if not isinstance(value, int | float) or not 0 <= value <= _SECONDS_MAX:
+        raise Unauthenticated(Reason.NO_JWT, f"{name} is no time in seconds")
+    return value
 
 
 def _unverified(token: str) -> Mapping[str, Any]:

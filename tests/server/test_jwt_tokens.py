@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import traceback
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import ValidationError
 from structlog.testing import capture_logs
@@ -89,6 +92,10 @@ def test_a_token_of_each_algorithm_names_its_principal(file: Path) -> None:
         (token(iat=NOW - 90, exp=NOW - CLOCK_SKEW_SECONDS), Reason.EXPIRED_TOKEN),
         (token(iat=NOW + CLOCK_SKEW_SECONDS + 1), Reason.TOKEN_OF_TOMORROW),
         (token(nbf=NOW + CLOCK_SKEW_SECONDS + 1), Reason.TOKEN_OF_TOMORROW),
+        (token(exp=float("nan")), Reason.NO_JWT),
+        (token(iat=float("nan"), exp=NOW + 10**9), Reason.NO_JWT),
+        (token(nbf=float("nan")), Reason.NO_JWT),
+        (token(iat=10**400, exp=10**400), Reason.NO_JWT),
         (token(sub=None), Reason.NO_PRINCIPAL),
         (token(sub="*"), Reason.NO_PRINCIPAL),
         (token(sub=""), Reason.NO_PRINCIPAL),
@@ -108,6 +115,44 @@ def test_a_public_key_is_no_secret_of_hmac(file: Path) -> None:
     signed = f"{_coded({'alg': 'HS256', 'kid': 'a'})}.{_coded(CLAIMS)}"
     forged = f"{signed}.{_base64(hmac.digest(public, signed.encode(), 'sha256'))}"
     assert reason(kept_keys(file), forged) is Reason.WRONG_ALGORITHM
+
+
+_NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([10**400, -(10**400), 10**4_299, True]))
+_SAID = st.one_of(_NUMBERS, st.none(), st.text(max_size=3), st.lists(_NUMBERS, max_size=2))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(st.fixed_dictionaries({}, optional={"exp": _SAID, "iat": _SAID, "nbf": _SAID, "aud": _SAID, "sub": _SAID}))
+def test_whatever_a_stranger_writes_without_a_key_is_refused(file: Path, claims: dict[str, object]) -> None:
+    """Any other error would tell callers apart, and cost more than a refusal."""
+    unsigned = f"{_coded({'alg': 'ES256', 'kid': 'a'})}.{_coded({'iss': 'https://idp.example', **claims})}"
+    reason(kept_keys(file), f"{unsigned}.{_base64(bytes(64))}")
+
+
+def test_a_key_for_something_else_than_signatures_is_passed_over(file: Path) -> None:
+    """Identity providers put the keys that others encrypt to into the same set."""
+    for_secrets = {"kid": "enc", "use": "enc", "alg": "RSA-OAEP", **_public(RSA)}
+    file.write_text(json.dumps({"keys": [{"kid": "a", "use": "sig", **_public(EC)}, for_secrets]}))
+    assert list(read_key_set(file)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"kty": "oct", "k": "PLANTED", "alg": "XYZ", "kid": "s"},
+        {"kty": "RSA", "n": "AQAB", "e": "AQAB", "d": "PLANTED", "kid": "s"},
+        {"kty": "PLANTED", "kid": "s"},
+        {"kty": "EC", "crv": "P-256", "x": "PLANTED", "y": "AQ", "kid": "s"},
+        dict(ECAlgorithm.to_jwk(EC, as_dict=True), kid="s"),
+    ],
+    ids=["shared", "broken private", "unknown", "broken public", "private"],
+)
+def test_a_refused_key_is_named_and_never_shown(file: Path, key: dict[str, str]) -> None:
+    file.write_text(json.dumps({"keys": [key]}))
+    with pytest.raises(KeySetRefused, match="key 's'") as refused:
+        read_key_set(file)
+    told = "".join(traceback.format_exception(refused.value))
+    assert not [secret for secret in ("PLANTED", key.get("d")) if secret and secret in told]
 
 
 def _coded(said: object) -> str:
@@ -141,6 +186,7 @@ def test_a_key_that_is_gone_takes_its_tokens_with_it(file: Path) -> None:
     ("content", "said"),
     [
         ("{", "is no JWKS"),
+        ("[" * 100_000, "is no JWKS"),
         ('{"keys": {}}', "has no keys"),
         ('{"keys": []}', "has no keys"),
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}]}', "only public keys for"),

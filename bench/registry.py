@@ -47,6 +47,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "heartbeats": "how long heartbeats of 10,000 members take",
         "exhaustion": "what commits of others take beside floods and readers that stand still, and what memory is kept",
         "retention": "what deleting nine tenths of 2 GiB gives back, and what commits and reads take meanwhile",
+        "access": "what TLS, ways to say who calls, and ACLs cost the transactions of 64 producers",
         "growth": "whether the memory of a server grows under a mixed load",
     }
 )

@@ -194,12 +194,6 @@ class TransactionService:
                 raise error
             return _none_added(command, error)
 
-        def ask() -> None:
-            if is_owner:
-                self._check_caller(command.transactional_id, context)
-                for topic in {name.topic for name in command.partitions if name.topic}:
-                    require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
-
         try:
             self._check_caller(command.transactional_id, context, command.identity, is_owner=is_owner)
             ordinals = self._resolve_each(command.partitions, context if is_owner else None)
@@ -208,6 +202,13 @@ class TransactionService:
         if isinstance(ordinals, AddedPartitions):
             # What there is, and is not, may rest on a change of the catalog that is not durable yet.
             return self._runtime.write(once_durable(CATALOG_KEY, ordinals), is_urgent=True)
+
+        def ask() -> None:
+            self._check_caller(command.transactional_id, context, is_owner=is_owner)
+            refs = filter(None, map(self.ports.catalog.by_ordinal, ordinals if is_owner else ()))
+            for topic in {ref.topic for ref in refs}:
+                require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
+
         if command.verify_only:
             return self._verified(command, ordinals, context, ask).recover(refused)
         additions = adding.Additions(partitions=frozenset(ordinals))

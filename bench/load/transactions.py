@@ -22,6 +22,7 @@ from bench.load.transact import TransactProducer, transact_request
 from bench.load.workers import Span, run_as_tasks, run_in_threads
 from bench.results import Run
 from coordinator_client.connection import Connection
+from coordinator_client.tls import Tls
 from coordinator_client.transport import GRPC_SESSION, SESSION, UNARY
 
 SDK_GRPC: Final = "SDK, grpc.aio"
@@ -51,6 +52,8 @@ class Load:
     operations_max: int | None = None
     committed: bool = True
     topic: str
+    tls: Mapping[str, str] | None = None
+    """The files with which the drivers of the SDK connect; None = without TLS."""
 
     @property
     def story(self) -> Story:
@@ -73,7 +76,8 @@ def by_sdk(load: Load, *, transport: str) -> Run:
     """Asyncio producers of the SDK on one loop, over one session."""
 
     def producers() -> list[AsyncSdkProducer]:
-        connection = Connection(load.endpoint, client_id="bench", transport=transport)
+        tls = None if load.tls is None else Tls(**load.tls)
+        connection = Connection(load.endpoint, client_id="bench", transport=transport, tls=tls)
         prefix, story = new_prefix("sdk"), load.story
         return [AsyncSdkProducer(connection, f"{prefix}{number}", story) for number in range(load.producers)]
 

@@ -130,3 +130,18 @@ def test_a_filter_that_matches_finds_every_rule_that_applies(rules: list[Acl], q
 def test_every_type_has_operations(resource_type: ResourceType) -> None:
     assert Permission.DESCRIBE in PERMISSIONS_OF[resource_type]
     assert Permission.ALL not in PERMISSIONS_OF[resource_type]
+
+
+def test_a_prefix_is_meant_too_by_a_name_that_is_all_of_it() -> None:
+    prefix = Acl(
+        principal=ALICE,
+        resource_type=ResourceType.TOPIC,
+        resource_name="ab",
+        operation=Permission.READ,
+        pattern_type=PatternType.PREFIXED,
+    )
+    named = {
+        name: AclIndex([prefix]).deciding(Question(ALICE, "", Permission.READ, ResourceType.TOPIC, name))
+        for name in LOOKED_FOR
+    }
+    assert [name for name, rule in named.items() if rule is not None] == ["ab", "abc", "abcd"]

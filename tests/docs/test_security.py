@@ -1,4 +1,4 @@
-"""docs/security.md goes from nothing to mTLS as it says, line by line."""
+"""docs/security.md goes from nothing to mTLS and ACLs as it says, line by line."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ def test_its_listeners_are_a_configuration() -> None:
 
 
 @pytest.mark.slow
-def test_from_nothing_to_mtls(tmp_path: Path) -> None:
+def test_from_nothing_to_mtls_and_acls(tmp_path: Path) -> None:
     require_tool("openssl")
     ((program, promised),) = programs(PAGE)
     port = free_port()
     lines = "\n".join(commands(PAGE)).replace("7070", str(port))
-    # The last lines are those of a reader who tries what the page says of a client without certificates.
+    # The last lines are those of a reader who tries what the page says of others.
     tried = "\n".join(
         [
             "set -eu",
             "trap 'kill %1; wait' EXIT",
             lines,
             f"{sys.executable} -c '{program.text.replace('7070', str(port))}'",
-            "unset TXNCTL_TLS_CERTIFICATE_FILE TXNCTL_TLS_KEY_FILE",
+            "as till-1 topic delete orders --yes || echo refused $?",
+            "as till-1 produce payments < /dev/null || echo refused $?",
+            "as till-1 acl list || echo refused $?",
+            "as till-1 acl check User:till-1 write --topic orders",
             "txnctl topic list || echo status $?",
-            "unset TXNCTL_TLS_CA_FILE",
-            "txnctl topic list || echo status $?",
+            "TXNCTL_TLS_CA_FILE=tls/ca.pem txnctl topic list || echo status $?",
         ]
     )
     environment = os.environ | {
@@ -68,5 +70,12 @@ def test_from_nothing_to_mtls(tmp_path: Path) -> None:
     assert shell.returncode == 0, said
     assert promised in said
     assert said.count("status 5") == 2
+    assert said.count("refused 1") == 3
+    assert "User:till-1 may not delete topic 'orders'" in said
+    assert "allow User:till-1 write topic 'orders'" in said
     assert "it demands a certificate of its clients" in said
     assert "it may want TLS (name a CA file)" in said
+
+
+def test_it_takes_ten_lines() -> None:
+    assert len(commands(PAGE)) == 10

@@ -96,7 +96,8 @@ def test_no_right_stands_in_for_another(room: GuardedRoom, case: Case) -> None:
     for number, missing in enumerate(case.needs):
         # What comes with something else is taken away with it.
         others = [question for question in EVERYTHING if not _gives(question, missing)]
-        for allowed, denied in ((others, []), (EVERYTHING, [*missing, *_stands_for(missing)])):
+        before = [each[0] for each in case.needs[:number]]
+        for allowed, denied in ((before, []), (others, []), (EVERYTHING, [*missing, *_stands_for(missing)])):
             room.let(allowed, denied)
             response = _told(room, case.make(room, room.names))
             refused = {*map(ErrorCode, codes(response))} - {ErrorCode.OPERATION_NOT_ATTEMPTED}
@@ -169,3 +170,11 @@ def test_extents_are_as_the_table_says() -> None:
                 assert response.error_code, case.name  # type: ignore[attr-defined]
             elif asks[missing[-1]] is Extent.ITEM and case.method not in ("AddPartitionsToTxn", "AbortTransactions"):
                 assert not response.error_code, case.name  # type: ignore[attr-defined]
+
+
+def test_who_may_describe_the_server_sees_all_groups() -> None:
+    room = GuardedRoom()
+    room.let([question for question in EVERYTHING if question[0] == "describe" and question[1] == "cluster"])
+    (case,) = (case for case in CASES if case.name == "ListGroups")
+    listed = room.told(case.make(room, room.names), STRANGER)
+    assert len(listed.groups) == 3

@@ -89,6 +89,13 @@ PARKED: list[tuple[str, Callable[[GuardedRoom, dict[str, Any]], Message], list[Q
         [WRITE_ID, WRITE_TOPIC],
     ),
     (
+        "AddPartitionsToTxn by a topic's id",
+        lambda room, owner: transaction_pb2.AddPartitionsToTxnRequest(
+            topics=[common_pb2.TopicPartitions(topic_id=room.names.topic_id, partitions=[0])], **owner
+        ),
+        [WRITE_ID, WRITE_TOPIC],
+    ),
+    (
         "AddOffsetsToTxn",
         lambda room, owner: transaction_pb2.AddOffsetsToTxnRequest(group_id=room.names.group, **owner),
         [WRITE_ID, READ_GROUP],

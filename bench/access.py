@@ -1,0 +1,258 @@
+"""What it costs to be safe: the same transactions on servers that differ in what protects them, in turns.
+
+    python -m bench access [--quick]
+
+64 producers of the SDK over one session commit a record of 1 KiB to each of three partitions. The first server has
+nothing, the second TLS; the others ask for certificates, tokens or JWTs, all with TLS and 1,000 ACLs. Each is measured
+once per round, so that a machine that gets slower is slow for all; what counts is the processor time of the server for
+a transaction, divided by that of the first server in the same round.
+
+The ACLs are those of 250 programs, of which one is measured, so nearly all of them are about others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from bench.alternate import ratio_of
+from bench.arena import TOPIC, load_command, of_server
+from bench.case import FLUSHED, Contender, Row
+from bench.load.sdk import PARTITIONS
+from bench.programs import output_of, run_of_output
+from bench.report import number
+from bench.results import TRANSACTIONS_PER_SECOND, Result, Run, Side
+from bench.runner import measure
+from bench.scale import FULL, QUICK, Scale
+from bench.server import OwnServer
+from coordinator_client import Acl, Admin, PatternType, Permission, ResourceType, Tls
+
+PRODUCERS: Final = 64
+ACLS: Final = 1_000
+PROGRAM: Final = "User:load"
+"""The principal of the program that is measured."""
+_ROUNDS: Final = 5
+_VALUE_BYTES: Final = 1_024
+_RIGHTS: Final = (
+    (ResourceType.TOPIC, TOPIC, Permission.WRITE),
+    (ResourceType.TOPIC, TOPIC, Permission.READ),
+    (ResourceType.TRANSACTIONAL_ID, "sdk", Permission.WRITE),
+    (ResourceType.GROUP, "sdk", Permission.READ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """One server, and how its callers show who they are."""
+
+    name: str
+    settings: dict[str, str] = field(default_factory=dict)
+    load: Tls | None = None
+    """How the load program connects."""
+    admin: Tls | None = None
+    """How the superuser does."""
+    acls: int = 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line for each server."""
+    parser = argparse.ArgumentParser(prog="python -m bench access", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one short round; the figures are not for quoting")
+    asked = parser.parse_args(arguments)
+    scale, rounds = (QUICK, 1) if asked.quick else (FULL, _ROUNDS)
+    with tempfile.TemporaryDirectory(prefix="bench-access-") as directory, ExitStack() as ending:
+        wanted = _servers(Path(directory))
+        contenders = [_started(each, Path(directory), scale, ending) for each in wanted]
+        row = Row(f"{PRODUCERS} producers", TRANSACTIONS_PER_SECOND, contenders)
+        found = list(measure({"access": [row]}, rounds, partial(print, file=sys.stderr, flush=True)))
+    print("\n".join(table(wanted, found)))
+
+
+def _started(wanted: Protected, directory: Path, scale: Scale, ending: ExitStack) -> Contender:
+    settings = [word for each in wanted.settings.items() for word in ("--set", "=".join(each))]
+    server = OwnServer(directory / wanted.name.replace(" ", "-"), arguments=settings)
+    server.start()
+    ending.callback(server.stop)
+    with Admin(server.endpoint, tls=wanted.admin) as admin:
+        admin.create_topic(TOPIC, PARTITIONS)
+        if wanted.acls:
+            admin.create_acls(rules(wanted.acls))
+    return Contender(Side.OURS, wanted.name, FLUSHED, partial(_load, server, wanted, scale))
+
+
+def rules(count: int) -> list[Acl]:
+    """What the measured program needs, and the same for others with names of their own."""
+    needed = [_rule(PROGRAM, *right) for right in _RIGHTS]
+    others = [
+        _rule(f"User:load-{number}", kind, f"{name}-{number}", permission)
+        for number in range(-(-count // len(_RIGHTS)))
+        for kind, name, permission in _RIGHTS
+    ]
+    return [*needed, *others][:count]
+
+
+def _rule(principal: str, kind: ResourceType, name: str, permission: Permission) -> Acl:
+    return Acl(
+        principal=principal,
+        resource_type=kind,
+        resource_name=name,
+        operation=permission,
+        pattern_type=PatternType.PREFIXED,
+    )
+
+
+def _load(server: OwnServer, wanted: Protected, scale: Scale) -> Run:
+    """Raises: LoadFailed."""
+    tls = wanted.load
+    settings = {
+        "driver": "SDK",
+        "producers": PRODUCERS,
+        "value_bytes": _VALUE_BYTES,
+        "topic": TOPIC,
+        "warm_up_s": scale.warm_up_s,
+        "measured_s": scale.measured_s,
+        "tls": None if tls is None else {name: str(value) for name, value in _files(tls).items()},
+    }
+    command, environment = load_command("transactions", of_server(server) | settings)
+    return run_of_output(output_of(command, "the load program transactions", environment))
+
+
+def _files(tls: Tls) -> dict[str, object]:
+    named = {name: getattr(tls, name) for name in ("ca_file", "certificate_file", "key_file", "token_file")}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def table(wanted: Sequence[Protected], found: Sequence[Result]) -> list[str]:
+    """A line for each server, with the first one as measure."""
+    lines = ["| server | rate | : first | server us | : first |", "| --- | --- | --- | --- | --- |"]
+    for each, result in zip(wanted, found, strict=True):
+        if result.problem:
+            lines.append(f"| {each.name} | failed: {result.problem} | | | |")
+            continue
+        rate, server_us = (ratio_of(result.runs, found[0].runs, name) for name in ("figure", "server_us"))
+        cells = [each.name, number(result.figure or 0), str(rate), number(result.median_of("server_us") or 0)]
+        lines.append(f"| {' | '.join([*cells, str(server_us)])} |")
+    return lines
+
+
+def _servers(directory: Path) -> list[Protected]:
+    ca_file, issue = _authority(directory)
+    server, load, admin = (issue(name) for name in ("server", "load", "admin"))
+    tokens_file, token_files = _tokens(directory)
+    tls = {"tls_certificate_file": f"{server}.crt", "tls_key_file": f"{server}.key"}
+    certificates = {
+        "tls_client_ca_file": str(ca_file),
+        "tls_client_auth": "required",
+        "authentication": "certificate",
+        "principal_source": "cn",
+        "super_users": "User:admin",
+    }
+    tokens = {"authentication": "token", "tokens_file": str(tokens_file), "super_users": "User:admin"}
+
+    def by_certificate(name: Path) -> Tls:
+        return Tls(ca_file=ca_file, certificate_file=f"{name}.crt", key_file=f"{name}.key")
+
+    trusting = Tls(ca_file=ca_file)
+    key_set, jwt_files = _web_tokens(directory)
+    load_jwt, admin_jwt = (Tls(ca_file=ca_file, token_file=file) for file in jwt_files)
+    load_token, admin_token = (Tls(ca_file=ca_file, token_file=file) for file in token_files)
+    return [
+        Protected("plaintext"),
+        Protected("TLS", tls | {"insecure": "true"}, trusting, trusting),
+        Protected("certificates", tls | certificates, by_certificate(load), by_certificate(admin), ACLS),
+        Protected("tokens", tls | tokens, load_token, admin_token, ACLS),
+        Protected("JWTs", tls | key_set, load_jwt, admin_jwt, ACLS),
+    ]
+
+
+def _tokens(directory: Path) -> tuple[Path, list[Path]]:
+    """The tokens of the load and of the administrator: the file of the server, and those of the two."""
+    tokens_file, files = directory / "tokens.toml", []
+    for name in ("load", "admin"):
+        command = [sys.executable, "-m", "coordinator_server", "token", "create", str(tokens_file)]
+        command += ["--principal", f"User:{name}", "--id", name]
+        made = subprocess.run(command, check=True, capture_output=True, text=True)
+        file = directory / f"{name}.token"
+        file.touch(mode=0o600)
+        file.write_text(made.stdout)
+        files.append(file)
+    return tokens_file, files
+
+
+def _web_tokens(directory: Path) -> tuple[dict[str, str], list[Path]]:
+    """The settings of a server that takes JWTs, and those of the load and of the administrator."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "bench", "alg": "ES256"}
+    key_set = directory / "keys.json"
+    key_set.write_text(json.dumps({"keys": [public]}))
+    files = []
+    for name in ("load", "admin"):
+        claims = {"iss": "bench", "aud": "txn", "sub": name, "iat": now, "exp": now + timedelta(hours=1)}
+        file = directory / f"{name}.jwt"
+        file.touch(mode=0o600)
+        file.write_text(jwt.encode(claims, key, algorithm="ES256", headers={"kid": "bench"}))
+        files.append(file)
+    settings = {
+        "authentication": "jwt",
+        "jwt_key_set_file": str(key_set),
+        "jwt_issuer": "bench",
+        "jwt_audience": "txn",
+        "super_users": "User:admin",
+    }
+    return settings, files
+
+
+def _authority(directory: Path) -> tuple[Path, Callable[[str], Path]]:
+    """A CA of this measurement: its certificate, and what makes NAME.crt and NAME.key."""
+    ca_key, ca_file = ec.generate_private_key(ec.SECP256R1()), directory / "ca.pem"
+    ca = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+
+    def certificate(name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool) -> bytes:
+        now = datetime.now(UTC)
+        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(ca)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        )
+        return builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM)
+
+    def issue(name: str) -> Path:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        (directory / f"{name}.crt").write_bytes(certificate(subject, key, is_ca=False))
+        key_file = directory / f"{name}.key"
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return directory / name
+
+    ca_file.write_bytes(certificate(ca, ca_key, is_ca=True))
+    return ca_file, issue
+
+
+if __name__ == "__main__":
+    main()

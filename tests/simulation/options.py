@@ -51,6 +51,8 @@ class Options:
     """How often somebody asks for more partitions, or alters a topic."""
     aborted_stride: int
     """How densely aborted transactions have rows: small, so that short ones lie across several."""
+    lane: bool
+    """Whether Transacts of the common shape take the lane."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -76,6 +78,7 @@ class Options:
             transact_share=rng.choice((0.0, 0.2, 0.7)),
             stretch_rows=rng.choice((1, 2, 5, 256)),
             aborted_stride=rng.choice((2, 5, 1 << 16)),
+            lane=rng.random() < 0.5,
             delete_weight=rng.choice((0.3, 2.0)),
             retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),

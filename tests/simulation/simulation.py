@@ -73,6 +73,7 @@ class Simulation:
                 retention=options.retention,
                 removal_interval_ms=options.removal_interval_ms,
                 group_config=GROUP_CONFIG,
+                lane=options.lane,
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
                 ),

@@ -1,0 +1,42 @@
+"""The same storm, with a lane and without: whoever takes part sees the same, whatever crashes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.harness.shelf import MemoryShelf
+from tests.simulation.history import History
+from tests.simulation.options import Options
+from tests.simulation.simulation import Simulation
+
+FAST_SEEDS = 6
+SLOW_SEEDS = 150
+
+
+def live_through(seed: int) -> None:
+    with_lane, without = (_storm(seed, lane=lane) for lane in (True, False))
+    assert with_lane == without
+
+
+def _storm(seed: int, *, lane: bool) -> tuple[History, object]:
+    """What clients saw, and what is stored in the end. Without members of groups: the server draws their ids."""
+    options = replace(Options.of(seed), lane=lane, transact_share=0.7, version_1_share=0.0, member_weight=0.0)
+    simulation = Simulation(options)
+    history = simulation.run()
+    assert isinstance(simulation.world.shelf, MemoryShelf)
+    store = simulation.world.shelf.store
+    return history, [(family.values, store.version()) for family in store._families]
+
+
+@pytest.mark.parametrize("seed", range(FAST_SEEDS))
+def test_storms_are_the_same(seed: int) -> None:
+    live_through(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SLOW_SEEDS, 30))
+def test_many_storms_are_the_same(first: int) -> None:
+    for seed in range(first, first + 30):
+        live_through(FAST_SEEDS + seed)

@@ -31,6 +31,8 @@ CLOCK_SKEW_SECONDS: Final = 30
 """By how much the clock of the issuer may differ from ours."""
 LIFETIME_SECONDS_MAX: Final = 86_400
 ALGORITHMS: Final = frozenset({"RS256", "PS256", "ES256", "EdDSA"})
+_OF_RSA: Final = frozenset({"RS256", "PS256"})
+_RSA_BITS_MIN: Final = 2_048
 _REQUIRED: Final = ("exp", "iat", "iss", "aud")
 _SECONDS_MAX: Final = 253_402_300_799
 """The end of the year 9999: what is later is no time, and not every number can be reckoned with."""
@@ -84,6 +86,11 @@ def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
         raise KeySetRefused(
             f"the key set {file}: key {said['kid']!a:.100} cannot be used; only public keys for"
             f" {', '.join(sorted(ALGORITHMS))} are taken"
+        )
+    if key.algorithm_name in _OF_RSA and key.key.key_size < _RSA_BITS_MIN:
+        raise KeySetRefused(
+            f"the key set {file}: key {said['kid']!a:.100} has {key.key.key_size} bits, which can be broken;"
+            f" {_RSA_BITS_MIN} are the least"
         )
     return key
 

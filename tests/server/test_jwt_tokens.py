@@ -191,6 +191,7 @@ def test_a_key_that_is_gone_takes_its_tokens_with_it(file: Path) -> None:
         ('{"keys": []}', "has no keys"),
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}]}', "only public keys for"),
         (json.dumps({"keys": [_public(EC)]}), "a key without kid"),
+        (key_set(r=rsa.generate_private_key(65_537, 1_024)), "key 'r' has 1024 bits, which can be broken"),
         (json.dumps({"keys": [{"kid": "a", **_public(EC)}, {"kid": "a", **_public(OTHER)}]}), "two of one kid"),
     ],
 )

@@ -6,6 +6,7 @@ writes, answers, logs and counts is noted group by group and step by step.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -152,8 +153,15 @@ class Side:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        with structlog.testing.capture_logs() as lines, self._mutation():
-            yield
+        steps = logging.getLogger("transactions")
+        level = steps.level
+        # Every step of a transaction has a line then.
+        steps.setLevel(logging.DEBUG)
+        try:
+            with structlog.testing.capture_logs() as lines, self._mutation():
+                yield
+        finally:
+            steps.setLevel(level)
         # Two exceptions that say the same are not equal.
         self.noted += [{**line, "exc_info": repr(line.get("exc_info"))} for line in lines]
 

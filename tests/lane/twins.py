@@ -7,7 +7,6 @@ inside.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -19,9 +18,6 @@ from coordinator_server.admission import AdmissionLimits
 from tests.harness.world import World, WorldOptions
 from tests.lane.calls import PARTITIONS, Call, Clients
 from tests.lane.side import SESSIONS, Mutation, Side
-
-# Every step has a line then.
-logging.getLogger("transactions").setLevel(logging.DEBUG)
 
 DESCRIBE = Call("DescribeTransactions")
 

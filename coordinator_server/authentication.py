@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.clock import Clock
 from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, TransportError
 
@@ -75,7 +76,7 @@ class Presented:
 
     authorization: str | None = field(default=None, repr=False)
     certificates: tuple[bytes, ...] = field(default=(), repr=False)
-    """PEM, as the handshake verified them: the caller's own first, then those between it and the CA."""
+    """PEM or DER, as the handshake verified them: the caller's own first, then those between it and the CA."""
 
 
 class IdentityRefused(Exception):
@@ -143,6 +144,9 @@ class CertificatePrincipals(Protocol):
     def of_certificates(self, certificates: tuple[bytes, ...]) -> str: ...
 
 
+NOTHING_SHOWN: Final = Presented()
+
+
 class Authenticator:
     """Says who calls, for one listener. Called on the loop."""
 
@@ -200,6 +204,33 @@ class Authenticator:
             self._logged[reason] = now_ms, number
             since = number - (0 if logged is None else logged[1])
             _log.warning("unauthenticated", reason=reason, host=host, details=refusal.details, number=since)
+
+
+class Callers:
+    """Who calls, on one listener: whom its authenticator knows, or everybody by the same name."""
+
+    def __init__(self, authenticator: Authenticator | None = None, principal: str = ANONYMOUS) -> None:
+        """Without an authenticator nobody is asked, and everybody is `principal`."""
+        self._authenticator = authenticator
+        self._principal = principal
+
+    @property
+    def are_asked(self) -> bool:
+        return self._authenticator is not None
+
+    def principal(self, shown: Presented, host: str) -> str:
+        """The principal of a call. Raises Unauthenticated."""
+        return self._principal if self._authenticator is None else self._authenticator.principal(shown, host)
+
+    def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
+        """Ask about the caller of a session again, for as long as it is open."""
+        if self._authenticator is not None:
+            self._authenticator.sessions.watch(session, shown, host, principal)
+
+    def forget(self, session: WatchedSession) -> None:
+        """The session has ended."""
+        if self._authenticator is not None:
+            self._authenticator.sessions.forget(session)
 
 
 class WatchedSession(Protocol):

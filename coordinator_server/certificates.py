@@ -25,6 +25,7 @@ from coordinator_server.authentication import NameRule, NameSource, Reason, Unau
 from coordinator_server.tls import Credentials, TlsFiles, TlsRefused
 
 _CALLERS_KEPT: Final = 10_000
+_PEM: Final = b"-----BEGIN"
 """Certificates of callers that are looked into once."""
 _GENERAL_NAMES: Final[Mapping[NameSource, Any]] = {
     NameSource.URI: x509.UniformResourceIdentifier,
@@ -123,7 +124,7 @@ class CertificateNames:
         return principal
 
     def _look_into(self, certificates: tuple[bytes, ...], client_ca: bytes) -> tuple[str, int]:
-        chain = [x509.load_pem_x509_certificate(each) for each in certificates]
+        chain = [_certificate(each) for each in certificates]
         authorities = x509.load_pem_x509_certificates(client_ca)
         if not any(_leads_to(each, chain[1:], authorities) for each in chain[:1]):
             raise Unauthenticated(Reason.UNKNOWN_CA, chain[0].subject.rfc4514_string())
@@ -147,6 +148,11 @@ class CertificateNames:
         if principal == ANY_PRINCIPAL:
             raise Unauthenticated(Reason.NO_PRINCIPAL, f"{subject}: {principal} is everybody, and no name")
         return principal
+
+
+def _certificate(content: bytes) -> x509.Certificate:
+    """PEM or DER, as the transports have them."""
+    return (x509.load_pem_x509_certificate if content.startswith(_PEM) else x509.load_der_x509_certificate)(content)
 
 
 def _leads_to(

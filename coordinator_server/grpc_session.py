@@ -9,10 +9,9 @@ from typing import Final, cast
 import grpc
 from grpc import aio
 
-from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import AnswerRoom, CallContext
-from coordinator_server.authentication import Authenticator, Presented, WatchedSession
+from coordinator_server.authentication import NOTHING_SHOWN, Callers, Presented
 from coordinator_server.session import STATUS_NUMBERS, Session, SessionLimits
 from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, Handler, TransportError
 
@@ -35,7 +34,7 @@ def host_of(peer: str) -> str:
     return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
 
 
-def shown_by(context: _Context) -> Presented:
+def _shown_by(context: _Context) -> Presented:
     """What a caller shows of itself: the token in the metadata of the call, the certificates of its connection."""
     authorization: str | None = None
     for name, value in context.invocation_metadata() or ():
@@ -52,40 +51,19 @@ def _pem_blocks(chain: bytes) -> list[bytes]:
     return [block + end for block in chain.split(end)[:-1]]
 
 
-class GrpcCallers:
-    """Who calls, on one listener."""
-
-    def __init__(self, authenticator: Authenticator | None = None, principal: str = ANONYMOUS) -> None:
-        """Without an authenticator everybody is `principal`."""
-        self._authenticator = authenticator
-        self._principal = principal
-
-    def principal(self, context: _Context, host: str) -> str:
-        """The principal of a call. Raises Unauthenticated."""
-        if self._authenticator is None:
-            return self._principal
-        return self._authenticator.principal(shown_by(context), host)
-
-    def watch(self, stream: WatchedSession, context: _Context, call: CallContext) -> None:
-        """Ask about the caller of a session again, for as long as it is open."""
-        if self._authenticator is not None:
-            self._authenticator.sessions.watch(stream, shown_by(context), call.host, call.principal)
-
-    def forget(self, stream: WatchedSession) -> None:
-        """The session has ended."""
-        if self._authenticator is not None:
-            self._authenticator.sessions.forget(stream)
-
-
 class GrpcSessions:
     """The open session streams of one server."""
 
-    def __init__(self, clock: Clock, callers: GrpcCallers | None = None, limits: SessionLimits | None = None) -> None:
+    def __init__(self, clock: Clock, callers: Callers | None = None, limits: SessionLimits | None = None) -> None:
         self._clock = clock
-        self.callers = callers or GrpcCallers()
+        self.callers = callers or Callers()
         self._limits = limits or SessionLimits()
         self._open: set[Session] = set()
         self._is_stopping = False
+
+    def shown_by(self, context: _Context) -> Presented:
+        """What a caller shows, where it is asked."""
+        return _shown_by(context) if self.callers.are_asked else NOTHING_SHOWN
 
     def method_handler(self, handler: Handler, room: AnswerRoom) -> grpc.RpcMethodHandler[bytes, bytes]:
         """Return what grpc.aio calls for every new stream."""
@@ -93,12 +71,18 @@ class GrpcSessions:
         async def serve(_requests: object, context: _Context) -> None:
             peer = context.peer()
             host = host_of(peer)
+            shown = self.shown_by(context)
             try:
-                principal = self.callers.principal(context, host)
+                principal = self.callers.principal(shown, host)
             except TransportError as error:
                 await context.abort(status_code(error.status), error.message)
             call = CallContext(principal=principal, host=host, connection=peer)
-            await self._serve(Session(handler, self._clock, call, self._limits, room), context, call)
+            stream = _Stream(Session(handler, self._clock, call, self._limits, room), context)
+            self.callers.watch(stream, shown, host, principal)
+            try:
+                await self._serve(stream, context)
+            finally:
+                self.callers.forget(stream)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
@@ -108,10 +92,9 @@ class GrpcSessions:
         for session in self._open:
             session.announce_stop()
 
-    async def _serve(self, session: Session, context: _Context, call: CallContext) -> None:
-        stream = _Stream(session, context)
+    async def _serve(self, stream: _Stream, context: _Context) -> None:
+        session = stream.session
         self._open.add(session)
-        self.callers.watch(stream, context, call)
         if self._is_stopping:
             session.announce_stop()
         try:
@@ -122,7 +105,6 @@ class GrpcSessions:
         finally:
             # Also where the client is gone: grpc then cancels this coroutine.
             self._open.discard(session)
-            self.callers.forget(stream)
             session.close()
         if stream.failure is not None:
             await context.abort(status_code(stream.failure.status), stream.failure.message)
@@ -138,7 +120,7 @@ class _Stream:
     """One session and its gRPC stream."""
 
     def __init__(self, session: Session, context: _Context) -> None:
-        self._session = session
+        self.session = session
         self._context = context
         self._outgoing = asyncio.Event()
         self._room = asyncio.Event()
@@ -149,7 +131,7 @@ class _Stream:
 
     def revoke(self) -> None:
         """See `authentication.WatchedSession`."""
-        self._session.revoke()
+        self.session.revoke()
 
     def cut(self) -> None:
         """See `authentication.WatchedSession`."""
@@ -163,24 +145,24 @@ class _Stream:
         """Hand over messages until the client sends no more, and none while the session has no room."""
         try:
             async for body in _messages(self._context):
-                self._session.receive(body)
-                while not self._session.has_room:
+                self.session.receive(body)
+                while not self.session.has_room:
                     self._room.clear()
                     await self._room.wait()
         except TransportError as failure:
             self._fail(failure)
         else:
-            self._session.half_close()
+            self.session.half_close()
 
     async def write(self) -> None:
         """Send what there is until everything is said. While one message is on its way the next one grows."""
-        while not self._session.is_finished and self.failure is None:
-            body = self._session.take()
+        while not self.session.is_finished and self.failure is None:
+            body = self.session.take()
             if body is None:
                 await self._outgoing.wait()
                 self._outgoing.clear()
             else:
-                leaving_bytes = self._session.leaving_bytes
+                leaving_bytes = self.session.leaving_bytes
                 # Waits for the flow control of HTTP/2.
                 await self._context.write(body)
-                self._session.taken(leaving_bytes)
+                self.session.taken(leaving_bytes)

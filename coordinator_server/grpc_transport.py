@@ -20,7 +20,8 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
-from coordinator_server.grpc_session import GrpcCallers, GrpcSessions, host_of, status_code
+from coordinator_server.authentication import Callers
+from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import (
     AddressRefused,
@@ -77,7 +78,7 @@ class GrpcTransport:
         self._options = options
         self._server: aio.Server | None = None
         self._port = 0
-        self._sessions = GrpcSessions(clock, GrpcCallers(options.authenticator, options.principal))
+        self._sessions = GrpcSessions(clock, Callers(options.authenticator, options.principal))
         self._health = health.aio.HealthServicer()
         self._next_watch: asyncio.TimerHandle | None = None
 
@@ -212,7 +213,7 @@ class _Calls(grpc.GenericRpcHandler):
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
         peer = context.peer()
         host = self._host_of(peer)
-        principal = self._sessions.callers.principal(context, host)
+        principal = self._sessions.callers.principal(self._sessions.shown_by(context), host)
         return CallContext(principal=principal, host=host, deadline_ms=deadline_ms, connection=peer)
 
 

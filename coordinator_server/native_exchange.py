@@ -16,12 +16,13 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
+from coordinator_server.authentication import NOTHING_SHOWN, Callers, Presented
 from coordinator_server.listening import log_harm
 from coordinator_server.native_streams import Stream, StreamHandle
-from coordinator_server.session import STATUS_NUMBERS
+from coordinator_server.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 4
+_INTERFACE: Final = 5
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
@@ -30,8 +31,13 @@ _ARRIVALS_PER_TURN: Final = 256
 
 _log = structlog.get_logger("transport")
 
-OpenStream = Callable[[str, CallContext, StreamHandle], Stream]
-"""Makes the stream for a new gRPC stream from the full name of its method, its caller and its handle."""
+OpenStream = Callable[[str, CallContext, Presented, StreamHandle], Stream]
+"""Makes the stream for a new gRPC stream from the full name of its method, its caller, what that showed, and its
+handle."""
+
+
+_Shown = tuple[str | None, tuple[bytes, ...]] | None
+"""What the I/O thread hands over of a caller: `authorization` and certificates; None where nobody is asked."""
 
 
 class Exchange:
@@ -44,10 +50,10 @@ class Exchange:
         handler: Handler,
         open_stream: OpenStream,
         room: AnswerRoom = BOUNDLESS_ROOM,
-        principal: str = ANONYMOUS,
+        callers: Callers | None = None,
     ) -> None:
         self._server = server
-        self._principal = principal
+        self._callers = callers or Callers()
         self._room = room
         self._held: dict[int, tuple[Connection, int]] = {}
         """Answers that were handed over and that their callers have not taken: connection and size, by the token of the
@@ -92,8 +98,8 @@ class Exchange:
 
     def _receive(self, arrival: tuple[Any, ...]) -> None:
         match arrival:
-            case (native.CALL, token, method, body, host, connection, ms_left):
-                self._call(token, method, body, host, connection, ms_left)
+            case (native.CALL, *call):
+                self._call(*call)
             case (native.MESSAGE, token, body):
                 self._tell(token, lambda stream: stream.message(body))
             case (native.ROOM, token):
@@ -102,9 +108,10 @@ class Exchange:
                 self._gone(token)
             case (native.TAKEN, token):
                 self._room.release(*self._held.pop(token))
-            case (native.STREAM, token, method, host, connection):
-                call = CallContext(principal=self._principal, host=host, connection=connection)
-                self._streams[token] = self._open_stream(method, call, _TokenHandle(self, token))
+            case (native.STREAM, token, method, host, connection, shown):
+                self._open(token, method, host, connection, shown)
+            case (native.CALLER, token, host, shown):
+                self._admit(token, host, shown)
             case (native.HALF_CLOSED, token):
                 self._tell(token, lambda stream: stream.half_close())
             case (native.HARM, kind, details):
@@ -112,9 +119,33 @@ class Exchange:
             case (native.STOPPED, failure):
                 self.on_stopped(failure)
 
-    def _call(self, token: int, method: str, body: bytes, host: str, connection: int, ms_left: int | None) -> None:
+    def _principal(self, token: int, host: str, shown: _Shown) -> str | None:
+        """Whose call this is; None, and the call has ended, where that is nobody known."""
+        try:
+            return self._callers.principal(_presented(shown), host)
+        except TransportError as refusal:
+            self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
+            return None
+
+    def _admit(self, token: int, host: str, shown: _Shown) -> None:
+        if self._principal(token, host, shown) is not None:
+            self.give((native.REPLY, token, b"", False))
+
+    def _open(self, token: int, method: str, host: str, connection: int, shown: _Shown) -> None:
+        # All streams but sessions are for everybody, and have no principal.
+        principal = self._principal(token, host, shown) if method == SESSION_METHOD else ANONYMOUS
+        if principal is not None:
+            call = CallContext(principal, host=host, connection=connection)
+            self._streams[token] = self._open_stream(method, call, _presented(shown), _TokenHandle(self, token))
+
+    def _call(  # noqa: PLR0913  what an arrival holds
+        self, token: int, method: str, body: bytes, host: str, connection: int, ms_left: int | None, shown: _Shown
+    ) -> None:
+        principal = self._principal(token, host, shown)
+        if principal is None:
+            return
         deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
-        call = CallContext(principal=self._principal, host=host, deadline_ms=deadline_ms, connection=connection)
+        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=connection)
         pending = self._handler(method, body, call)
         if pending.is_settled:
             self._answer(token, connection, pending)
@@ -177,6 +208,10 @@ class Exchange:
         if not self._is_turn_due:
             self._is_turn_due = True
             self._loop.call_soon(self.end_turn)
+
+
+def _presented(shown: _Shown) -> Presented:
+    return NOTHING_SHOWN if shown is None else Presented(*shown)
 
 
 class _TokenHandle:

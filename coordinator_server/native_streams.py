@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from coordinator_protocol.limits import MEBI
 from coordinator_server.session import STATUS_NUMBERS, Session
-from coordinator_server.transport import TransportError
+from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, TransportError
 
 OK: Final = 0
 
@@ -100,6 +100,8 @@ class SessionStream:
         self._tracked: deque[_Ahead] = deque()
         """What is ahead of the network up to each message whose sending will be reported."""
         self._has_ended = False
+        self.on_gone: Callable[[], None] = lambda: None
+        """Called when the stream has ended."""
         session.on_outgoing = session.on_room = handle.wake
         # The greeting comes first, whatever the caller has sent meanwhile.
         self._write()
@@ -122,6 +124,15 @@ class SessionStream:
     def gone(self) -> None:
         self._has_ended = True
         self._session.close()
+        self.on_gone()
+
+    def revoke(self) -> None:
+        """See `authentication.WatchedSession`."""
+        self._session.revoke()
+
+    def cut(self) -> None:
+        """See `authentication.WatchedSession`."""
+        self._end(STATUS_NUMBERS[CallStatus.UNAUTHENTICATED], AUTHENTICATION_REQUIRED)
 
     def announce_stop(self) -> None:
         self._session.announce_stop()

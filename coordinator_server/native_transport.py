@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,6 +23,7 @@ from grpc_health.v1 import health, health_pb2
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
+from coordinator_server.authentication import Callers, Presented
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.listening import AddressRefused, close, is_unix, listen, tcp_sockets
 from coordinator_server.native_exchange import Exchange
@@ -66,6 +68,7 @@ class NativeTransport:
             self._servicers |= reflection_methods(services)
         self._server = native.Server(
             streams=[SESSION_METHOD, *self._servicers],
+            unasked=None if options.authenticator is None else list(self._servicers),
             message_bytes_max=options.message_bytes_max,
             stream_credit=CREDIT_MESSAGES,
             waiting_calls_max=_WAITING_CALLS_MAX,
@@ -80,7 +83,7 @@ class NativeTransport:
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)
         self._connections_max = options.connections_max
-        self._principal = options.principal
+        self._callers = Callers(options.authenticator, options.principal)
         self._sockets: list[socket.socket] = []
         self._exchange: Exchange | None = None
         self._is_stopping = False
@@ -115,15 +118,17 @@ class NativeTransport:
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         await self.set_ready(False)
 
-        def open_stream(method: str, call: CallContext, handle: StreamHandle) -> Stream:
+        def open_stream(method: str, call: CallContext, shown: Presented, handle: StreamHandle) -> Stream:
             if method != SESSION_METHOD:
                 return ServicerStream(self._servicers[method], handle)
             stream = SessionStream(Session(handler, self._clock, call, SessionLimits(), room), handle)
+            self._callers.watch(stream, shown, call.host, call.principal)
+            stream.on_gone = partial(self._callers.forget, stream)
             if self._is_stopping:
                 stream.announce_stop()
             return stream
 
-        self._exchange = Exchange(self._server, self._clock, handler, open_stream, room, self._principal)
+        self._exchange = Exchange(self._server, self._clock, handler, open_stream, room, self._callers)
         self._exchange.on_stopped = self._on_stopped
         asyncio.get_running_loop().add_reader(self._server.fileno(), self._exchange.on_arrivals)
         for each in self._sockets:

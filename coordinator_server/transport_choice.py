@@ -10,7 +10,6 @@ import structlog
 from coordinator_runtime.clock import Clock
 from coordinator_server.tls import ClientAuth
 from coordinator_server.transports import (
-    NO_AUTHENTICATION,
     NO_REQUESTED_CERTIFICATES,
     Transport,
     TransportName,
@@ -31,10 +30,6 @@ class TransportMissing(Exception):
 
 def open_transport(name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions) -> Transport:
     """The transport of that name, or the best that is there. Raises TransportMissing."""
-    if options.authenticator is not None:
-        if name is TransportName.NATIVE:
-            raise TransportMissing(f"transport = native, and a listener asks who calls: {NO_AUTHENTICATION}")
-        name = TransportName.GRPC
     if name is not TransportName.GRPC:
         try:
             from coordinator_server.native_transport import NativeTransport

@@ -24,10 +24,6 @@ NO_UNIX_SOCKETS: Final = (
     "authority there, which its HTTP/2 takes for malformed; use transport = auto or grpc"
 )
 
-NO_AUTHENTICATION: Final = (
-    "the compiled transport does not hand over what callers show of themselves; use transport = auto or grpc"
-)
-
 NO_REQUESTED_CERTIFICATES: Final = (
     "the transport grpc cannot ask callers for a certificate without demanding it; use the compiled transport (`make"
     " native`), tls_client_auth = required, or none on a second listener"

@@ -3,9 +3,16 @@
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
-    (CALL, token, method, body, host, connection, ms_left)
-                                                a unary call; ms_left is None without a deadline; connection is a number
-    (STREAM, token, method, host, connection)   a stream began, on a server
+    (CALL, token, method, body, host, connection, ms_left, shown)
+                                                a unary call; ms_left is None without a deadline; connection is a
+                                                number; shown is what the caller shows of itself, (authorization,
+                                                certificates): the metadata or None, and DER, its own first. shown is
+                                                None where nobody is asked
+    (STREAM, token, method, host, connection, shown)
+                                                a stream began, on a server
+    (CALLER, token, host, shown)                somebody calls and shows this, for the first time on its connection:
+                                                nothing of the call is read until REPLY, and END refuses it. A CALL or
+                                                STREAM with a token of its own follows a REPLY
     (MESSAGE, token, body)                      a message of a stream, which used one credit
     (HALF_CLOSED, token)                        the caller of a stream sends no more, on a server
     (ROOM, token)                               a message sent with wants_room has left the queue; on a server, it was
@@ -45,6 +52,7 @@ STOPPED: Final[int]
 ENDED: Final[int]
 TAKEN: Final[int]
 HARM: Final[int]
+CALLER: Final[int]
 
 REPLY: Final[int]
 END: Final[int]
@@ -68,11 +76,13 @@ class Server:
         connection_age_grace_ms: int,
         connections_max: int,
         streams_max: int,
+        unasked: Sequence[str] | None = None,
     ) -> None:
-        """`streams` are the full names of the methods that are streams. `stream_credit` is how many messages of a
-        stream come before credit is given. Beyond the two limits for what waits for `take`, a new call is answered with
-        RESOURCE_EXHAUSTED. A connection beyond `connections_max` is closed at once. `streams_max` is how many calls and
-        streams of one connection may be open."""
+        """`streams` are the full names of the methods that are streams, and `unasked` of those that are for
+        everybody; all others are for callers who are known (None: nobody is asked who calls). `stream_credit` is how
+        many messages of a stream come before credit is given. Beyond the two limits for what waits for `take`, a new
+        call is answered with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is closed at once. `streams_max`
+        is how many calls and streams of one connection may be open."""
 
     def fileno(self) -> int:
         """The descriptor that is readable while something waits for `take`."""

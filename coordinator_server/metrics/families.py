@@ -336,9 +336,9 @@ FAMILIES: Final = (
         _KIND,
         "What was refused or cut so that others are served: connections beyond the most (connections), those that the "
         "system could not give (not_taken), callers that failed in the handshake of TLS "
-        "(handshakes), and connections that reset streams (resets) or send frames without a call "
-        "(control_frames) or begin calls without requests (unfinished_calls) again and again. The transport grpc does "
-        "not say any of it.",
+        "(handshakes), connections of hosts where that happened too often just now (strangers), and connections that "
+        "reset streams (resets) or send frames without a call (control_frames) or begin calls without requests "
+        "(unfinished_calls) again and again. The transport grpc does not say any of it.",
     ),
     _gauge(
         "txn_tls_certificate_expiry_timestamp_seconds",

@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::transport::server::Connected;
 
 use crate::frames::{Flood, Watch};
+use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
 use crate::tls::{Credentials, Socket, shake_hands};
 
@@ -40,6 +41,7 @@ pub struct Peer {
     pub host: Arc<str>,
     /// Names the connection. Never used again.
     pub connection: u64,
+    pub shown: Arc<Shown>,
 }
 
 /// What was refused or cut, so that the others are served.
@@ -51,6 +53,8 @@ pub enum Harm {
     NotTaken,
     /// A peer that made no TLS connection: it has no certificate that counts, or speaks no TLS.
     Handshakes,
+    /// A connection of a host whose handshakes failed too often just now.
+    Strangers,
     /// A connection that reset streams, again and again.
     Resets,
     /// A connection that sent what carries no call, again and again.
@@ -60,8 +64,15 @@ pub enum Harm {
 }
 
 impl Harm {
-    const ALL: [Self; 6] =
-        [Self::Connections, Self::NotTaken, Self::Handshakes, Self::Resets, Self::Control, Self::Unfinished];
+    const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::NotTaken,
+        Self::Handshakes,
+        Self::Strangers,
+        Self::Resets,
+        Self::Control,
+        Self::Unfinished,
+    ];
 
     /// As Python names it.
     pub fn name(self) -> &'static str {
@@ -69,6 +80,7 @@ impl Harm {
             Self::Connections => "connections",
             Self::NotTaken => "not_taken",
             Self::Handshakes => "handshakes",
+            Self::Strangers => "strangers",
             Self::Resets => "resets",
             Self::Control => "control_frames",
             Self::Unfinished => "unfinished_calls",
@@ -101,6 +113,7 @@ struct Numbers {
     next: u64,
     harms: [u64; Harm::ALL.len()],
     told: [Option<Instant>; Harm::ALL.len()],
+    failed: FailedHosts,
 }
 
 impl Connections {
@@ -123,6 +136,11 @@ impl Connections {
         numbers.open += 1;
         numbers.next += 1;
         Some(numbers.next)
+    }
+
+    /// Whether the handshakes of this host failed too often just now.
+    fn is_stranger(&self, host: &str) -> bool {
+        self.lock().failed.is_too_often(host, Instant::now())
     }
 
     /// Count it, and tell Python unless that has just heard of the same.
@@ -204,6 +222,10 @@ struct Taken {
 async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Result<Option<Taken>> {
     let (stream, address) = listener.accept().await?;
     let host: Arc<str> = address.ip().to_canonical().to_string().into();
+    if connections.is_stranger(&host) {
+        connections.met(Harm::Strangers, &host);
+        return Ok(None);
+    }
     let Some(connection) = connections.enter() else {
         connections.met(Harm::Connections, &host);
         return Ok(None);
@@ -211,18 +233,23 @@ async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Res
     let entered = Entered(Arc::clone(connections));
     // If that fails the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    Ok(Some(Taken { stream, peer: Peer { host, connection }, entered }))
+    let peer = Peer { host, connection, shown: Arc::default() };
+    Ok(Some(Taken { stream, peer, entered }))
 }
 
 impl Taken {
     /// With TLS where the server has credentials; None for a peer that failed in the handshake.
     async fn connected(self, age_max: Duration) -> Option<Connection> {
-        let Self { stream, peer, entered } = self;
+        let Self { stream, mut peer, entered } = self;
         let stream = match entered.0.credentials.current() {
             None => Socket::Plain(stream),
             Some(config) => match shake_hands(stream, config).await {
-                Ok(stream) => stream,
+                Ok(stream) => {
+                    peer.shown = Arc::new(Shown::new(stream.certificates()));
+                    stream
+                }
                 Err(problem) => {
+                    entered.0.lock().failed.count(&peer.host, Instant::now());
                     entered.0.met(Harm::Handshakes, &format!("{}: {problem}", peer.host));
                     return None;
                 }

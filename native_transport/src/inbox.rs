@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use tonic::Status;
 
 use crate::connection::Peer;
+use crate::identity::Authorization;
 use crate::wake::Bell;
 
 pub const CALL: u8 = 0;
@@ -24,6 +25,7 @@ pub const STOPPED: u8 = 6;
 pub const ENDED: u8 = 7;
 pub const TAKEN: u8 = 8;
 pub const HARM: u8 = 9;
+pub const CALLER: u8 = 10;
 
 /// Names one call or stream until it has ended. Never used again.
 pub type Token = u64;
@@ -32,9 +34,11 @@ pub type Token = u64;
 #[derive(Debug)]
 pub enum Arrival {
     /// A unary call, with its request.
-    Call { token: Token, method: Box<str>, body: Bytes, peer: Peer, ms_left: Option<u64> },
+    Call { token: Token, method: Box<str>, body: Bytes, peer: Peer, ms_left: Option<u64>, shown: Option<Authorization> },
     /// A stream began.
-    Stream { token: Token, method: Box<str>, peer: Peer },
+    Stream { token: Token, method: Box<str>, peer: Peer, shown: Option<Authorization> },
+    /// Somebody calls who shows this; nothing of the call is read until Python accepts it.
+    Caller { token: Token, peer: Peer, shown: Authorization },
     /// A message of a stream.
     Message { token: Token, body: Bytes },
     /// The caller sends no more messages.
@@ -59,7 +63,7 @@ impl Arrival {
     fn of_new_call(&self) -> Option<usize> {
         match self {
             Self::Call { body, .. } => Some(body.len()),
-            Self::Stream { .. } => Some(0),
+            Self::Stream { .. } | Self::Caller { .. } => Some(0),
             _ => None,
         }
     }
@@ -67,12 +71,16 @@ impl Arrival {
     /// The tuple that `txn_native_transport.pyi` describes. Copies the body.
     pub fn into_tuple(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         match self {
-            Self::Call { token, method, body, peer, ms_left } => {
-                let body = PyBytes::new(py, &body);
-                (CALL, token, &*method, body, &*peer.host, peer.connection, ms_left).into_pyobject(py)
+            Self::Call { token, method, body, peer, ms_left, shown } => {
+                let (body, shown) = (PyBytes::new(py, &body), identity(py, &peer, shown.as_ref())?);
+                (CALL, token, &*method, body, &*peer.host, peer.connection, ms_left, shown).into_pyobject(py)
             }
-            Self::Stream { token, method, peer } => {
-                (STREAM, token, &*method, &*peer.host, peer.connection).into_pyobject(py)
+            Self::Stream { token, method, peer, shown } => {
+                let shown = identity(py, &peer, shown.as_ref())?;
+                (STREAM, token, &*method, &*peer.host, peer.connection, shown).into_pyobject(py)
+            }
+            Self::Caller { token, peer, shown } => {
+                (CALLER, token, &*peer.host, peer.shown.tuple(py, &shown)?).into_pyobject(py)
             }
             Self::Message { token, body } => (MESSAGE, token, PyBytes::new(py, &body)).into_pyobject(py),
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
@@ -86,6 +94,11 @@ impl Arrival {
             Self::Stopped { failure } => (STOPPED, failure).into_pyobject(py),
         }
     }
+}
+
+/// What the caller shows; None where nobody asks.
+fn identity<'py>(py: Python<'py>, peer: &Peer, shown: Option<&Authorization>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    shown.map(|authorization| peer.shown.tuple(py, authorization)).transpose()
 }
 
 /// How many new calls may wait, and how many bytes of requests. One call may wait whatever its size.
@@ -179,6 +192,8 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn call(token: Token, bytes: usize) -> Arrival {
@@ -187,8 +202,9 @@ mod tests {
             token,
             method: "/a/B".into(),
             body,
-            peer: Peer { host: "here".into(), connection: 1 },
+            peer: Peer { host: "here".into(), connection: 1, shown: Arc::default() },
             ms_left: None,
+            shown: None,
         }
     }
 

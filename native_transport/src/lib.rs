@@ -14,6 +14,7 @@ mod connection;
 mod deadline;
 mod dialing;
 mod frames;
+mod identity;
 mod inbox;
 mod server;
 mod service;
@@ -25,7 +26,7 @@ mod wake;
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 4;
+const INTERFACE: u32 = 5;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]
@@ -41,6 +42,7 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ENDED", inbox::ENDED)?;
     module.add("TAKEN", inbox::TAKEN)?;
     module.add("HARM", inbox::HARM)?;
+    module.add("CALLER", inbox::CALLER)?;
     module.add("REPLY", calls::REPLY)?;
     module.add("END", calls::END)?;
     module.add("SEND", calls::SEND)?;

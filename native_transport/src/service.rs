@@ -21,6 +21,7 @@ use crate::calls::{Answer, Calls, Outgoing, Presence};
 use crate::codec::Raw;
 use crate::connection::Peer;
 use crate::deadline::time_left;
+use crate::identity::Authorization;
 use crate::inbox::{Arrival, Inbox, Token};
 use crate::taken::{Leaving, Told, Watched};
 
@@ -31,8 +32,20 @@ pub struct Rules {
     /// The methods that are streams in both directions; all others are unary.
     pub streams: Vec<String>,
     pub message_bytes_max: usize,
+    /// The methods for which nobody is asked who calls; None if nobody is asked at all.
+    pub unasked: Option<Vec<String>>,
     /// Messages of a stream that are read before Python grants more.
     pub stream_credit: usize,
+}
+
+impl Rules {
+    fn is_stream(&self, method: &str) -> bool {
+        self.streams.iter().any(|stream| stream == method)
+    }
+
+    fn is_asking(&self, method: &str) -> bool {
+        self.unasked.as_ref().is_some_and(|unasked| !unasked.iter().any(|each| each == method))
+    }
 }
 
 /// What every call needs.
@@ -61,6 +74,7 @@ impl tower_service::Service<http::Request<Body>> for Service {
             name: request.uri().path().into(),
             // Taken at once, because tonic has a timer of its own, which would say "cancelled".
             deadline: ms_left.map(|left| (left, Instant::now() + left)),
+            shown: self.rules.is_asking(request.uri().path()).then(|| Authorization::of(request.headers())),
             service: self.clone(),
         };
         // Who compresses what he sends is understood, as by every gRPC server. Answers are not compressed.
@@ -94,6 +108,7 @@ fn not_grpc() -> http::Response<Body> {
 struct Method {
     name: Box<str>,
     deadline: Option<(Duration, Instant)>,
+    shown: Option<Authorization>,
     service: Service,
 }
 
@@ -111,33 +126,61 @@ impl tower_service::Service<Request<Streaming<Bytes>>> for Method {
         let service = self.service.clone();
         let peer = request.extensions().get::<Peer>().cloned().expect("every connection has a peer");
         let messages = request.into_inner();
-        if service.rules.streams.iter().any(|stream| **stream == *name) {
-            return Box::pin(async move { service.stream(name, peer, messages) });
+        let caller = Caller { peer, shown: self.shown.take() };
+        if service.rules.is_stream(&name) {
+            return Box::pin(async move {
+                service.admit(&caller).await?;
+                service.stream(name, caller, messages)
+            });
         }
         let Some((left, deadline)) = self.deadline else {
-            return Box::pin(service.unary(name, peer, None, messages));
+            return Box::pin(service.unary(name, caller, None, messages));
         };
         let ms_left = u64::try_from(left.as_millis()).ok();
         Box::pin(async move {
-            let answer = timeout_at(deadline, service.unary(name, peer, ms_left, messages)).await;
+            let answer = timeout_at(deadline, service.unary(name, caller, ms_left, messages)).await;
             answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the time that the caller granted is over")))
         })
     }
 }
 
+/// Who makes one call.
+struct Caller {
+    peer: Peer,
+    /// None where nobody asks.
+    shown: Option<Authorization>,
+}
+
 impl Service {
+    /// Have Python look at what the caller shows before anything of the call is read, unless it accepted the same on this
+    /// connection before.
+    async fn admit(&self, caller: &Caller) -> Result<(), Status> {
+        let Caller { peer, shown: Some(shown) } = caller else { return Ok(()) };
+        if peer.shown.is_accepted(shown) {
+            return Ok(());
+        }
+        let (token, answer) = self.calls.open_call();
+        let presence = self.presence(token);
+        self.offer(&presence, Arrival::Caller { token, peer: peer.clone(), shown: shown.clone() })?;
+        answer.await.map_err(|_| stopped())??;
+        peer.shown.accept(shown.clone());
+        Ok(())
+    }
+
     async fn unary(
         self,
         method: Box<str>,
-        peer: Peer,
+        caller: Caller,
         ms_left: Option<u64>,
         mut messages: Streaming<Bytes>,
     ) -> Result<Response<Replies>, Status> {
+        self.admit(&caller).await?;
         let body = messages.message().await.map_err(in_words_of_grpc)?;
         let body = body.ok_or_else(|| Status::internal("the call ended without a request"))?;
         let (token, answer) = self.calls.open_call();
         let presence = self.presence(token);
-        self.offer(&presence, Arrival::Call { token, method, body, peer, ms_left })?;
+        let Caller { peer, shown } = caller;
+        self.offer(&presence, Arrival::Call { token, method, body, peer, ms_left, shown })?;
         let Answer { body, told } = answer.await.map_err(|_| stopped())??;
         self.check_size(&body)?;
         let response = Response::new(Replies::One(Some(body)));
@@ -147,11 +190,12 @@ impl Service {
         Ok(watched(response, leaving))
     }
 
-    fn stream(self, method: Box<str>, peer: Peer, messages: Streaming<Bytes>) -> Result<Response<Replies>, Status> {
+    fn stream(self, method: Box<str>, caller: Caller, messages: Streaming<Bytes>) -> Result<Response<Replies>, Status> {
+        let Caller { peer, shown } = caller;
         let credit = Arc::new(Semaphore::new(self.rules.stream_credit));
         let (token, outgoing) = self.calls.open_stream(Arc::clone(&credit));
         let presence = self.presence(token);
-        self.offer(&presence, Arrival::Stream { token, method, peer })?;
+        self.offer(&presence, Arrival::Stream { token, method, peer, shown })?;
         let (failed, failure) = mpsc::channel(1);
         let reading = tokio::spawn(read(messages, token, credit, Arc::clone(&self.inbox), failed)).abort_handle();
         let leaving = Leaving::default();

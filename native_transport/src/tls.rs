@@ -82,6 +82,16 @@ pub enum Socket {
     Safe(Box<TlsStream<TcpStream>>),
 }
 
+impl Socket {
+    /// What the peer showed and the handshake verified: its own first.
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        match self {
+            Self::Plain(_) => &[],
+            Self::Safe(stream) => stream.get_ref().1.peer_certificates().unwrap_or_default(),
+        }
+    }
+}
+
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut *self {

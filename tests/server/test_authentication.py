@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
@@ -34,11 +35,11 @@ from coordinator_server.listeners import Identities, Listener, Listeners
 from coordinator_server.tls import ClientAuth
 from coordinator_server.tokens import KeptTokens, TokensRefused, new_token, read_tokens
 from coordinator_server.transport import Dispatcher
-from coordinator_server.transport_choice import TransportMissing
 from coordinator_server.transports import TransportName, TransportOptions
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import DAY, Authority, Pair
 from tests.harness.manual_clock import ManualClock
+from tests.harness.transports import skip_what_is_missing, wanted_transport
 from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactionServicer
 
 CLOCK = SystemClock()
@@ -269,15 +270,17 @@ def test_a_session_ends_with_its_credential_and_is_cut_where_it_lingers(tokens: 
 
 # On the wire
 
+on_both = pytest.mark.usefixtures("transport")
+
 
 @asynccontextmanager
 async def serving(
-    listener: Listener, identities: Identities
+    listener: Listener, identities: Identities, name: TransportName | None = None
 ) -> AsyncIterator[tuple[Listeners, FakeTransactionServicer]]:
     listeners, servicer = Listeners(), FakeTransactionServicer()
     try:
         listeners.open(
-            [listener], TransportName.AUTO, [SERVICE.full_name], CLOCK, TransportOptions(1 << 20), identities
+            [listener], name or wanted_transport(), [SERVICE.full_name], CLOCK, TransportOptions(1 << 20), identities
         )
         dispatcher = Dispatcher([SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20)
         dispatcher.open([servicer])
@@ -306,6 +309,7 @@ async def find(channel: aio.Channel, method: str = FIND_COORDINATOR, body: bytes
     return answer
 
 
+@on_both
 async def test_the_principal_of_a_call_is_that_of_its_token(tokens: Tokens, authority: Authority) -> None:
     etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
@@ -331,6 +335,7 @@ async def test_the_principal_of_a_call_is_that_of_its_token(tokens: Tokens, auth
         }
 
 
+@on_both
 async def test_the_principal_of_a_call_is_that_of_its_certificate(authority: Authority) -> None:
     listener = with_tls(
         authority.issue("server"),
@@ -345,6 +350,7 @@ async def test_the_principal_of_a_call_is_that_of_its_certificate(authority: Aut
             assert servicer.contexts[-1].principal == f"User:{name}"
 
 
+@on_both
 async def test_a_listener_that_asks_nobody_names_everybody(tmp_path: Path) -> None:
     for given, principal in (({}, ANONYMOUS), ({"principal": "User:local"}, "User:local")):
         listener = Listener.model_validate({"listen": f"{HOST}:0"} | given)
@@ -354,6 +360,7 @@ async def test_a_listener_that_asks_nobody_names_everybody(tmp_path: Path) -> No
             assert servicer.contexts[-1].principal == principal
 
 
+@on_both
 async def test_a_revoked_session_is_answered_and_then_ends(tokens: Tokens, authority: Authority) -> None:
     etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
@@ -380,6 +387,7 @@ async def test_a_revoked_session_is_answered_and_then_ends(tokens: Tokens, autho
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@on_both
 async def test_a_revoked_session_takes_nothing_more(tokens: Tokens, authority: Authority) -> None:
     etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
@@ -414,17 +422,20 @@ def _end_txn(correlation_id: int) -> session_pb2.SessionCall:
     )
 
 
-def test_the_compiled_transport_says_that_it_cannot_ask(authority: Authority, tokens: Tokens) -> None:
+async def test_nothing_of_a_strangers_call_is_read(tokens: Tokens, authority: Authority) -> None:
+    skip_what_is_missing(TransportName.NATIVE)
+    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
-    with pytest.raises(TransportMissing, match="does not hand over what callers show"):
-        Listeners().open(
-            [listener],
-            TransportName.NATIVE,
-            [],
-            CLOCK,
-            TransportOptions(1 << 20),
-            Identities(KeptTokens(tokens.file, CLOCK)),
-        )
+    async with serving(listener, Identities(kept), TransportName.NATIVE) as (listeners, servicer):
+        # Larger than the server takes, which only who is known is told.
+        for token, code in (("", "UNAUTHENTICATED"), ("txl_no_such", "UNAUTHENTICATED"), (etl, "RESOURCE_EXHAUSTED")):
+            async with channel_to(listeners, authority, token=token) as channel:
+                with pytest.raises(aio.AioRpcError) as refused:
+                    await find(channel, body=bytes(2 << 20))
+                assert refused.value.code().name == code
+                health = health_pb2_grpc.HealthStub(channel)
+                assert (await health.Check(health_pb2.HealthCheckRequest())).status
+        assert not servicer.contexts
 
 
 # Settings

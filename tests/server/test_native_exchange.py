@@ -9,6 +9,7 @@ import pytest
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from coordinator_server.authentication import Presented
 from coordinator_server.native_streams import Stream, StreamHandle
 from tests.harness.one_by_one import OneByOne
 
@@ -30,7 +31,7 @@ class Network:
         self.given += given
 
 
-def no_streams(_method: str, _call: CallContext, _handle: StreamHandle) -> Stream:
+def no_streams(_method: str, _call: CallContext, _shown: Presented, _handle: StreamHandle) -> Stream:
     raise AssertionError("no stream was opened")
 
 
@@ -47,10 +48,10 @@ async def test_answers_that_are_there_go_before_new_work_begins() -> None:
         return begun[-1]
 
     exchange = Exchange(network, SystemClock(), OneByOne(handler), no_streams)
-    network.came = [(native.CALL, 1, "/a.B/C", b"", "host", 7, None)]
+    network.came = [(native.CALL, 1, "/a.B/C", b"", "host", 7, None, None)]
     exchange.on_arrivals()
     begun[0].succeed(b"first")
-    network.came = [(native.CALL, 2, "/a.B/C", b"", "host", 7, None)]
+    network.came = [(native.CALL, 2, "/a.B/C", b"", "host", 7, None, None)]
     exchange.on_arrivals()
     assert given_when_begun == [0, 1]
     assert network.given == [(native.REPLY, 1, b"first", False)]

@@ -94,7 +94,7 @@ async def test_calls_that_find_the_queue_full_are_told_so_and_did_not_begin() ->
     async with serve(waiting_calls_max=1) as (seen, channel):
         calls = [channel.unary_unary(UNARY)(b"%d" % number) for number in range(3)]
         await until(lambda: sum(call.done() for call in calls) == 2)
-        token, method, body, host, _connection, ms_left = await seen.event(native.CALL)
+        token, method, body, host, _connection, ms_left, _shown = await seen.event(native.CALL)
         assert (method, host, ms_left) == (UNARY, HOST, None)
         assert seen.waiting(native.CALL) == 0
         seen.server.give([(native.REPLY, token, body, False)])
@@ -213,7 +213,7 @@ async def test_a_thread_that_cannot_serve_ends_and_says_why() -> None:
 async def test_a_deadline_of_years_is_one() -> None:
     async with serve() as (seen, channel):
         call = channel.unary_unary(UNARY)(b"", timeout=1e9)
-        (token, *_, ms_left) = await seen.event(native.CALL)
+        (token, *_, ms_left, _shown) = await seen.event(native.CALL)
         assert ms_left > 1e9
         seen.server.give([(native.REPLY, token, b"there", False)])
         assert await call == b"there"

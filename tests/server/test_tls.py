@@ -295,10 +295,10 @@ async def test_a_stranger_without_tls_learns_nothing(authority: Authority, trans
 
 def first_words(port: int) -> bytes:
     with socket.create_connection((HOST, port)) as plug:
-        plug.sendall(PREFACE)
         try:
+            plug.sendall(PREFACE)
             return plug.recv(9)
-        except ConnectionResetError:
+        except ConnectionError:
             return b""
 
 
@@ -381,6 +381,24 @@ async def test_the_compiled_transport_tells_the_operator_of_handshakes_that_fail
     (line,) = (line for line in lines if line["event"] == "harm")
     assert line["kind"] == "handshakes"
     assert line["details"].startswith(f"{HOST}: ")
+
+
+async def test_a_host_whose_handshakes_fail_all_the_time_is_not_heard_for_moments(authority: Authority) -> None:
+    skip_what_is_missing(TransportName.NATIVE)
+    async with serving(with_tls(authority.issue("server")), name=TransportName.NATIVE) as listeners:
+        port = listeners.first.address.port
+
+        def fail_until_it_is_cut() -> int:
+            failed = 0
+            while not listeners.numbers().harms["strangers"]:
+                first_words(port)
+                failed += 1
+            return failed
+
+        assert await asyncio.to_thread(fail_until_it_is_cut) > 200
+        async with channel_to(port, authority) as channel:
+            await channel.channel_ready()
+            assert await is_alive(channel)
 
 
 async def test_callers_that_say_nothing_hold_up_nobody(authority: Authority, transport: TransportName) -> None:

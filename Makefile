@@ -37,9 +37,10 @@ slow: venv ## Run only the slow tests and those with Spark
 mutants: venv ## Put bugs into the product on purpose, and say which seed of the simulation caught each
 	@.venv/bin/python -m tests.simulation.catching
 
-lowest: ## Run the fast tests on the lowest versions of the libraries we promise to work with
+lowest: ## Run the fast tests, and those that kill servers, on the lowest versions of the libraries we promise to work with
 	@$(PYTHON) scripts/venv.py lowest
-	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
+	@.venv-lowest/bin/python scripts/native.py --built
+	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "(not slow and not spark) or kill" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
 
 check: venv ## Check format, lint, types, the import law, import cycles, dead code, that generated code and docs are fresh, and that the wire keeps its promise
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }

@@ -23,31 +23,39 @@ def main() -> int:
     """Build and install, or with `--look` only say what is missing (exit status 1)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--look", action="store_true", help="build nothing, fail if cargo is missing or too old")
-    is_look = parser.parse_args().look
-    problem = cargo_problem()
+    parser.add_argument("--built", action="store_true", help="install what was built before, if anything was")
+    asked = parser.parse_args()
+    problem = None if asked.built else cargo_problem()
     if problem is not None:
         print(problem, file=sys.stderr)
         return 1
-    if is_look:
+    if asked.look:
         return 0
     try:
-        build_and_install()
+        if not asked.built:
+            build()
+        install()
     except subprocess.CalledProcessError as failed:
         print(f"the compiled transport is not installed: {' '.join(map(str, failed.cmd))} failed", file=sys.stderr)
         return failed.returncode
     return 0
 
 
-def build_and_install() -> None:
-    """Build the wheel anew and install it; cargo knows which of its parts have changed."""
+def build() -> None:
+    """Build the wheel anew; cargo knows which of its parts have changed. Raises: CalledProcessError."""
     shutil.rmtree(WHEELS, ignore_errors=True)
     build_wheel(WHEELS)
-    (wheel,) = WHEELS.glob("*.whl")
+
+
+def install() -> None:
+    """Install what was built into the environment of this interpreter, if anything was. Raises: CalledProcessError."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True)
-    print(
-        f"installed {wheel.name}: servers with transport = auto and sessions of the SDK use it from their next start on"
-    )
+    for wheel in WHEELS.glob("*.whl"):
+        subprocess.run([*pip, "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True)
+        print(
+            f"installed {wheel.name}: servers with transport = auto and sessions of the SDK use it from their next "
+            "start on"
+        )
 
 
 def build_wheel(target: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from scripts.java import java_problem
+from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
 
 # pytest finds its hooks by their names here.
 from tests.harness.watchdog import pytest_timeout_set_timer as pytest_timeout_set_timer
@@ -35,6 +36,28 @@ settings.load_profile("ci" if IS_CI else "here")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what happens into tests/scenarios/*.txt")
     parser.addoption("--seed", type=int, default=None, help="run the simulation with this seed only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let each test that uses one of the fixtures run in its rows, which its name then tells."""
+    if "every_combination" in metafunc.fixturenames:
+        metafunc.parametrize("every_combination", rows_here(), indirect=True, ids=str)
+    if "combination" in metafunc.fixturenames:
+        row = row_in_turn(metafunc.module, metafunc.function.__name__)
+        metafunc.parametrize("combination", [row], indirect=True, ids=str)
+
+
+@pytest.fixture
+def every_combination(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Combination:
+    """The choices of every server that the test starts, but for those that it makes itself: in turn all rows of the
+    libraries that are installed. `make lowest` has the others."""
+    return chosen(request.param, monkeypatch)
+
+
+@pytest.fixture
+def combination(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Combination:
+    """The same with one row, whose turn it is in the module, for tests that take long."""
+    return chosen(request.param, monkeypatch)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

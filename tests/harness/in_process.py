@@ -20,6 +20,7 @@ from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, lo
 from coordinator_server.config import Config
 from coordinator_server.listeners import Identities, Listeners
 from coordinator_server.transports import TransportOptions
+from tests.harness.combinations import wanted_lane, wanted_two_phase
 from tests.harness.memory_store import MemoryStore
 from tests.harness.transports import wanted_transport
 
@@ -43,10 +44,11 @@ class InProcessServer:
 async def in_process_server(
     store: MemoryStore | None = None, clock: Clock | None = None, /, **settings: object
 ) -> AsyncIterator[InProcessServer]:
-    """A server that takes work, on a free port unless `listen` says otherwise. `settings` are those of `Config`;
-    `clock` is the system's unless told."""
+    """A server that takes work, on a free port unless `listen` says otherwise. `settings` are those of `Config`, on top
+    of those of the test's row (tests/harness/combinations.py); `clock` is the system's unless told."""
     store = store or MemoryStore()
     always = {"data_dir": Path("in-memory"), "shard_count": 4, "listen": f"{HOST}:0"}
+    always |= {"lane": wanted_lane(), "two_phase": wanted_two_phase()}
     config = Config.model_validate(always | settings)
     clock = clock or SystemClock()
     failures: list[Exception] = []

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.harness.combinations import wanted_environment
+
 # Tests of processes know it by this module, too.
 from tests.harness.patience import DEADLINE_SECONDS as DEADLINE_SECONDS
 from tests.harness.transports import VARIABLE, wanted_transport
@@ -122,6 +124,7 @@ class ServerProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         environment |= {
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")]),
+            **wanted_environment(),
             VARIABLE: wanted_transport(),
             **self._environment,
         }

@@ -54,6 +54,7 @@ from partition_log.shard import LogShard, PartitionTransactions
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
+from tests.harness.combinations import wanted_lane, wanted_two_phase
 from tests.harness.entries import LogEntry as LogEntry
 from tests.harness.entries import Reading, entries_of
 from tests.harness.group_calls import ANYBODY, GroupCalls
@@ -90,7 +91,7 @@ _TIMEOUT_MS = 60_000
 class WorldOptions:
     """How the server is configured."""
 
-    two_phase: TwoPhase = TwoPhase.FUSED
+    two_phase: TwoPhase = field(default_factory=wanted_two_phase)
     producer_epoch_max: int = EPOCH_MAX
     shard_count: int = 2
     runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
@@ -107,7 +108,7 @@ class WorldOptions:
     group_config: GroupConfig = field(default_factory=GroupConfig)
     authorizer: Authorizer | None = None
     two_phase_commit_enable: bool = True
-    lane: bool = True
+    lane: bool = field(default_factory=wanted_lane)
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.combinations import LANE_VARIABLE
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.script import VERBS
 from tests.harness.transcript import check, play, read_transcript, written
@@ -15,8 +16,10 @@ ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
 """Played on RocksDB too in the fast suite; the slow one plays all."""
 
 
+@pytest.mark.parametrize("lane", ["true", "false"], ids=["lane", "no lane"])
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
+def test_scenario(path: Path, lane: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LANE_VARIABLE, lane)
     check(path, rewrite=request.config.getoption("--rewrite"))
 
 

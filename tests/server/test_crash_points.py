@@ -16,11 +16,12 @@ import pytest
 
 from coordinator_runtime.rocks import open_read_only
 from coordinator_server import stored
+from tests.harness.combinations import Combination, row_of_case
 from tests.harness.server_process import ServerProcess
 from tests.harness.stopping_server import POINT_VARIABLE, STOPPED, WATCHED_ID
 from tests.server.producer_by_wire import ProducerByWire, Reader
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.kill]
 
 GROUP = "copiers"
 NEVER = "never"
@@ -80,12 +81,17 @@ CRASHES = (
 )
 
 
-@pytest.mark.parametrize("crash", CRASHES, ids=str)
-def test_a_server_that_is_killed_there_finishes_what_was_decided(crash: Crash, tmp_path: Path) -> None:
+ROWS = [row_of_case(number, crash.mode) for number, crash in enumerate(CRASHES)]
+
+
+@pytest.mark.parametrize(("crash", "row"), list(zip(CRASHES, ROWS, strict=True)), ids=str)
+def test_a_server_that_is_killed_there_finishes_what_was_decided(
+    crash: Crash, row: Combination, tmp_path: Path
+) -> None:
     committed = crash.committed
     data_dir = tmp_path / "data"
     # Every operation is a group of its own, so that there is a point between any two.
-    settings = {"TXN_TWO_PHASE": crash.mode, "TXN_GROUP_BYTES_MAX": "1"}
+    settings = {**row.environment, "TXN_GROUP_BYTES_MAX": "1"}
     stopping = settings | {POINT_VARIABLE: crash.point}
     with (
         ServerProcess(data_dir, module="tests.harness.stopping_server", environment=stopping) as server,
@@ -113,20 +119,21 @@ def test_a_server_that_is_killed_there_finishes_what_was_decided(crash: Crash, t
         check_that_it_goes_on(again)
 
 
-@pytest.mark.parametrize(
-    ("mode", "point", "is_answered"),
-    [
-        (SPLIT, "durable prepare", False),
-        (SPLIT, "before marker-2", True),
-        (FUSED, "before prepare", False),
-        (FUSED, "durable complete", False),
-    ],
+TRANSACTS = (
+    (row_of_case(0, SPLIT), "durable prepare", False),
+    (row_of_case(1, SPLIT), "before marker-2", True),
+    *((row_of_case(number, FUSED), "before prepare", False) for number in range(2)),
+    *((row_of_case(number, FUSED), "durable complete", False) for number in range(2)),
 )
+TRANSACT_ROWS = [row for row, _point, _is_answered in TRANSACTS]
+
+
+@pytest.mark.parametrize(("row", "point", "is_answered"), TRANSACTS, ids=str)
 def test_a_transact_that_is_repeated_after_a_kill_was_done_once(
-    mode: str, point: str, is_answered: bool, tmp_path: Path
+    row: Combination, point: str, is_answered: bool, tmp_path: Path
 ) -> None:
     data_dir = tmp_path / "data"
-    settings = {"TXN_TWO_PHASE": mode, "TXN_GROUP_BYTES_MAX": "1"}
+    settings = {**row.environment, "TXN_GROUP_BYTES_MAX": "1"}
     with (
         ServerProcess(
             data_dir, module="tests.harness.stopping_server", environment=settings | {POINT_VARIABLE: point}

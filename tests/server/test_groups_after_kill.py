@@ -17,7 +17,7 @@ from coordinator_protocol.errors import ErrorCode
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ServerProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.usefixtures("every_combination")]
 
 TOPIC, PARTITIONS = "t", 4
 ROUNDS_MAX = 20

@@ -58,6 +58,8 @@ def test_it_serves_and_reports_its_health(server: ServerProcess) -> None:
         assert identity(init(TransactionStub(channel), "a")) == (0, 0)
 
 
+@pytest.mark.kill
+@pytest.mark.usefixtures("combination")
 def test_what_was_acknowledged_survives_a_kill(server: ServerProcess) -> None:
     with grpc.insecure_channel(server.address) as channel:
         first = identity(init(TransactionStub(channel), "a"))

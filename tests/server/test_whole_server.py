@@ -14,7 +14,7 @@ from coordinator_protocol.errors import ErrorCode
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from tests.harness.server_process import ServerProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.usefixtures("combination")]
 
 TOPIC = "flights"
 PARTITIONS = 2
@@ -98,21 +98,22 @@ class Wire:
     def crash_and_restart(self) -> None:
         self.server.kill()
         self.server.start()
-        # A channel waits for up to a second before it tries a lost connection again.
+        # The old channel may write into the lost connection before it notices, or wait before it tries again.
+        self.channel.close()
+        self.channel = grpc.insecure_channel(self.server.address)
+        self.__post_init__()
         wait = transaction_pb2.DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         self.transactions.DescribeTransactions(wait, timeout=DEADLINE_SECONDS, wait_for_ready=True)
 
 
 @pytest.fixture(params=["fused", "split"])
 def wire(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wire]:
-    with (
-        ServerProcess(tmp_path / "data", "--two-phase", request.param) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        wire = Wire(server, channel)
+    with ServerProcess(tmp_path / "data", "--two-phase", request.param) as server:
+        wire = Wire(server, grpc.insecure_channel(server.address))
         wire.create_topic()
         wire.init()
         yield wire
+        wire.channel.close()
 
 
 def test_a_commit_shows_all_partitions_and_an_abort_shows_none(wire: Wire) -> None:

@@ -14,6 +14,8 @@ from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.world import World, WorldOptions
 from txn_coordinator.state import Identity
 
+pytestmark = pytest.mark.usefixtures("every_combination")
+
 _Init = transaction_pb2.InitProducerIdRequest
 _Prepare = transaction_pb2.PrepareTransactionRequest
 _End = transaction_pb2.EndTxnRequest

@@ -28,6 +28,7 @@ from coordinator_server.wire.transactions.servicer import NodeAddress, Transacti
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.service import LogService
 from partition_log.state import PRODUCER_EXPIRATION_MS
+from tests.harness.combinations import wanted_two_phase
 from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
 from txn_coordinator.config import TwoPhase
@@ -99,10 +100,15 @@ class Room(World):
     """A server with one topic `t` of four partitions."""
 
     def __init__(
-        self, *, split: bool = False, near_the_end: bool = False, producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+        self,
+        *,
+        split: bool | None = None,
+        near_the_end: bool = False,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
     ) -> None:
         options = WorldOptions(
-            two_phase=TwoPhase.SPLIT if split else TwoPhase.FUSED, producer_expiration_ms=producer_expiration_ms
+            two_phase=wanted_two_phase() if split is None else TwoPhase.SPLIT if split else TwoPhase.FUSED,
+            producer_expiration_ms=producer_expiration_ms,
         )
         super().__init__(replace(options, producer_epoch_max=EPOCH_MAX) if near_the_end else options)
         self._refusing: Refusing | None = None

@@ -60,7 +60,7 @@ def test_while_loading_everybody_is_told_to_try_again() -> None:
 @case(9)
 @both_versions
 def test_after_an_abort_the_epoch_grows_by_one(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing(version=version)
     aborted = client.abort()
     assert room.state() == "CompleteAbort"
@@ -71,7 +71,7 @@ def test_after_an_abort_the_epoch_grows_by_one(version: int) -> None:
 @case(10)
 @both_versions
 def test_after_a_commit_the_epoch_grows_by_one(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing(version=version)
     committed = client.commit()
     assert room.state() == "CompleteCommit"
@@ -336,7 +336,7 @@ not_drivable(45, "a rule inside Kafka's client, no request is sent; our SDK init
 
 @case(46)
 def test_an_initialisation_that_was_lost_counts_once() -> None:
-    room = Room()
+    room = Room(split=False)
     first = room.ongoing(version=1)
     first.commit()
     room.client(version=1).sends_init()

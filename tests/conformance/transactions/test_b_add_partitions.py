@@ -105,7 +105,7 @@ def test_adding_more_keeps_the_start(version: int) -> None:
 @case(59)
 @both_versions
 def test_the_next_transaction_opens_straight_from_a_completed_one(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing(version=version)
     client.commit()
     assert room.state() == "CompleteCommit"

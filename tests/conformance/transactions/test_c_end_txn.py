@@ -66,7 +66,7 @@ def test_another_producer_id_is_not_the_one(version: int) -> None:
 @case(89)
 @both_versions
 def test_a_commit_repeated_is_the_same_commit(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing(version=version)
     shown = client.identity
     told, before = client.commit(), room.version
@@ -77,7 +77,7 @@ def test_a_commit_repeated_is_the_same_commit(version: int) -> None:
 @case(90)
 @both_versions
 def test_an_abort_repeated_is_the_same_abort(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing(version=version)
     shown = client.identity
     told, before = client.abort(), room.version
@@ -88,7 +88,7 @@ def test_an_abort_repeated_is_the_same_abort(version: int) -> None:
 @case(91)
 @both_versions
 def test_what_was_aborted_cannot_be_committed(version: int) -> None:
-    client = Room().ongoing(version=version)
+    client = Room(split=False).ongoing(version=version)
     shown = client.identity
     client.abort()
     assert client.commit(shown) == {1: 48, 2: 90}[version]
@@ -187,7 +187,7 @@ def test_not_ours_or_not_loaded_yet() -> None:
 @case(105)
 @both_versions
 def test_an_old_epoch_is_fenced(version: int) -> None:
-    client = Room().ongoing(version=version, epoch=2)
+    client = Room(split=False).ongoing(version=version, epoch=2)
     shown = client.before()
     client.commit()
     assert client.commit(shown) == 90
@@ -227,6 +227,7 @@ def test_an_abort_after_a_timeout_that_rotated_goes_on() -> None:
     assert client.abort() == Identity(1, 0)
     assert client.write("t-0", "b") == 0
     assert client.commit() == Identity(1, 1)
+    client.room.settle()
     assert client.room.visible() == ["b"]
 
 
@@ -288,7 +289,7 @@ def test_a_fence_at_the_reserved_epoch_stays_there() -> None:
 @case(117)
 @both_versions
 def test_a_committed_reader_stops_at_what_is_undecided(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     undecided, decided = room.ready("one", version=version), room.ready("two", version=version)
     for client, value in ((decided, "a"), (undecided, "b"), (decided, "c")):
         client.add("t-0")
@@ -307,7 +308,7 @@ def test_a_committed_reader_stops_at_what_is_undecided(version: int) -> None:
 @case(118)
 @both_versions
 def test_one_read_over_aborted_and_committed_records(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     kept, dropped = room.ready("one", version=version), room.ready("two", version=version)
     for client, value in ((kept, "a"), (dropped, "b"), (dropped, "c"), (kept, "d")):
         client.add("t-0")
@@ -321,7 +322,7 @@ def test_one_read_over_aborted_and_committed_records(version: int) -> None:
 @case(119)
 @both_versions
 def test_a_fenced_instance_cannot_commit(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     old = room.ongoing(version=version)
     new = room.client(version=version)
     assert new.init() == 51
@@ -336,7 +337,7 @@ def test_a_fenced_instance_cannot_commit(version: int) -> None:
 @case(121)
 @both_versions
 def test_a_fenced_instance_cannot_write(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     old = room.ongoing(version=version)
     new = room.client(version=version)
     new.init()
@@ -359,7 +360,7 @@ def test_a_fenced_instance_cannot_begin(version: int) -> None:
 
 @case(123)
 def test_many_partitions_get_their_markers() -> None:
-    room = Room()
+    room = Room(split=False)
     room.create_topic("wide", 20)
     client = room.ready()
     for values, outcome in ((500, ABORT), (50, COMMIT)):
@@ -394,7 +395,7 @@ not_drivable(
 @case(127)
 @both_versions
 def test_after_a_lost_write_the_next_transaction_goes_on(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing(version=version)
     room.produce("orders", client.identity, "t-0", ["lost"], sequence=1, context=client.context)
     room.crash()

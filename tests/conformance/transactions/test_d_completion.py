@@ -380,7 +380,7 @@ def test_no_plain_batch_inside_an_open_transaction(version: int) -> None:
 @case(165)
 @both_versions
 def test_the_last_stable_offset_waits_for_the_oldest(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     clients = [room.ready(name, version=version) for name in ("one", "two", "three")]
     for client in clients:
         client.add("t-0")
@@ -483,7 +483,7 @@ def test_a_marker_repeated_after_a_restart_is_done_already() -> None:
 
 @case(170, differs="design 6: a marker is known by its csn; a late one is success, and nothing is appended (not 47)")
 def test_a_late_marker_does_not_close_the_next_transaction() -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing()
     client.commit()
     (first,) = room.markers()

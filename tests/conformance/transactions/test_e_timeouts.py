@@ -96,7 +96,7 @@ def idle(room: Room, name: str) -> Client:
 @case(181)
 def test_an_idle_id_is_forgotten() -> None:
     for name in ("Empty", "CompleteCommit", "CompleteAbort"):
-        room = Room()
+        room = Room(split=False)
         client = idle(room, name)
         room.tick(EIGHT_DAYS_MS)
         room.settle()
@@ -151,7 +151,7 @@ not_drivable(187, "an id whose first initialisation was refused or lost does not
 @case(189)
 @both_versions
 def test_an_id_whose_producer_a_partition_has_forgotten_goes_on(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     old = room.ongoing(version=version)
     old.commit()
     room.tick(TWO_DAYS_MS)
@@ -172,7 +172,7 @@ def test_an_id_whose_producer_a_partition_has_forgotten_goes_on(version: int) ->
 @case(190)
 @both_versions
 def test_an_expired_id_comes_back_with_a_new_producer_id(version: int) -> None:
-    room = Room(producer_expiration_ms=2 * EIGHT_DAYS_MS)
+    room = Room(split=False, producer_expiration_ms=2 * EIGHT_DAYS_MS)
     client = room.ongoing(version=version)
     client.commit()
     old = client.identity

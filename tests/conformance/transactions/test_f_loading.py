@@ -139,7 +139,7 @@ not_drivable(
 @case(215)
 def test_the_history_of_a_forgotten_id_ends_with_its_deletion() -> None:
     """That of a stopped directory, too: tests/cli/test_forgotten_id.py."""
-    room = Room()
+    room = Room(split=False)
     room.ongoing().commit()
     room.tick(EIGHT_DAYS_MS)
     room.settle()

@@ -50,7 +50,7 @@ def test_a_participant_never_times_out() -> None:
 @case(262)
 @both_versions
 def test_a_crashed_participant_comes_back_and_commits(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     token = participant(room, version=version).identity
     room.crash()
     again = room.client(version=version)
@@ -66,7 +66,7 @@ def test_a_crashed_participant_comes_back_and_commits(version: int) -> None:
 @case(263)
 @both_versions
 def test_a_crashed_participant_comes_back_and_aborts(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     token = participant(room, version=version).identity
     room.crash()
     again = room.client(version=version)
@@ -116,7 +116,7 @@ def test_one_transaction_over_three_producer_ids() -> None:
 
 @case(269)
 def test_a_commit_of_what_was_kept_repeated_across_a_rotation() -> None:
-    room = Room(near_the_end=True)
+    room = Room(split=False, near_the_end=True)
     participant(room, epoch=EXHAUSTED - 1)
     again = room.client()
     again.keep()
@@ -126,7 +126,7 @@ def test_a_commit_of_what_was_kept_repeated_across_a_rotation() -> None:
 
 @case(270)
 def test_a_delayed_commit_does_not_end_the_next_transaction() -> None:
-    room = Room()
+    room = Room(split=False)
     participant(room, epoch=1)
     again = room.client()
     again.keep()
@@ -139,7 +139,7 @@ def test_a_delayed_commit_does_not_end_the_next_transaction() -> None:
 
 @case(271)
 def test_a_commit_whose_reply_was_lost_leaves_nothing_to_keep() -> None:
-    room = Room()
+    room = Room(split=False)
     participant(room).commit()
     again = room.client()
     assert again.keep() is None

@@ -23,7 +23,7 @@ TEN_MINUTES_MS = 600_000
 @case(278)
 @both_versions
 def test_a_zombie_that_initialises_harms_nobody(version: int) -> None:
-    room = Room()
+    room = Room(split=False)
     owner = room.ongoing(version=version, epoch=4)
     assert room.client(version=version).init(expected=owner.before(2)) == 90
     assert isinstance(owner.commit(), Identity)
@@ -137,7 +137,7 @@ def test_another_number_of_shards_is_refused(tmp_path: Path) -> None:
 @case(291, differs="design 10: a full disk ends the process, and who waits is told that the outcome is unknown (7)")
 @pytest.mark.parametrize("kept_groups", [0, 1])
 def test_a_disk_that_is_full_at_the_decision(kept_groups: int) -> None:
-    room = Room()
+    room = Room(split=False)
     client = room.ongoing()
     commit = client.sends_end(COMMIT)
     room.inside.driver.write_unsynced(kept_groups)

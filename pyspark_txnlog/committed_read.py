@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
-from pyspark_txnlog.options import FORMAT, Position, ReadOptions, Report, offsets_json, parse_options, topic_ids_json
+from pyspark_txnlog.bounds import Position, offsets_json
+from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read, tls_of
 from pyspark_txnlog.ranges import OffsetRange
 from pyspark_txnlog.spark_session import start_spark

@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pyspark.errors import PySparkException
 
     from coordinator_client.errors import TransactionError
+    from pyspark_txnlog.bounds import InvalidOption
     from pyspark_txnlog.committed_read import JobFailed, run_job
-    from pyspark_txnlog.options import InvalidOption
     from pyspark_txnlog.planning import UnknownTopic
     from pyspark_txnlog.ranges import DataLoss
     from pyspark_txnlog.spark_session import JavaMissing
@@ -131,8 +131,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(asked: argparse.Namespace) -> JobSettings:
+    from pyspark_txnlog.bounds import InvalidOption
     from pyspark_txnlog.committed_read import CONSOLE, PARQUET, JobSettings
-    from pyspark_txnlog.options import InvalidOption
 
     chosen = asked.format or (PARQUET if asked.output else CONSOLE)
     if (chosen == PARQUET) != bool(asked.output):

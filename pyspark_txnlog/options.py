@@ -1,162 +1,37 @@
 """The options of the source. Every option that is not understood is an error that says what to do.
 
-The names are those of Spark's Kafka source wherever the meaning is the same. Options are matched without regard to
-case, as Spark does. Offsets are `earliest`, `latest`, or Kafka's JSON with one number per topic and partition. In place
-of a number there may be `{"offset":23,"leaderEpoch":0}`, with the leader epoch in which the offset was learned: then a
-read fails that would go on behind records, or end behind records, that the log has lost since.
+Options are matched without regard to case, as Spark does. `advice` has their names, `bounds` those that say where a
+read begins and ends.
 
-Source: spec spark 8; the options startingOffsets, endingOffsets and assign of Spark's Kafka source.
+Source: spec spark 8; the options of Spark's Kafka source.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias, TypeGuard
+from typing import Final, NamedTuple
 
 from coordinator_client.settings import ON_CORRUPT_BATCH, RAISE
+from pyspark_txnlog.advice import ALIASES, STREAM_ONLY, TLS_NAMES, why_not, why_not_here
+from pyspark_txnlog.bounds import (
+    COMMITTED,
+    FROM_EARLIEST,
+    TO_LATEST,
+    Bound,
+    InvalidOption,
+    Position,
+    parse_assign,
+    parse_ending,
+    parse_starting,
+)
 
 FORMAT: Final = "txnlog"
 """Name of the format in Spark."""
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-
-
-class Position(NamedTuple):
-    """An offset, `EARLIEST` or `LATEST`, and the leader epoch in which it was learned."""
-
-    offset: int
-    leader_epoch: int | None = None
-    """None: not known, so nobody notices where the log before the offset is another one by now."""
-
-
-PartitionOffsets: TypeAlias = Mapping[str, Mapping[int, Position]]
-"""Topic -> partition -> where a read begins or ends."""
-
-_OFFSET: Final = "offset"
-_LEADER_EPOCH: Final = "leaderEpoch"
-
-
-class InvalidOption(ValueError):
-    """An option of the source is wrong, missing, or not understood. The message says what to write."""
-
-
-def parse_starting(text: str) -> PartitionOffsets | None:
-    """Return the first offsets of a batch read, None = everything from the earliest.
-
-    Raises: InvalidOption.
-    """
-    if text.lower() == "earliest":
-        return None
-    if text.lower() == "latest":
-        raise InvalidOption(
-            "startingOffsets=latest would read nothing in a batch; use earliest, or JSON with offsets "
-            '(-2 = earliest): {"topic":{"0":23,"1":-2}}'
-        )
-    return _parse_json("startingOffsets", text, word="earliest", special=EARLIEST)
-
-
-def parse_ending(text: str) -> PartitionOffsets | None:
-    """Return the offsets before which a batch read stops, None = the end as it is when the read is planned.
-
-    Raises: InvalidOption.
-    """
-    if text.lower() == "latest":
-        return None
-    if text.lower() == "earliest":
-        raise InvalidOption(
-            "endingOffsets=earliest would read nothing; use latest, or JSON with offsets "
-            '(-1 = latest): {"topic":{"0":50,"1":-1}}'
-        )
-    return _parse_json("endingOffsets", text, word="latest", special=LATEST)
-
-
-def parse_assign(text: str) -> Mapping[str, tuple[int, ...]]:
-    """Return the partitions to read of each topic. Raises: InvalidOption."""
-    example = '{"topic":[0,1]}'
-    found = _json_object("assign", text, example)
-    assigned: dict[str, tuple[int, ...]] = {}
-    for topic, partitions in found.items():
-        if not isinstance(partitions, list) or not partitions or not all(_is_count(number) for number in partitions):
-            raise InvalidOption(
-                f"assign must list partition numbers for {topic!r}, like {example}; it has {partitions!r}"
-            )
-        assigned[topic] = tuple(sorted(set(partitions)))
-    return assigned
-
-
-def offsets_json(offsets: PartitionOffsets) -> str:
-    """Return the offsets as `parse_starting` and `parse_ending` read them."""
-    return json.dumps(
-        {
-            topic: {
-                str(partition): offset if epoch is None else {_OFFSET: offset, _LEADER_EPOCH: epoch}
-                for partition, (offset, epoch) in found.items()
-            }
-            for topic, found in offsets.items()
-        },
-        separators=(",", ":"),
-    )
-
-
-def _parse_json(option: str, text: str, *, word: str, special: int) -> PartitionOffsets:
-    example = f'{{"topic":{{"0":23,"1":{special}}}}}'
-    parsed: dict[str, dict[int, Position]] = {}
-    for topic, partitions in _json_object(option, text, example, word=word).items():
-        if not isinstance(partitions, dict) or not partitions:
-            raise InvalidOption(f"{option} must give an offset per partition for {topic!r}, like {example}")
-        parsed[topic] = {}
-        for key, given in partitions.items():
-            if not (key.isascii() and key.isdigit()):
-                raise InvalidOption(f"{option} has {key!r} where the number of a partition of {topic!r} belongs")
-            position = given if isinstance(given, dict) else {_OFFSET: given}
-            offset, epoch = position.get(_OFFSET), position.get(_LEADER_EPOCH)
-            if given == special:
-                parsed[topic][int(key)] = Position(special)
-                continue
-            if not _is_count(offset):
-                raise InvalidOption(
-                    f"{option} has {given!r} for {topic}-{key}; an offset from 0 or {special} ({word}) belongs there, "
-                    f'or {{"{_OFFSET}":23,"{_LEADER_EPOCH}":0}}'
-                )
-            if position.keys() - {_OFFSET, _LEADER_EPOCH} or not (epoch is None or _is_epoch(epoch)):
-                raise InvalidOption(
-                    f"{option} has {given!r} for {topic}-{key}; {_OFFSET} and {_LEADER_EPOCH}, a number from 0 to "
-                    f"{_EPOCH_MAX}, are all that belongs there"
-                )
-            parsed[topic][int(key)] = Position(offset, epoch)
-    return parsed
-
-
-def _json_object(option: str, text: str, example: str, *, word: str = "") -> dict[str, object]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise InvalidOption(
-            f"{option} is neither {word or 'set'} nor JSON ({error}); write JSON like {example}"
-        ) from None
-    if not isinstance(found, dict) or not found:
-        raise InvalidOption(f"{option} must be a JSON object with a topic in it, like {example}; it is {text}")
-    return found
-
-
-def _is_count(number: object) -> TypeGuard[int]:
-    # True and False are ints to Python, but not to JSON.
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
-
-
-_EPOCH_MAX: Final = 2**31 - 1
-
-
-def _is_epoch(number: object) -> bool:
-    return _is_count(number) and number <= _EPOCH_MAX
-
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """The columns of Spark's Kafka source, in its order."""
@@ -174,6 +49,39 @@ class Report(StrEnum):
 
     RANGES = "ranges"
     """One row per range of offsets: how many of its records can be seen and how many are hidden, and why."""
+
+
+class NoMatch(StrEnum):
+    """What becomes of a partition without a record of the time that a read begins with."""
+
+    ERROR = "error"
+    """The read fails."""
+
+    LATEST = "latest"
+    """The read begins at its end."""
+
+
+MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerLimits:
+    """How much goes into a micro-batch of a stream. 0 = no limit."""
+
+    offsets_max: int = 0
+    """Most offsets, those of hidden records and markers too."""
+
+    offsets_min: int = 0
+    """Wait for this many offsets, but no longer than `delay_ms_max`."""
+
+    delay_ms_max: int = MAX_TRIGGER_DELAY_MS
+    """How long `offsets_min` may hold back what is there."""
+
+    bytes_max: int = 0
+    """Most bytes of visible records, as they are stored. A batch that is larger by itself is read all the same."""
+
+    records_max: int = 0
+    """Most visible records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,12 +124,18 @@ class ReadOptions:
     """The columns of the result, in this order. Fewer columns are the largest gain in speed there is: Spark's Python
     sources cannot be told which columns a query uses."""
 
-    starting: PartitionOffsets | None = None
-    """First offset of each partition; None = the earliest."""
+    starting: Bound = FROM_EARLIEST
+    """Where to begin."""
 
-    ending: PartitionOffsets | None = None
-    """The offset of each partition before which to stop; None = the end when the read is planned: the last stable
-    offset, or the high watermark for read_uncommitted."""
+    ending: Bound = TO_LATEST
+    """Where to stop, before the offset there; latest = the end when the read is planned: the last stable offset, or the
+    high watermark for read_uncommitted. A stream has no end."""
+
+    no_match: NoMatch = NoMatch.ERROR
+    """What to do in a partition that has no record of the time to begin with."""
+
+    group_id: str = ""
+    """The group behind whose committed offsets to begin, or whose progress a stream publishes; empty = none."""
 
     isolation: str = "read_committed"
 
@@ -233,7 +147,17 @@ class ReadOptions:
     `report=ranges`."""
 
     min_partitions: int = 0
-    """Split the ranges until there are about this many; 0 = one task for each partition of a topic."""
+    """Split the ranges, by the bytes of their visible records, until there are about this many; 0 = one task for each
+    partition of a topic."""
+
+    partition_records_max: int = 0
+    """Split the ranges until no task has more records than this; 0 = no limit."""
+
+    is_pushed_down: bool = False
+    """Use what a query asks of partition, offset and timestamp to read less."""
+
+    limits: TriggerLimits = TriggerLimits()
+    """How much goes into a micro-batch of a stream."""
 
     rpc_timeout_ms: int = RPC_TIMEOUT_MS
     """How long to try to reach the server. Smaller: a restart of the server fails the query. Larger: a wrong endpoint
@@ -245,35 +169,52 @@ class ReadOptions:
     report: Report = Report.RECORDS
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return the options of a batch read. Raises: InvalidOption."""
-    options = {name.lower(): value for name, value in given.items()}
-    for name in options:
-        if name not in _KNOWN:
-            raise InvalidOption(_why_not(name))
-    isolation = _either(options, "isolationLevel", "kafka.isolation.level") or "read_committed"
-    if isolation not in {"read_committed", "read_uncommitted"}:
-        raise InvalidOption(f"isolationLevel is {isolation!r} and must be read_committed or read_uncommitted")
-    endpoint = _either(options, "endpoint", "kafka.bootstrap.servers")
-    if not endpoint:
-        raise InvalidOption("no server is named: set the option endpoint to HOST:PORT")
-    if "," in endpoint:
-        raise InvalidOption(f"endpoint is {endpoint!r} and must name one server, HOST:PORT")
+def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
+    """Return the options of a batch read or of a stream. Raises: InvalidOption."""
+    options = _by_own_names(given)
+    misplaced = why_not_here(options, is_stream=is_stream)
+    if misplaced:
+        raise InvalidOption(misplaced)
+    starting = parse_starting(options, is_stream=is_stream)
+    group_id = options.get("groupid", "")
+    is_of_group = starting == Position(COMMITTED)
+    if is_of_group and not group_id:
+        raise InvalidOption("startingOffsets=group begins where a group stands: name it with groupId")
+    if group_id and not (is_of_group or is_stream):
+        raise InvalidOption("a batch read needs groupId for startingOffsets=group only; set that too, or leave it out")
     return ReadOptions(
-        endpoint=endpoint,
+        endpoint=_endpoint(options),
         tls_files=_tls_files(options),
         topics=_topics(options),
         columns=_columns(options),
-        starting=parse_starting(options.get("startingoffsets", "earliest")),
-        ending=parse_ending(options.get("endingoffsets", "latest")),
-        isolation=isolation,
+        starting=starting,
+        ending=parse_ending(options),
+        no_match=NoMatch(_one_of(options, "startingOffsetsByTimestampStrategy", tuple(NoMatch))),
+        group_id=group_id,
+        isolation=_one_of(options, "isolationLevel", ("read_committed", "read_uncommitted")),
         is_loss_fatal=_boolean(options, "failOnDataLoss", is_default=True),
-        on_corrupt_batch=_on_corrupt_batch(options),
+        on_corrupt_batch=_one_of(options, "onCorruptBatch", ON_CORRUPT_BATCH),
         min_partitions=_count(options, "minPartitions", default=0),
+        partition_records_max=_count(options, "maxRecordsPerPartition", default=0, largest=2**63 - 1),
+        is_pushed_down=_boolean(options, "pushdown", is_default=False),
+        limits=_limits(options),
         rpc_timeout_ms=_count(options, "rpcTimeoutMs", default=RPC_TIMEOUT_MS),
         topic_ids=_topic_ids(options),
         report=_report(options),
     )
+
+
+def parse_either(given: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a batch read, or of a stream where they can only be that of one: what columns there are is
+    asked before it is known which of them is wanted. Raises: InvalidOption."""
+    is_stream = any(name.lower() in _by_own_names(given) for name in STREAM_ONLY)
+    try:
+        return parse_options(given, is_stream=is_stream)
+    except InvalidOption as error:
+        try:
+            return parse_options(given, is_stream=not is_stream)
+        except InvalidOption:
+            raise error from None
 
 
 def topic_ids_json(topic_ids: Mapping[str, bytes]) -> str:
@@ -281,100 +222,33 @@ def topic_ids_json(topic_ids: Mapping[str, bytes]) -> str:
     return json.dumps({topic: topic_id.hex() for topic, topic_id in topic_ids.items()}, separators=(",", ":"))
 
 
-_TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerName", "tokenFile")
-_NAMES: Final = (
-    "endpoint",
-    *_TLS_NAMES,
-    "kafka.bootstrap.servers",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "columns",
-    "includeHeaders",
-    "isolationLevel",
-    "kafka.isolation.level",
-    "failOnDataLoss",
-    "onCorruptBatch",
-    "minPartitions",
-    "rpcTimeoutMs",
-    "topicIds",
-    "report",
-)
-_KNOWN: Final = MappingProxyType({name.lower(): name for name in _NAMES})
-
-_BY_TIME: Final = "reading by time is not offered; name offsets with startingOffsets and endingOffsets"
-_BINARY: Final = "key and value are always binary; cast them in the query, e.g. value.cast('string')"
-_NO_GROUP: Final = "a batch read joins no consumer group and commits no offsets; leave it out"
-_STREAMING: Final = "it limits a stream and this is a batch read; leave it out, or bound the read with endingOffsets"
-_TLS_FILES: Final = "use tlsCaFile, tlsCertificateFile and tlsKeyFile, which name PEM files on every executor"
-_NO_SECRETS: Final = "options travel in plain sight; name files, which every executor has (tlsKeyFile for a key)"
-_TIMEOUT: Final = "use rpcTimeoutMs, the time to keep trying to reach the server"
-
-_ADVICE: Final = MappingProxyType(
-    {
-        "path": "load() takes no path here; name topics with the option subscribe",
-        "topic": "it names the topic to write to; to read, use subscribe",
-        "topics": "use subscribe, with commas between several topics",
-        "kafka.auto.offset.reset": "use startingOffsets, which says where a read begins",
-        "kafka.enable.auto.commit": _NO_GROUP,
-        "kafka.group.id": _NO_GROUP,
-        "groupidprefix": _NO_GROUP,
-        "kafka.interceptor.classes": "nothing stands between the log and the query; transform in the query",
-        "kafka.security.protocol": "TLS is on where tlsCaFile names a CA file",
-        "kafka.ssl.truststore.location": _TLS_FILES,
-        "kafka.ssl.keystore.location": _TLS_FILES,
-        "kafka.ssl.key.password": _NO_SECRETS,
-        "kafka.ssl.keystore.password": _NO_SECRETS,
-        "kafka.ssl.truststore.password": _NO_SECRETS,
-        "password": _NO_SECRETS,
-        "token": _NO_SECRETS,
-        "kafka.key.deserializer": _BINARY,
-        "kafka.value.deserializer": _BINARY,
-        "kafka.key.serializer": _BINARY,
-        "kafka.value.serializer": _BINARY,
-        "startingtimestamp": _BY_TIME,
-        "endingtimestamp": _BY_TIME,
-        "startingoffsetsbytimestamp": _BY_TIME,
-        "endingoffsetsbytimestamp": _BY_TIME,
-        "startingoffsetsbytimestampstrategy": _BY_TIME,
-        "maxoffsetspertrigger": _STREAMING,
-        "minoffsetspertrigger": _STREAMING,
-        "maxtriggerdelay": _STREAMING,
-        "maxrecordsperpartition": "use minPartitions to split the work into more tasks",
-        "kafkaconsumer.polltimeoutms": _TIMEOUT,
-        "fetchoffset.numretries": _TIMEOUT,
-        "fetchoffset.retryintervalms": _TIMEOUT,
-        "pushdown": "filters are not pushed down; narrow the read with assign, startingOffsets and endingOffsets",
-    }
-)
+def _by_own_names(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their own names in lower case, whatever names they came by."""
+    options: dict[str, str] = {}
+    came_as: dict[str, str] = {}
+    aliases = {alias.lower(): name.lower() for alias, name in ALIASES.items()}
+    for name, value in given.items():
+        problem = why_not(name.lower())
+        if problem:
+            raise InvalidOption(problem)
+        own = aliases.get(name.lower(), name.lower())
+        if options.setdefault(own, value) != value:
+            raise InvalidOption(f"{came_as[own]} says {options[own]!r} and {name} says {value!r}; set one of them")
+        came_as.setdefault(own, name)
+    return options
 
 
-def _why_not(name: str) -> str:
-    for candidate in (name, f"kafka.{name}"):
-        if candidate in _ADVICE:
-            return f"the option {name} is not for this source: {_ADVICE[candidate]}"
-    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.7)
-    if near:
-        return f"the option {name} does not exist; did you mean {_KNOWN[near[0]]}?"
-    if name.startswith("kafka."):
-        return (
-            f"the option {name} configures a Kafka client, and there is none here; "
-            "of these only kafka.bootstrap.servers and kafka.isolation.level are understood"
-        )
-    return f"the option {name} does not exist; known are {', '.join(_NAMES)}"
-
-
-def _either(options: Mapping[str, str], name: str, alias: str) -> str:
-    own, other = options.get(name.lower(), ""), options.get(alias, "")
-    if own and other and own != other:
-        raise InvalidOption(f"{name} says {own!r} and {alias} says {other!r}; set one of them")
-    return own or other
+def _endpoint(options: Mapping[str, str]) -> str:
+    endpoint = options.get("endpoint", "")
+    if not endpoint:
+        raise InvalidOption("no server is named: set the option endpoint to HOST:PORT")
+    if "," in endpoint:
+        raise InvalidOption(f"endpoint is {endpoint!r} and must name one server, HOST:PORT")
+    return endpoint
 
 
 def _tls_files(options: Mapping[str, str]) -> TlsNames | None:
-    given = {name: options.get(name.lower()) or None for name in _TLS_NAMES}
+    given = {name: options.get(name.lower()) or None for name in TLS_NAMES}
     ca_file, certificate_file, key_file, server_name, token_file = given.values()
     if ca_file is None:
         if any(given.values()):
@@ -434,13 +308,60 @@ def _boolean(options: Mapping[str, str], name: str, *, is_default: bool) -> bool
     return text == "true"
 
 
-def _count(options: Mapping[str, str], name: str, *, default: int) -> int:
+def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """Return the choice that the option names; the first one is the default."""
+    text = options.get(name.lower(), choices[0]).lower()
+    if text not in choices:
+        raise InvalidOption(f"{name} is {options[name.lower()]!r} and must be {' or '.join(choices)}")
+    return text
+
+
+def _count(options: Mapping[str, str], name: str, *, default: int, largest: int = 2**31 - 1) -> int:
     text = options.get(name.lower())
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise InvalidOption(f"{name} is {text!r} and must be a whole number from 1 to {2**31 - 1}")
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= largest):
+        raise InvalidOption(f"{name} is {text!r} and must be a whole number from 1 to {largest}")
     return int(text)
+
+
+def _limits(options: Mapping[str, str]) -> TriggerLimits:
+    offsets_max, offsets_min, delay_ms, bytes_max, records_max = STREAM_ONLY
+    found = TriggerLimits(
+        offsets_max=_count(options, offsets_max, default=0, largest=2**63 - 1),
+        offsets_min=_count(options, offsets_min, default=0, largest=2**63 - 1),
+        delay_ms_max=_with_unit(options, delay_ms, _DURATIONS_MS, "15m") or MAX_TRIGGER_DELAY_MS,
+        bytes_max=_with_unit(options, bytes_max, _SIZES, "64m"),
+        records_max=_count(options, records_max, default=0, largest=2**63 - 1),
+    )
+    if found.offsets_max and found.offsets_min > found.offsets_max:
+        raise InvalidOption(
+            f"{offsets_min} is {found.offsets_min} and {offsets_max} {found.offsets_max}: no micro-batch can have both"
+        )
+    if delay_ms.lower() in options and not found.offsets_min:
+        raise InvalidOption(f"{delay_ms} says how long {offsets_min} may hold records back; set that too")
+    return found
+
+
+_DURATIONS_MS: Final = MappingProxyType(
+    {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+)
+_SIZES: Final = MappingProxyType({"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40})
+
+
+def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], example: str) -> int:
+    """Return a number that may carry a unit, as Spark writes them; 0 where the option is not set."""
+    text = options.get(name.lower())
+    if text is None:
+        return 0
+    found = re.fullmatch(r"\s*([0-9]+)\s*([a-z]*)\s*", text.lower())
+    number = int(found[1]) * units.get(found[2], 0) if found else 0
+    if not 0 < number < 2**63:
+        raise InvalidOption(
+            f"{name} is {text!r} and must be a number from 1, with one of the units {', '.join(units)[2:]} behind it "
+            f"or none, like {example}"
+        )
+    return number
 
 
 def _topic_ids(options: Mapping[str, str]) -> Mapping[str, bytes]:
@@ -454,13 +375,6 @@ def _topic_ids(options: Mapping[str, str]) -> Mapping[str, bytes]:
             f'topicIds must be JSON with the UUID of each topic, like {{"topic":"<32 hex digits>"}}: {text}'
         )
     return ids
-
-
-def _on_corrupt_batch(options: Mapping[str, str]) -> str:
-    text = options.get("oncorruptbatch", RAISE).lower()
-    if text not in ON_CORRUPT_BATCH:
-        raise InvalidOption(f"onCorruptBatch is {text!r} and must be {' or '.join(ON_CORRUPT_BATCH)}")
-    return text
 
 
 def _report(options: Mapping[str, str]) -> Report:

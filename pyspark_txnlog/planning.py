@@ -7,19 +7,28 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
+from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
-from coordinator_client.calls import FETCH, LIST_OFFSETS, Deadlines
+from coordinator_client.calls import FETCH, LIST_OFFSETS, OFFSET_FETCH, Deadlines
 from coordinator_client.connection import Connection
+from coordinator_client.encodings import FetchedBatch
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.tls import Tls
+from coordinator_protocol.batch import TimestampType
 from coordinator_protocol.errors import ErrorCode
-from pyspark_txnlog.options import Position, ReadOptions, TlsNames, Topics
-from pyspark_txnlog.ranges import OffsetRange, Positions, plan_ranges
+from coordinator_protocol.limits import MEBI
+from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
+from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
+from pyspark_txnlog.ranges import OffsetRange, Positions, places_of, plan_ranges
 
-CLIENT_ID = "pyspark-txnlog"
+CLIENT_ID: Final = "pyspark-txnlog"
+
+FETCH_BYTES: Final = 4 * MEBI
+"""Most bytes in one answer to a task."""
 
 _CONNECTIONS: dict[tuple[int, str, TlsNames | None], Connection] = {}
 
@@ -52,53 +61,131 @@ def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]
 
     Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
     """
-    return plan_ranges(options, _compared(connection, options, read_positions(connection, options)))
+    return plan_ranges(options, read_positions(connection, options))
 
 
 def read_positions(connection: Connection, options: ReadOptions) -> list[Positions]:
-    """Return where each partition to read begins and ends, all taken by the server at the same moment.
+    """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
+    ends and times are all taken by the server at the same moment.
 
     Raises: UnknownTopic; TransactionError where the server refuses or stays out of reach.
     """
     chosen = _chosen_partitions(connection, options)
-    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
-    for time_ms in (EARLIEST_MS, LATEST_MS):
-        for topic, partition in chosen:
-            request.partitions.add(topic=topic.name, topic_id=topic.topic_id, partition=partition, timestamp_ms=time_ms)
     if not chosen:
         return []
+    committed = _committed(connection, options)
+    bare = [
+        Positions(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=partition,
+            earliest=0,
+            end=0,
+            committed=committed.get((topic.name, partition)),
+        )
+        for topic, partition in chosen
+    ]
+    placed = _placed(connection, options, bare)
+    timed = [_exactly(connection, options, found) for found in placed]
+    return _compared(connection, options, timed)
+
+
+def _placed(connection: Connection, options: ReadOptions, bare: list[Positions]) -> list[Positions]:
+    """Return the partitions with their ends, and with the offsets of times as the index has them."""
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
+    times = [[place for place in places_of(options, found) if isinstance(place, AtTime)] for found in bare]
+    for found, asked in zip(bare, times, strict=True):
+        for time_ms in (EARLIEST_MS, LATEST_MS, *(place.timestamp_ms for place in asked)):
+            request.partitions.add(
+                topic=found.topic, topic_id=found.topic_id, partition=found.partition, timestamp_ms=time_ms
+            )
     reply = connection.ask(
         LIST_OFFSETS,
         request,
         deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
         items=lambda reply: reply.results,
     )
-    earliest, latest = reply.results[: len(chosen)], reply.results[len(chosen) :]
-    return [
-        Positions(
-            topic=topic.name,
-            topic_id=topic.topic_id,
-            partition=partition,
-            earliest=first.offset,
-            end=end.offset,
-            leader_epoch=end.leader_epoch if end.HasField("leader_epoch") else None,
+    results = iter(reply.results)
+    placed: list[Positions] = []
+    for found, asked in zip(bare, times, strict=True):
+        first, end = next(results), next(results)
+        offsets = [next(results).offset for _ in asked]
+        placed.append(
+            replace(
+                found,
+                earliest=first.offset,
+                end=end.offset,
+                leader_epoch=end.leader_epoch if end.HasField("leader_epoch") else None,
+                offset_at={place: None if at < 0 else at for place, at in zip(asked, offsets, strict=True)},
+            )
         )
-        for (topic, partition), first, end in zip(chosen, earliest, latest, strict=True)
-    ]
+    return placed
+
+
+def _exactly(connection: Connection, options: ReadOptions, found: Positions) -> Positions:
+    """Return the partition with the offset of the first record of each time. The server knows the batch that it is in,
+    and whether that was aborted does not matter, as in Kafka."""
+    offset_at = dict(found.offset_at)
+    for place, offset in found.offset_at.items():
+        if offset is None:
+            continue
+        asked = replace(options, isolation="read_uncommitted")
+        whole = OffsetRange(
+            topic=found.topic,
+            topic_id=found.topic_id,
+            partition=found.partition,
+            start_offset=offset,
+            end_offset=found.end,
+        )
+        for batch in open_range(connection, asked, whole, max_bytes=1):
+            offset_at[place] = _first_from(batch, place)
+            break
+    return replace(found, offset_at=offset_at)
+
+
+def _first_from(batch: FetchedBatch, time: AtTime) -> int:
+    """Return the offset of the batch's first record of the time or later."""
+    if batch.header.timestamp_type is not TimestampType.CREATE_TIME:
+        return batch.first_offset
+    offsets, rows = batch.placed()
+    found = zip(offsets, rows, strict=True)
+    return next((offset for offset, row in found if row[2] >= time.timestamp_ms), batch.end_offset)
+
+
+def _committed(connection: Connection, options: ReadOptions) -> dict[tuple[str, int], Position]:
+    """Return where the group stands behind which the options begin. It waits for offsets that transactions hold."""
+    if options.starting != Position(COMMITTED):
+        return {}
+    request = group.OffsetFetchRequest(
+        header=connection.header(),
+        groups=[group.OffsetFetchGroup(group_id=options.group_id)],
+        require_stable=True,
+    )
+    reply = connection.ask(
+        OFFSET_FETCH,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: [*reply.groups, *(each for found in reply.groups for each in found.offsets)],
+    )
+    return {
+        (each.topic, each.partition): Position(
+            each.committed_offset, each.committed_leader_epoch if each.HasField("committed_leader_epoch") else None
+        )
+        for each in reply.groups[0].offsets
+        if each.committed_offset >= 0
+    }
 
 
 def _compared(connection: Connection, options: ReadOptions, positions: list[Positions]) -> list[Positions]:
-    """Return the positions with what the server says of the offsets that the options name with a leader epoch.
+    """Return the positions with what the server says of the offsets with a leader epoch where the options begin or end.
 
     It is asked after the ends were taken. Where the log changes only then, the tasks notice it by the ends.
     """
     asked = [
-        (found, position)
+        (found, place)
         for found in positions
-        for offsets in (options.starting, options.ending)
-        if offsets
-        and (position := offsets.get(found.topic, {}).get(found.partition))
-        and position.leader_epoch is not None
+        for place in places_of(options, found)
+        if isinstance(place, Position) and place.leader_epoch is not None
     ]
     if not asked:
         return positions
@@ -162,8 +249,10 @@ def _described(connection: Connection, options: ReadOptions) -> list[TopicDescri
     return found
 
 
-def open_range(connection: Connection, options: ReadOptions, scanned: OffsetRange) -> BatchReader:
-    """Return a reader of exactly this range; nothing is fetched yet."""
+def open_range(
+    connection: Connection, options: ReadOptions, scanned: OffsetRange, *, max_bytes: int = FETCH_BYTES
+) -> BatchReader:
+    """Return a reader of exactly this range, `max_bytes` or one batch at a time; nothing is fetched yet."""
     asked = PartitionRange(
         topic=scanned.topic,
         topic_id=scanned.topic_id,
@@ -173,6 +262,9 @@ def open_range(connection: Connection, options: ReadOptions, scanned: OffsetRang
         end_epoch=scanned.leader_epoch,
     )
     fetching = FetchOptions(
-        isolation=options.isolation, on_corrupt_batch=options.on_corrupt_batch, patience_ms=options.rpc_timeout_ms
+        isolation=options.isolation,
+        max_bytes=max_bytes,
+        on_corrupt_batch=options.on_corrupt_batch,
+        patience_ms=options.rpc_timeout_ms,
     )
     return BatchReader(connection, [asked], fetching)

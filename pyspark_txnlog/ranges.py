@@ -11,7 +11,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark_txnlog.options import EARLIEST, LATEST, InvalidOption, PartitionOffsets, Position, ReadOptions
+from pyspark_txnlog.bounds import (
+    COMMITTED,
+    EARLIEST,
+    FROM_EARLIEST,
+    LATEST,
+    TO_LATEST,
+    AtTime,
+    Bound,
+    InvalidOption,
+    Place,
+    Position,
+    place_in,
+)
+from pyspark_txnlog.options import NoMatch, ReadOptions
 
 
 class DataLoss(RuntimeError):
@@ -30,9 +43,13 @@ class Positions:
     """The last stable offset, or the high watermark for read_uncommitted: nothing behind it is promised."""
     leader_epoch: int | None = None
     """The leader epoch in which the end was learned."""
+    offset_at: Mapping[AtTime, int | None] = field(default_factory=dict)
+    """The offsets of the times that the options name; None: no record is that new."""
+    committed: Position | None = None
+    """Where the group stands that the options name; None: nowhere."""
     parted_at: Mapping[Position, int] = field(default_factory=dict)
-    """Positions that the options name with a leader epoch and that are of another log: at which offset that left this
-    one."""
+    """Positions with a leader epoch, named by the options or committed by the group, that are of another log: at which
+    offset that left this one."""
 
     @property
     def place(self) -> str:
@@ -81,10 +98,37 @@ def split_ranges(ranges: Sequence[OffsetRange], min_partitions: int) -> list[Off
     return pieces
 
 
+def places_of(options: ReadOptions, found: Positions) -> list[Place]:
+    """Return the places of the partition that the options name; a place that the group committed is named too."""
+    places = [
+        place_in(bound, found.topic, found.partition)
+        for bound in (options.starting, options.ending)
+        if not isinstance(bound, Mapping) or found.partition in bound.get(found.topic, {})
+    ]
+    return [found.committed or FROM_EARLIEST if place == Position(COMMITTED) else place for place in places]
+
+
+def start_of(options: ReadOptions, found: Positions) -> int:
+    """Return the offset to begin with, never before the earliest.
+
+    Raises: InvalidOption where no record is as new as the options want it; DataLoss where records are gone.
+    """
+    place = place_in(options.starting, found.topic, found.partition)
+    if isinstance(place, AtTime) and found.offset_at[place] is None and options.no_match is NoMatch.ERROR:
+        raise InvalidOption(
+            f"{found.place} has no record from {place.timestamp_ms} on (milliseconds since 1970), where the read is to "
+            "begin: name an earlier time, or set startingOffsetsByTimestampStrategy to latest to begin at the end there"
+        )
+    asked = found.committed or FROM_EARLIEST if place == Position(COMMITTED) else place
+    start = _offset_of(options, "startingOffsets", found, asked)
+    if start >= found.earliest:
+        return start
+    _lose(options, f"{found.place} begins at {found.earliest} and the read at {start}: records before it are gone")
+    return found.earliest
+
+
 def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
-    end = _asked(options, "endingOffsets", found, LATEST)
-    if end == LATEST:
-        end = found.end
+    end = _offset_of(options, "endingOffsets", found, place_in(options.ending, found.topic, found.partition))
     if end > found.end:
         # A read that waited for an open transaction could wait for ever, and one that went on without it would give
         # other records when it is repeated.
@@ -92,15 +136,10 @@ def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
             f"endingOffsets asks for {found.place} up to {end}, and for {options.isolation} it ends at {found.end}; "
             "ask for less, or again when its open transactions have ended"
         )
-    start = _asked(options, "startingOffsets", found, EARLIEST)
-    if start == EARLIEST:
-        start = found.earliest
-    elif start < found.earliest:
-        _lose(options, f"{found.place} begins at {found.earliest} and the read at {start}: records before it are gone")
-        start = found.earliest
+    start = start_of(options, found)
     if start > end:
-        if options.ending is not None and not found.parted_at:
-            raise InvalidOption(f"startingOffsets begins {found.place} at {start}, behind its end {end}")
+        if options.ending != TO_LATEST and not found.parted_at:
+            raise InvalidOption(f"the read begins {found.place} at {start}, behind its end {end}")
         _lose(options, f"{found.place} ends at {end} for {options.isolation} and the read would begin at {start}")
         start = end
     return OffsetRange(
@@ -113,11 +152,14 @@ def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
     )
 
 
-def _asked(options: ReadOptions, option: str, found: Positions, default: int) -> int:
-    """Return the offset that the option names. Where the log has parted from the one that it is of, what both have ends
-    before it."""
-    offsets = options.ending if option == "endingOffsets" else options.starting
-    asked = Position(default) if offsets is None else offsets[found.topic][found.partition]
+def _offset_of(options: ReadOptions, option: str, found: Positions, asked: Place) -> int:
+    """Return the offset of a place. Where the log has parted from the one that it is of, what both have ends before
+    it."""
+    if isinstance(asked, AtTime):
+        offset = found.offset_at[asked]
+        return found.end if offset is None else offset
+    if asked.offset in (EARLIEST, LATEST):
+        return found.earliest if asked.offset == EARLIEST else found.end
     parted_at = found.parted_at.get(asked)
     if parted_at is None:
         return asked.offset
@@ -130,10 +172,10 @@ def _asked(options: ReadOptions, option: str, found: Positions, default: int) ->
     return parted_at
 
 
-def _check_coverage(option: str, offsets: PartitionOffsets | None, positions: Sequence[Positions]) -> None:
-    if offsets is None:
+def _check_coverage(option: str, bound: Bound, positions: Sequence[Positions]) -> None:
+    if not isinstance(bound, Mapping):
         return
-    given = {(topic, partition) for topic, found in offsets.items() for partition in found}
+    given = {(topic, partition) for topic, found in bound.items() for partition in found}
     wanted = {(found.topic, found.partition) for found in positions}
     missing = [f"{topic}-{partition}" for topic, partition in sorted(wanted - given)]
     if missing:

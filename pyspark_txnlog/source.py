@@ -27,7 +27,8 @@ from pyspark.sql.types import (
 )
 
 from coordinator_protocol.allocation import keep_freed_memory
-from pyspark_txnlog.options import FORMAT, InvalidOption, ReadOptions, Report, parse_options
+from pyspark_txnlog.bounds import InvalidOption
+from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
 from pyspark_txnlog.ranges import OffsetRange, split_ranges
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source, or those the options choose. Raises: InvalidOption."""
-        return schema_of(parse_options(self.options))
+        return schema_of(parse_either(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises: InvalidOption, also for a schema of the user's own."""

@@ -12,7 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from coordinator_client.errors import Rejected
 from coordinator_runtime.store_directory import StoreDirectory
-from pyspark_txnlog.options import Position, offsets_json, parse_options
+from pyspark_txnlog.bounds import Position, offsets_json
+from pyspark_txnlog.options import parse_options
 from pyspark_txnlog.ranges import DataLoss, OffsetRange
 from pyspark_txnlog.source import RangeReader
 from tests.harness.server_process import ServerProcess

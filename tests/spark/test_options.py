@@ -6,17 +6,29 @@ import pickle
 
 import pytest
 
-from pyspark_txnlog.options import (
-    COLUMNS,
+from pyspark_txnlog.bounds import (
+    COMMITTED,
+    EARLIEST,
+    FROM_EARLIEST,
+    LATEST,
+    TO_LATEST,
+    AtTime,
+    Bound,
     InvalidOption,
     Position,
+    offsets_json,
+    parse_ending,
+    parse_starting,
+)
+from pyspark_txnlog.options import (
+    COLUMNS,
+    NoMatch,
     ReadOptions,
     Report,
     Topics,
-    offsets_json,
-    parse_ending,
+    TriggerLimits,
+    parse_either,
     parse_options,
-    parse_starting,
     topic_ids_json,
 )
 
@@ -29,8 +41,8 @@ def test_the_least_that_must_be_said_reads_everything_that_is_committed() -> Non
     assert options == ReadOptions(endpoint="127.0.0.1:7070", topics=Topics(names=("flights",)))
     assert options.isolation == "read_committed"
     assert options.columns == COLUMNS
-    assert options.starting is None
-    assert options.ending is None
+    assert options.starting == FROM_EARLIEST
+    assert options.ending == TO_LATEST
     assert options.is_loss_fatal
 
 
@@ -93,7 +105,8 @@ def test_topic_ids_and_offsets_survive_their_own_notation() -> None:
     assert options.topic_ids == {"flights": bytes(range(16))}
     offsets = {"a": {0: Position(7), 12: Position(9, leader_epoch=0)}}
     assert offsets_json(offsets) == '{"a":{"0":7,"12":{"offset":9,"leaderEpoch":0}}}'
-    assert parse_starting(offsets_json(offsets)) == parse_ending(offsets_json(offsets)) == offsets
+    assert parse_starting({"startingoffsets": offsets_json(offsets)}) == offsets
+    assert parse_ending({"endingoffsets": offsets_json(offsets)}) == offsets
 
 
 def test_options_travel_to_the_workers() -> None:
@@ -113,12 +126,14 @@ def test_options_travel_to_the_workers() -> None:
         ({"auto.offset.reset": "earliest"}, "use startingOffsets"),
         ({"kafka.key.deserializer": "x"}, "always binary; cast them in the query"),
         ({"value.deserializer": "x"}, "always binary; cast them in the query"),
-        ({"kafka.enable.auto.commit": "true"}, "joins no consumer group"),
-        ({"kafka.group.id": "g"}, "joins no consumer group"),
-        ({"kafka.fetch.max.bytes": "1"}, "configures a Kafka client, and there is none here"),
+        ({"kafka.enable.auto.commit": "true"}, "a read commits nothing by itself"),
+        ({"groupIdPrefix": "g"}, "groupId names the one whose progress a stream publishes"),
+        ({"kafka.fetch.max.bytes": "1"}, "chooses the size of its fetches"),
+        ({"kafka.check.crcs": "true"}, "configures a Kafka client, and there is none here; of these only kafka.boot"),
+        ({"kafka.sasl.jaas.config": "x"}, "tokenFile names its file"),
+        ({"fetchOffset.numRetries": "5"}, "until rpcTimeoutMs is over"),
         ({"kafka.security.protocol": "SSL"}, "TLS is on where tlsCaFile names a CA file"),
         ({"maxOffsetsPerTrigger": "5"}, "limits a stream and this is a batch read"),
-        ({"startingTimestamp": "5"}, "reading by time is not offered"),
         ({"path": "/data"}, "load() takes no path here"),
         ({"topic": "t"}, "to read, use subscribe"),
         ({"xyzzy": "1"}, "does not exist; known are endpoint, "),
@@ -128,7 +143,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
     with pytest.raises(InvalidOption) as error:
         parse_options(LEAST | given)
     assert advice in str(error.value)
-    assert next(iter(given)).lower() in str(error.value)
+    assert next(iter(given)).lower() in str(error.value).lower()
 
 
 @pytest.mark.parametrize(
@@ -137,6 +152,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
         ({"subscribe": "a"}, "set the option endpoint to HOST:PORT"),
         ({"endpoint": "a:1,b:1", "subscribe": "a"}, "must name one server"),
         ({"endpoint": "a:1", "kafka.bootstrap.servers": "b:1", "subscribe": "a"}, "set one of them"),
+        (LEAST | {"rpcTimeoutMs": "5", "kafkaConsumer.pollTimeoutMs": "6"}, "and kafkaConsumer.pollTimeoutMs says '6'"),
         ({"endpoint": "a:1"}, "exactly one of subscribe, subscribePattern and assign says what to read; none is set"),
         ({"endpoint": "a:1", "subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign is set"),
         ({"endpoint": "a:1", "subscribe": "a,,b"}, "topic names with commas"),
@@ -146,7 +162,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
         ({"endpoint": "a:1", "assign": '{"a":[true]}'}, "must list partition numbers for 'a'"),
         ({"endpoint": "a:1", "assign": "a-0"}, "write JSON like"),
         (LEAST | {"startingOffsets": "latest"}, "would read nothing in a batch"),
-        (LEAST | {"startingOffsets": "first"}, "neither earliest nor JSON"),
+        (LEAST | {"startingOffsets": "first"}, "neither earliest nor group and no JSON"),
         (LEAST | {"startingOffsets": '{"a":{"0":-1}}'}, "an offset from 0 or -2 (earliest) belongs there"),
         (LEAST | {"startingOffsets": '{"a":{"x":1}}'}, "where the number of a partition of 'a' belongs"),
         (LEAST | {"startingOffsets": '{"a":{"0":1.5}}'}, "has 1.5 for a-0"),
@@ -155,7 +171,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
         (LEAST | {"endingOffsets": '{"a":{"0":{"offset":1,"epoch":1}}}'}, "offset and leaderEpoch, a number from 0 to"),
         (LEAST | {"endingOffsets": '{"a":{"0":{"offset":1,"leaderEpoch":-1}}}'}, "are all that belongs there"),
         (LEAST | {"endingOffsets": '{"a":{"0":{"offset":1,"leaderEpoch":2147483648}}}'}, "from 0 to 2147483647"),
-        (LEAST | {"startingOffsets": '{"a":7}'}, "must give an offset per partition for 'a'"),
+        (LEAST | {"startingOffsets": '{"a":7}'}, "must give one number per partition for 'a'"),
         (LEAST | {"startingOffsets": "[]"}, "must be a JSON object with a topic in it"),
         (LEAST | {"endingOffsets": "earliest"}, "would read nothing"),
         (LEAST | {"endingOffsets": '{"a":{"0":-2}}'}, "an offset from 0 or -1 (latest) belongs there"),
@@ -165,6 +181,20 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
         (LEAST | {"columns": "key,KEY"}, "columns has key twice"),
         (LEAST | {"columns": "key", "includeHeaders": "true"}, "add headers to columns"),
         (LEAST | {"includeHeaders": "yes"}, "must be true or false"),
+        (
+            LEAST | {"startingTimestamp": "2026-01-01"},
+            "startingTimestamp is '2026-01-01' and must be milliseconds since",
+        ),
+        (
+            LEAST | {"endingOffsetsByTimestamp": '{"a":{"0":-1}}'},
+            "endingOffsetsByTimestamp has -1 for a-0; milliseconds",
+        ),
+        (LEAST | {"startingOffsetsByTimestamp": "now"}, "startingOffsetsByTimestamp is no JSON"),
+        (LEAST | {"startingOffsetsByTimestampStrategy": "earliest"}, "must be error or latest"),
+        (LEAST | {"startingOffsets": "group"}, "name it with groupId"),
+        (LEAST | {"groupId": "g"}, "needs groupId for startingOffsets=group only"),
+        (LEAST | {"pushdown": "yes"}, "pushdown is 'yes' and must be true or false"),
+        (LEAST | {"maxRecordsPerPartition": "-1"}, "whole number from 1"),
         (LEAST | {"minPartitions": "0"}, "whole number from 1"),
         (LEAST | {"rpcTimeoutMs": "5s"}, "whole number from 1"),
         (LEAST | {"topicIds": '{"a":"12"}'}, "the UUID of each topic"),
@@ -177,3 +207,95 @@ def test_a_wrong_value_is_named_with_the_right_one(given: dict[str, str], reason
     with pytest.raises(InvalidOption) as error:
         parse_options(given)
     assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "starting", "ending"),
+    [
+        ({"startingTimestamp": "5", "endingTimestamp": "9"}, AtTime(5), AtTime(9)),
+        (
+            {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "endingOffsetsByTimestamp": '{"a":{"0":9}}'},
+            {"a": {0: AtTime(5)}},
+            {"a": {0: AtTime(9)}},
+        ),
+        # Kafka's precedence: a time for all, times for each, offsets.
+        (
+            {"startingTimestamp": "5", "startingOffsetsByTimestamp": '{"a":{"0":6}}', "startingOffsets": "earliest"},
+            AtTime(5),
+            TO_LATEST,
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"a":{"0":6}}', "startingOffsets": '{"a":{"0":7}}'},
+            {"a": {0: AtTime(6)}},
+            TO_LATEST,
+        ),
+        ({"startingOffsets": "group", "groupId": "g"}, Position(COMMITTED), TO_LATEST),
+        ({"startingOffsets": "GROUP", "kafka.group.id": "g"}, Position(COMMITTED), TO_LATEST),
+    ],
+)
+def test_a_read_begins_and_ends_at_offsets_at_times_or_behind_a_group(
+    given: dict[str, str], starting: Bound, ending: Bound
+) -> None:
+    options = parse_options(LEAST | given)
+    assert (options.starting, options.ending) == (starting, ending)
+
+
+def test_a_time_without_a_record_is_an_error_unless_told_otherwise() -> None:
+    assert parse_options(LEAST).no_match is NoMatch.ERROR
+    assert parse_options(LEAST | {"startingOffsetsByTimestampStrategy": "Latest"}).no_match is NoMatch.LATEST
+
+
+def stream(**given: str) -> ReadOptions:
+    return parse_options(LEAST | given, is_stream=True)
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
+    assert stream().starting == TO_LATEST
+    assert stream(startingOffsets="earliest").starting == FROM_EARLIEST
+    assert stream(startingOffsets='{"a":{"0":-1,"1":-2}}').starting == {
+        "a": {0: Position(LATEST), 1: Position(EARLIEST)}
+    }
+    assert stream(groupId="g").group_id == "g"
+
+
+def test_a_stream_is_limited_by_the_numbers_and_units_of_spark() -> None:
+    assert stream().limits == TriggerLimits(delay_ms_max=900_000)
+    limited = stream(
+        maxOffsetsPerTrigger="1000",
+        minOffsetsPerTrigger="10",
+        maxTriggerDelay="2min",
+        maxBytesPerTrigger="64m",
+        maxRecordsPerTrigger="500",
+    )
+    assert limited.limits == TriggerLimits(
+        offsets_max=1000, offsets_min=10, delay_ms_max=120_000, bytes_max=64 << 20, records_max=500
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"endingOffsets": "latest"}, "endingOffsets ends a batch read and a stream has no end"),
+        ({"endingTimestamp": "5"}, "endingTimestamp ends a batch read and a stream has no end"),
+        ({"pushdown": "true"}, "pushdown is for batch reads only"),
+        ({"report": "ranges"}, "report is for batch reads only"),
+        ({"maxOffsetsPerTrigger": "0"}, "whole number from 1"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "no micro-batch can have both"),
+        ({"maxTriggerDelay": "5m"}, "how long minOffsetsPerTrigger may hold records back; set that too"),
+        ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "with one of the units ms, s, m, min, h, d"),
+        ({"maxBytesPerTrigger": "0k"}, "like 64m"),
+        ({"startingOffsets": "first"}, "none of earliest, latest and group and no JSON"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_said(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidOption) as error:
+        stream(**given)
+    assert reason in str(error.value)
+
+
+def test_columns_are_known_before_it_is_known_whether_a_stream_is_read() -> None:
+    assert parse_either(LEAST | {"startingOffsets": "latest", "columns": "key"}).columns == ("key",)
+    with pytest.raises(InvalidOption, match="columns has 'size'"):
+        parse_either(LEAST | {"maxOffsetsPerTrigger": "5", "columns": "size"})
+    with pytest.raises(InvalidOption, match="endingOffsets ends a batch read"):
+        parse_either(LEAST | {"maxOffsetsPerTrigger": "5", "endingOffsets": "latest"})

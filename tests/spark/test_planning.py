@@ -17,7 +17,8 @@ from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_runtime.incarnation import LineCause
 from partition_log.leadership import divergence, epoch_at
 from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership
-from pyspark_txnlog.options import Position, ReadOptions, Topics, parse_options
+from pyspark_txnlog.bounds import Position
+from pyspark_txnlog.options import ReadOptions, Topics, parse_options
 from pyspark_txnlog.planning import UnknownTopic, plan_read, shared_connection
 from pyspark_txnlog.ranges import DataLoss
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_txnlog.options import InvalidOption, Position, ReadOptions, Topics
+from pyspark_txnlog.bounds import FROM_EARLIEST, TO_LATEST, InvalidOption, Position
+from pyspark_txnlog.options import ReadOptions, Topics
 from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges, split_ranges
 
 TOPIC_ID = bytes(16)
@@ -24,8 +25,8 @@ def options(
     return ReadOptions(
         endpoint="h:1",
         topics=Topics(names=("t",)),
-        starting=None if starting is None else {"t": places(starting)},
-        ending=None if ending is None else {"t": places(ending)},
+        starting=FROM_EARLIEST if starting is None else {"t": places(starting)},
+        ending=TO_LATEST if ending is None else {"t": places(ending)},
         is_loss_fatal=is_loss_fatal,
     )
 
@@ -70,7 +71,7 @@ def test_an_end_that_is_not_decided_yet_is_refused_and_never_waited_for() -> Non
 
 
 def test_a_start_behind_the_chosen_end_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="begins t-0 at 8, behind its end 5"):
+    with pytest.raises(InvalidOption, match="the read begins t-0 at 8, behind its end 5"):
         plan_ranges(options({0: 8}, {0: 5}), positions((0, 10)))
 
 

@@ -63,9 +63,15 @@ class Topics:
 
     def commit(self, name: str, values: Iterable[str], *, partition: int = 0, encoding: str = "arrow") -> None:
         """Write the values in one transaction and commit it; a marker follows them."""
+        self.commit_at(name, [(1_500, value) for value in values], partition=partition, encoding=encoding)
+
+    def commit_at(
+        self, name: str, values: Iterable[tuple[int, str]], *, partition: int = 0, encoding: str = "arrow"
+    ) -> None:
+        """Write values with their timestamps in one transaction, hence in one batch, and commit it."""
         with self._producer(encoding) as producer, producer.transaction() as transaction:
-            for value in values:
-                transaction.send(name, value.encode(), key=b"key", partition=partition, timestamp_ms=1_500)
+            for timestamp_ms, value in values:
+                transaction.send(name, value.encode(), key=b"key", partition=partition, timestamp_ms=timestamp_ms)
 
     def abort(self, name: str, values: Iterable[str], *, partition: int = 0) -> None:
         """Write the values in one transaction, so that they are in the log, and abort it; a marker follows them."""

@@ -1,0 +1,139 @@
+"""The names of all options, and what to do instead of those that there are not.
+
+The names are those of Spark's Kafka source wherever the meaning is the same. Keys of a Kafka client that mean the same
+as an option are read as that option; all others are refused, because a setting that does nothing misleads.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerName", "tokenFile")
+
+BATCH_ONLY: Final = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "pushdown",
+    "report",
+    "topicIds",
+)
+"""Options of a read with an end."""
+
+STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "maxRecordsPerTrigger",
+)
+"""Options of a stream."""
+
+OPTIONS: Final = (
+    "endpoint",
+    *TLS_NAMES,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "columns",
+    "includeHeaders",
+    "isolationLevel",
+    "failOnDataLoss",
+    "onCorruptBatch",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "groupId",
+    "rpcTimeoutMs",
+    *BATCH_ONLY,
+    *STREAM_ONLY,
+)
+
+ALIASES: Final = MappingProxyType(
+    {
+        "kafka.bootstrap.servers": "endpoint",
+        "kafka.isolation.level": "isolationLevel",
+        "kafka.group.id": "groupId",
+        "kafka.default.api.timeout.ms": "rpcTimeoutMs",
+        "kafkaConsumer.pollTimeoutMs": "rpcTimeoutMs",
+    }
+)
+"""Other names of options, for a query that was written for the Kafka source."""
+
+_KNOWN: Final = MappingProxyType({name.lower(): name for name in (*OPTIONS, *ALIASES)})
+
+_BINARY: Final = "key and value are always binary; cast them in the query, e.g. value.cast('string')"
+_TLS_FILES: Final = "use tlsCaFile, tlsCertificateFile and tlsKeyFile, which name PEM files on every executor"
+_NO_SECRETS: Final = "options travel in plain sight; name files, which every executor has (tlsKeyFile for a key)"
+_SASL: Final = "whoever has no certificate shows a token: tokenFile names its file on every executor"
+_RETRIES: Final = "requests are repeated, with growing pauses, until rpcTimeoutMs is over; set that"
+_FETCH_SIZE: Final = "the source chooses the size of its fetches; split the work with minPartitions"
+
+_ADVICE: Final = MappingProxyType(
+    {
+        "path": "load() takes no path here; name topics with the option subscribe",
+        "topic": "it names the topic to write to; to read, use subscribe",
+        "topics": "use subscribe, with commas between several topics",
+        "kafka.auto.offset.reset": "use startingOffsets, which says where a read begins",
+        "kafka.enable.auto.commit": "a read commits nothing by itself; a stream with groupId publishes how far it is",
+        "groupidprefix": "no group is made up; groupId names the one whose progress a stream publishes",
+        "kafka.interceptor.classes": "nothing stands between the log and the query; transform in the query",
+        "kafka.security.protocol": "TLS is on where tlsCaFile names a CA file",
+        "kafka.ssl.truststore.location": _TLS_FILES,
+        "kafka.ssl.keystore.location": _TLS_FILES,
+        "kafka.ssl.key.password": _NO_SECRETS,
+        "kafka.ssl.keystore.password": _NO_SECRETS,
+        "kafka.ssl.truststore.password": _NO_SECRETS,
+        "password": _NO_SECRETS,
+        "token": _NO_SECRETS,
+        "kafka.sasl.mechanism": _SASL,
+        "kafka.sasl.jaas.config": _SASL,
+        "kafka.key.deserializer": _BINARY,
+        "kafka.value.deserializer": _BINARY,
+        "kafka.key.serializer": _BINARY,
+        "kafka.value.serializer": _BINARY,
+        "kafka.request.timeout.ms": "use rpcTimeoutMs, the time to keep trying to reach the server",
+        "kafka.fetch.max.bytes": _FETCH_SIZE,
+        "kafka.max.partition.fetch.bytes": _FETCH_SIZE,
+        "kafka.max.poll.records": _FETCH_SIZE,
+        "fetchoffset.numretries": _RETRIES,
+        "fetchoffset.retryintervalms": _RETRIES,
+    }
+)
+
+
+def why_not(name: str) -> str | None:
+    """Return what to do instead of an option, named in lower case; None for an option that there is."""
+    if name in _KNOWN:
+        return None
+    for candidate in (name, f"kafka.{name}"):
+        if candidate in _ADVICE:
+            return f"the option {name} is not for this source: {_ADVICE[candidate]}"
+    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.7)
+    if near:
+        return f"the option {name} does not exist; did you mean {_KNOWN[near[0]]}?"
+    if name.startswith("kafka."):
+        aliases = ", ".join(ALIASES)
+        return (
+            f"the option {name} configures a Kafka client, and there is none here; of these only {aliases} are "
+            "understood"
+        )
+    return f"the option {name} does not exist; known are {', '.join(OPTIONS)}"
+
+
+def why_not_here(names: Mapping[str, str], *, is_stream: bool) -> str | None:
+    """Return what is wrong with an option that there is, but not for a stream, or not for a batch read; else None."""
+    for name in BATCH_ONLY if is_stream else STREAM_ONLY:
+        if name.lower() in names:
+            if not is_stream:
+                return f"{name} limits a stream and this is a batch read; leave it out, or bound it with endingOffsets"
+            if name.startswith("ending"):
+                return f"{name} ends a batch read and a stream has no end; leave it out, or use spark.read"
+            return f"{name} is for batch reads only; leave it out"
+    return None

@@ -1,0 +1,96 @@
+"""Where a read begins and ends, asked of a real server: offsets, times, and where a group stands. No Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from coordinator_client.admin import Admin
+from coordinator_client.connection import Connection
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from pyspark_txnlog.bounds import InvalidOption
+from pyspark_txnlog.options import parse_options
+from pyspark_txnlog.planning import plan_read
+from pyspark_txnlog.ranges import DataLoss
+from tests.spark.topics import Topics
+
+pytestmark = pytest.mark.slow
+
+Plan = Callable[..., list[tuple[int, int]]]
+
+
+@pytest.fixture
+def plan(topics: Topics) -> Plan:
+    """Returns the range of each partition of a topic."""
+
+    def planning(topic: str, **given: str) -> list[tuple[int, int]]:
+        options = parse_options({"endpoint": topics.endpoint, "subscribe": topic} | given)
+        with Connection(topics.endpoint, client_id="tests") as connection:
+            return [(found.start_offset, found.end_offset) for found in plan_read(connection, options)]
+
+    return planning
+
+
+@pytest.fixture
+def timed(topics: Topics) -> str:
+    """Two batches in partition 0, the first with records that are younger than some behind them; one in 1."""
+    topic = topics.create(2)
+    topics.commit_at(topic, [(1_000, "a"), (3_000, "b"), (2_000, "c")])
+    topics.commit_at(topic, [(4_000, "d"), (5_000, "e")], encoding="records")
+    topics.commit_at(topic, [(1_000, "f"), (2_500, "g")], partition=1)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "starts"), [("0", (0, 0)), ("1001", (1, 1)), ("2001", (1, 1)), ("2500", (1, 1)), ("1000", (0, 0))]
+)
+def test_a_read_begins_at_the_first_record_of_a_time_though_it_lies_inside_a_batch(
+    plan: Plan, timed: str, since_ms: str, starts: tuple[int, int]
+) -> None:
+    assert plan(timed, startingTimestamp=since_ms) == [(starts[0], 7), (starts[1], 3)]
+
+
+def test_a_read_ends_before_the_first_record_of_a_time_or_at_the_end(plan: Plan, timed: str) -> None:
+    assert plan(timed, endingTimestamp="2500") == [(0, 1), (0, 1)]
+    assert plan(timed, endingTimestamp="4500") == [(0, 5), (0, 3)]
+
+
+def test_each_partition_may_have_a_time_of_its_own(plan: Plan, timed: str) -> None:
+    starting, ending = json.dumps({timed: {"0": 4_000, "1": 2_000}}), json.dumps({timed: {"0": 4_500, "1": 9_000}})
+    assert plan(timed, startingOffsetsByTimestamp=starting, endingOffsetsByTimestamp=ending) == [(4, 5), (1, 3)]
+    with pytest.raises(
+        InvalidOption, match=f"startingOffsets must name every partition that is read; it lacks {timed}-1"
+    ):
+        plan(timed, startingOffsetsByTimestamp=json.dumps({timed: {"0": 4_000}}))
+
+
+def test_a_time_that_no_record_reaches_fails_the_read_unless_it_may_begin_at_the_end(plan: Plan, timed: str) -> None:
+    with pytest.raises(
+        InvalidOption, match=rf"{timed}-1 has no record from 4000 on .* startingOffsetsByTimestampStrategy"
+    ):
+        plan(timed, startingTimestamp="4000")
+    assert plan(timed, startingTimestamp="4000", startingOffsetsByTimestampStrategy="latest") == [(4, 7), (3, 3)]
+
+
+def test_records_that_are_not_decided_yet_have_no_time_for_a_committed_reader(
+    plan: Plan, topics: Topics, timed: str
+) -> None:
+    topics.leave_open(timed, ["open"], partition=1)
+    assert plan(timed, startingTimestamp="6000", startingOffsetsByTimestampStrategy="latest") == [(7, 7), (3, 3)]
+
+
+def test_a_read_begins_where_a_group_stands_and_else_at_the_earliest(plan: Plan, topics: Topics, timed: str) -> None:
+    group = f"{timed}-readers"
+    committed = {TopicPartition(timed, 0): OffsetAndMetadata(4, leader_epoch=0)}
+    with Connection(topics.endpoint, client_id="tests") as connection:
+        Admin(connection).alter_group_offsets(group, committed)
+    assert plan(timed, startingOffsets="group", groupId=group) == [(4, 7), (0, 3)]
+    topics.delete_records(timed, 5)
+    with pytest.raises(DataLoss, match=rf"{timed}-0 begins at 5 and the read at 4"):
+        plan(timed, startingOffsets="group", groupId=group)
+
+
+def test_a_group_that_nobody_knows_stands_nowhere(plan: Plan, timed: str) -> None:
+    assert plan(timed, startingOffsets="group", groupId=f"{timed}-nobody") == [(0, 7), (0, 3)]

@@ -338,7 +338,7 @@ def _limits(options: Mapping[str, str]) -> TriggerLimits:
         raise InvalidOption(
             f"{offsets_min} is {found.offsets_min} and {offsets_max} {found.offsets_max}: no micro-batch can have both"
         )
-    if delay_ms.lower() in options and not found.offsets_min:
+    if found.delay_ms_max != MAX_TRIGGER_DELAY_MS and not found.offsets_min:
         raise InvalidOption(f"{delay_ms} says how long {offsets_min} may hold records back; set that too")
     return found
 

@@ -64,6 +64,18 @@ def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]
     return plan_ranges(options, read_positions(connection, options))
 
 
+def first_offsets_since(
+    connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], time_ms: int
+) -> dict[tuple[str, int], int]:
+    """Return for each range where the first batch lies that has a record of the time or later, or the range's end."""
+    places = [(found, time_ms) for found in ranges]
+    results = _list_offsets(connection, options, places)
+    return {
+        (found.topic, found.partition): found.end_offset if result.offset < 0 else result.offset
+        for (found, _), result in zip(places, results, strict=True)
+    }
+
+
 def read_positions(connection: Connection, options: ReadOptions) -> list[Positions]:
     """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
     ends and times are all taken by the server at the same moment.
@@ -92,20 +104,13 @@ def read_positions(connection: Connection, options: ReadOptions) -> list[Positio
 
 def _placed(connection: Connection, options: ReadOptions, bare: list[Positions]) -> list[Positions]:
     """Return the partitions with their ends, and with the offsets of times as the index has them."""
-    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
     times = [[place for place in places_of(options, found) if isinstance(place, AtTime)] for found in bare]
-    for found, asked in zip(bare, times, strict=True):
-        for time_ms in (EARLIEST_MS, LATEST_MS, *(place.timestamp_ms for place in asked)):
-            request.partitions.add(
-                topic=found.topic, topic_id=found.topic_id, partition=found.partition, timestamp_ms=time_ms
-            )
-    reply = connection.ask(
-        LIST_OFFSETS,
-        request,
-        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
-        items=lambda reply: reply.results,
-    )
-    results = iter(reply.results)
+    asked_for = [
+        (found, time_ms)
+        for found, asked in zip(bare, times, strict=True)
+        for time_ms in (EARLIEST_MS, LATEST_MS, *(place.timestamp_ms for place in asked))
+    ]
+    results = iter(_list_offsets(connection, options, asked_for))
     placed: list[Positions] = []
     for found, asked in zip(bare, times, strict=True):
         first, end = next(results), next(results)
@@ -120,6 +125,24 @@ def _placed(connection: Connection, options: ReadOptions, bare: list[Positions])
             )
         )
     return placed
+
+
+def _list_offsets(
+    connection: Connection, options: ReadOptions, asked: Sequence[tuple[Positions | OffsetRange, int]]
+) -> Sequence[log.OffsetResult]:
+    """Return the offsets of times in partitions, all of one moment."""
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
+    for found, time_ms in asked:
+        request.partitions.add(
+            topic=found.topic, topic_id=found.topic_id, partition=found.partition, timestamp_ms=time_ms
+        )
+    reply = connection.ask(
+        LIST_OFFSETS,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: reply.results,
+    )
+    return reply.results
 
 
 def _exactly(connection: Connection, options: ReadOptions, found: Positions) -> Positions:

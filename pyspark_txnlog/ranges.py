@@ -86,14 +86,21 @@ def plan_ranges(options: ReadOptions, positions: Sequence[Positions]) -> list[Of
     return [_range_of(options, found) for found in positions]
 
 
-def split_ranges(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Return the ranges that have offsets, the larger ones cut until there are about `min_partitions`."""
+def split_ranges(
+    ranges: Sequence[OffsetRange], min_partitions: int, partition_records_max: int = 0
+) -> list[OffsetRange]:
+    """Return the ranges that have offsets, the larger ones cut until there are about `min_partitions`, and none has
+    more offsets than `partition_records_max`, if that is not 0."""
     filled = [found for found in ranges if found.offset_count > 0]
     total = sum(found.offset_count for found in filled)
     pieces: list[OffsetRange] = []
     for found in filled:
-        count = min(found.offset_count, max(1, round(found.offset_count / total * min_partitions)))
-        cuts = [found.start_offset + found.offset_count * number // count for number in range(count + 1)]
+        size = found.offset_count
+        wanted = max(1, round(size / total * min_partitions))
+        if partition_records_max:
+            wanted = max(wanted, -(-size // partition_records_max))
+        count = min(size, wanted)
+        cuts = [found.start_offset + size * number // count for number in range(count + 1)]
         pieces += [replace(found, start_offset=start, end_offset=end) for start, end in itertools.pairwise(cuts)]
     return pieces
 

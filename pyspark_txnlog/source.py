@@ -34,6 +34,7 @@ from pyspark_txnlog.ranges import OffsetRange, split_ranges
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import Filter
 
     from coordinator_client.batch_reader import BatchReader
     from coordinator_client.encodings import FetchedBatch
@@ -61,10 +62,16 @@ class RangeReader(DataSourceReader):
         check_dependencies()
         from pyspark_txnlog.planning import plan_read, shared_connection
 
-        planned = plan_read(shared_connection(self._options), self._options)
+        planned = self._narrowed(plan_read(shared_connection(self._options), self._options))
         if self._options.report is Report.RANGES:
             return [InputPartition(found) for found in planned]
-        return [InputPartition(piece) for piece in split_ranges(planned, self._options.min_partitions)]
+        return [InputPartition(piece) for piece in self._split(planned)]
+
+    def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        return planned
+
+    def _split(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        return split_ranges(planned, self._options.min_partitions, self._options.partition_records_max)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.
@@ -97,6 +104,31 @@ class RangeReader(DataSourceReader):
         from pyspark_txnlog.planning import open_range, shared_connection
 
         return open_range(shared_connection(self._options), self._options, scanned)
+
+
+class NarrowedReader(RangeReader):
+    """Reads what the options ask for, as far as the query wants it. A class of its own: Spark takes the mere presence
+    of `pushFilters` for an error unless its own switch is on."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take note of the conditions; all of them are left to Spark too, which checks them row by row."""
+        self._filters = filters
+        return filters
+
+    def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        from pyspark_txnlog.planning import first_offsets_since, shared_connection
+        from pyspark_txnlog.pushdown import narrowed, narrowing_of
+
+        wanted = narrowing_of(self._filters)
+        since_ms, left = wanted.since_ms, narrowed(planned, wanted, {})
+        if since_ms is None or not left:
+            return left
+        connection = shared_connection(self._options)
+        return narrowed(left, wanted, first_offsets_since(connection, self._options, left, since_ms))
 
 
 def _advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -181,7 +213,7 @@ class DefaultSource(DataSource):
                 "the columns of this source are fixed, so schema() cannot change them: choose some with the option "
                 "columns, and cast in the query"
             )
-        return RangeReader(options)
+        return NarrowedReader(options) if options.is_pushed_down else RangeReader(options)
 
 
 def schema_of(options: ReadOptions) -> StructType:

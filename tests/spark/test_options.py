@@ -245,6 +245,12 @@ def test_a_time_without_a_record_is_an_error_unless_told_otherwise() -> None:
     assert parse_options(LEAST | {"startingOffsetsByTimestampStrategy": "Latest"}).no_match is NoMatch.LATEST
 
 
+def test_a_batch_read_can_be_split_and_narrowed() -> None:
+    least, asked = parse_options(LEAST), parse_options(LEAST | {"maxRecordsPerPartition": "7", "pushdown": "true"})
+    assert (least.partition_records_max, least.is_pushed_down) == (0, False)
+    assert (asked.partition_records_max, asked.is_pushed_down) == (7, True)
+
+
 def stream(**given: str) -> ReadOptions:
     return parse_options(LEAST | given, is_stream=True)
 
@@ -259,7 +265,8 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
 
 
 def test_a_stream_is_limited_by_the_numbers_and_units_of_spark() -> None:
-    assert stream().limits == TriggerLimits(delay_ms_max=900_000)
+    assert stream().limits == TriggerLimits()
+    assert stream().limits.delay_ms_max == 15 * 60_000
     limited = stream(
         maxOffsetsPerTrigger="1000",
         minOffsetsPerTrigger="10",

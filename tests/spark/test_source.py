@@ -192,6 +192,26 @@ def test_the_end_is_fixed_when_the_query_is_planned(read: Read, topics: Topics) 
     assert read(topic).count() == 2
 
 
+def test_conditions_of_a_query_cut_the_read(spark: SparkSession, read: Read, topics: Topics) -> None:
+    topic = topics.create(3)
+    for partition in range(3):
+        topics.commit_at(topic, [(1_000, "a"), (2_000, "b")], partition=partition)
+        topics.commit_at(topic, [(3_000, "c"), (4_000, "d")], partition=partition)
+    frame = read(topic, pushdown="true")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        narrow = frame.where("partition in (0, 2) and offset < 4 and timestamp >= timestamp_millis(2500)")
+        assert (narrow.rdd.getNumPartitions(), values(narrow)) == (2, ["c", "c"])
+        assert values(frame.where("partition = 1 and timestamp < timestamp_millis(3500)")) == ["a", "b", "c"]
+        assert frame.where("offset > 90").collect() == []
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+        read(topic, pushdown="true").where("partition = 1").collect()
+    # Without the option the source has nothing that Spark could refuse.
+    assert values(read(topic).where("partition = 1 and offset = 0")) == ["a"]
+
+
 def test_an_unknown_topic_is_named(read: Read) -> None:
     with pytest.raises(Exception, match=r"UNKNOWN_TOPIC_OR_PARTITION.*'no-such-topic'"):
         read("no-such-topic").collect()

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ops ops-files test fast slow mutants lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -36,6 +36,9 @@ slow: venv ## Run only the slow tests and those with Spark
 
 mutants: venv ## Put bugs into the product on purpose, and say which seed of the simulation caught each
 	@.venv/bin/python -m tests.simulation.catching
+
+fuzz: venv ## Send what nobody would send to everything that takes bytes from outside, a minute for each way in (ARGS="--list")
+	@.venv/bin/python -m tests.fuzz $(ARGS)
 
 lowest: ## Run the fast tests, and those that kill servers, on the lowest versions of the libraries we promise to work with
 	@$(PYTHON) scripts/venv.py lowest
@@ -98,6 +101,14 @@ ops-files: ## Write the files of ops/ that are made from others: dashboard and P
 	@$(PYTHON) scripts/venv.py ops
 	@.venv-ops/bin/python -m ops.grafana.build
 	@.venv-ops/bin/python -m ops.kubernetes.build
+
+sbom: ## Write what the product is made of into dist/, as CycloneDX
+	@$(PYTHON) scripts/venv.py ops
+	@.venv-ops/bin/python scripts/sbom.py $(ARGS)
+
+audit: ## Look the locked packages up in the database of known weaknesses (needs a network)
+	@$(PYTHON) scripts/venv.py ops
+	@.venv-ops/bin/python scripts/audit.py
 
 java: ## Say whether the Java that Spark needs is there
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'

@@ -72,7 +72,7 @@ class Protected:
     acls: int = 0
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print a line for each server."""
     parser = argparse.ArgumentParser(prog="python -m bench access", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one short round; the figures are not for quoting")
@@ -255,4 +255,4 @@ def _authority(directory: Path) -> tuple[Path, Callable[[str], Path]]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

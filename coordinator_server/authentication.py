@@ -26,6 +26,11 @@ AGAIN_SECONDS: Final = 5.0
 """How often the credentials of open sessions are checked again."""
 LEFT_TO_END_SECONDS: Final = 30.0
 """How long a session whose credential ended may wait for answers to what it asked before."""
+SIGNATURES_PER_SECOND: Final = 20
+SIGNATURES_AT_ONCE: Final = 50
+"""Signatures of one host that may be wrong in a second, and at once. A check takes a quarter of a millisecond, so
+strangers of one host take half a hundredth of the loop. Beyond that, unknown tokens are refused without one."""
+_HOSTS_MAX: Final = 4_096
 _LOG_MS: Final = 1_000
 """Refusals for one reason are logged once in this time, with how many there were."""
 _BEARER: Final = "bearer "
@@ -59,6 +64,8 @@ class Reason(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     WRONG_ALGORITHM = "wrong_algorithm"
     BAD_SIGNATURE = "bad_signature"
+    TOO_OFTEN = "too_often"
+    """Its host has shown so many wrong signatures just now that this one was not looked at."""
     WRONG_ISSUER = "wrong_issuer"
     WRONG_AUDIENCE = "wrong_audience"
     TOO_LONG = "too_long"
@@ -137,6 +144,9 @@ class JwtPrincipals(TokenPrincipals, Protocol):
 
     def look(self) -> None: ...
 
+    def is_known(self, token: str) -> bool:
+        """Whether its signature was looked at, and was right."""
+
 
 class CertificatePrincipals(Protocol):
     """Whose a certificate is. Raises Unauthenticated."""
@@ -155,7 +165,7 @@ class Authenticator:
         clock: Clock,
         *,
         tokens: TokenPrincipals | None = None,
-        jwts: TokenPrincipals | None = None,
+        jwts: JwtPrincipals | None = None,
         certificates: CertificatePrincipals | None = None,
     ) -> None:
         """`None`: the listener does not take them."""
@@ -163,6 +173,7 @@ class Authenticator:
         self._tokens = tokens
         self._jwts = jwts
         self._certificates = certificates
+        self._wrong_signatures = _WrongSignatures(clock)
         self._refusals: Counter[str] = Counter()
         self._logged: dict[Reason, tuple[int, int]] = {}
         """When each was logged last, and how many there had been."""
@@ -177,20 +188,25 @@ class Authenticator:
         """Whose this is: `User:name`. Where there is a token, it decides; a broken one never gives way to the
         certificate. Raises Unauthenticated."""
         try:
-            return self._principal(shown)
+            return self._principal(shown, host)
         except Unauthenticated as refusal:
+            if refusal.reason is Reason.BAD_SIGNATURE:
+                self._wrong_signatures.count(host)
             self._count(refusal, host)
             raise
 
-    def _principal(self, shown: Presented) -> str:
+    def _principal(self, shown: Presented, host: str) -> str:
         if shown.authorization is not None:
             kind, token = shown.authorization[: len(_BEARER)], shown.authorization[len(_BEARER) :]
             if kind.lower() != _BEARER:
                 raise Unauthenticated(Reason.NO_BEARER)
-            kept = self._tokens if token.startswith(TOKEN_PREFIX) or self._jwts is None else self._jwts
-            if kept is None:
+            if self._jwts is not None and not token.startswith(TOKEN_PREFIX):
+                if self._wrong_signatures.are_too_many(host) and not self._jwts.is_known(token):
+                    raise Unauthenticated(Reason.TOO_OFTEN)
+                return self._jwts.of_token(token)
+            if self._tokens is None:
                 raise Unauthenticated(Reason.NO_TOKEN_TAKEN)
-            return kept.of_token(token)
+            return self._tokens.of_token(token)
         if self._certificates is not None and shown.certificates:
             return self._certificates.of_certificates(shown.certificates)
         raise Unauthenticated(Reason.NOTHING_SHOWN)
@@ -204,6 +220,29 @@ class Authenticator:
             self._logged[reason] = now_ms, number
             since = number - (0 if logged is None else logged[1])
             _log.warning("unauthenticated", reason=reason, host=host, details=refusal.details, number=since)
+
+
+class _WrongSignatures:
+    """How many wrong signatures each host has shown lately."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._counted: dict[str, tuple[float, int]] = {}
+        """What is left of the number, and when it was that; the newest last."""
+
+    def count(self, host: str) -> None:
+        counted = self._left(host) + 1, self._clock.monotonic_ms()
+        self._counted.pop(host, None)
+        if len(self._counted) >= _HOSTS_MAX:
+            del self._counted[next(iter(self._counted))]
+        self._counted[host] = counted
+
+    def are_too_many(self, host: str) -> bool:
+        return host in self._counted and self._left(host) >= SIGNATURES_AT_ONCE
+
+    def _left(self, host: str) -> float:
+        number, counted_ms = self._counted.get(host, (0, 0))
+        return max(0, number - (self._clock.monotonic_ms() - counted_ms) * SIGNATURES_PER_SECOND / 1_000)
 
 
 class Callers:

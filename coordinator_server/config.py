@@ -89,8 +89,8 @@ class Config(BaseSettings):
 
     authentication: AuthenticationText = ""
     """What callers of `listen` can show of themselves, with commas between: certificate (needs tls_client_auth =
-    required), token (needs TLS and tokens_file), jwt (needs TLS and jwt_key_set_file). Who shows nothing that counts is
-    refused. Empty: nobody is asked."""
+    required, or requested where others show tokens), token (needs TLS and tokens_file), jwt (needs TLS and
+    jwt_key_set_file). Who shows nothing that counts is refused. Empty: nobody is asked."""
 
     principal: PrincipalText = ANONYMOUS
     """Who callers of `listen` are where nobody is asked: the `User:NAME` that rules of access are about."""

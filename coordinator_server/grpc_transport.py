@@ -148,7 +148,12 @@ class GrpcTransport:
             await self._server.stop(grace_ms / 1000)
 
     def numbers(self) -> ConnectionNumbers:
-        return ConnectionNumbers(self._options.connections_max, established_connections(self._port))
+        credentials = self._options.credentials
+        return ConnectionNumbers(
+            self._options.connections_max,
+            established_connections(self._port),
+            handshakes=0 if credentials is None else credentials.handshakes,
+        )
 
     def _watch_connections(self) -> None:
         """Say when connections are refused, which gRPC does without a word: whenever there are as many as may be."""

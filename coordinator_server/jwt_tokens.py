@@ -11,7 +11,7 @@ Source: RFC 7519, RFC 8725; `spec/security.md` 1.4 and 1.5.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,40 +58,58 @@ class _Known:
     """Unix seconds."""
 
 
+class _PassedOver(Exception):
+    """A key that no token can be checked with here. The message says which and why."""
+
+
 def read_key_set(file: Path) -> Mapping[str, jwt.PyJWK]:
-    """The keys of a file by their `kid`. Raises KeySetRefused."""
+    """The keys of a file by their `kid`. Those of other algorithms are passed over, which the log says: issuers put the
+    keys of all their users into one set. Raises KeySetRefused."""
+    keys, passed_over = [], []
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))["keys"]
-        keys = [_key(file, each) for each in found if each.get("use", "sig") == "sig"]
+        for said in json.loads(file.read_text(encoding="utf-8"))["keys"]:
+            if said.get("use", "sig") == "sig":
+                try:
+                    keys.append(_key(file, said))
+                except _PassedOver as reason:
+                    passed_over.append(str(reason))
     except OSError as error:
         raise KeySetRefused(f"the key set {file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KeySetRefused(f'the key set {file} is no JWKS, {{"keys": [...]}}: {error}') from error
     by_id = {str(key.key_id): key for key in keys}
-    if len(by_id) < len(keys) or not keys:
-        raise KeySetRefused(f"the key set {file} has no keys, or two of one kid")
+    if len(by_id) < len(keys):
+        raise KeySetRefused(f"the key set {file} has two keys of one kid")
+    if not keys:
+        raise KeySetRefused(f"the key set {file} has no key for signatures that counts here{_listed(passed_over)}")
+    if passed_over:
+        _log.warning("keys_passed_over", file=str(file), keys=passed_over)
     return by_id
 
 
+def _listed(passed_over: Sequence[str]) -> str:
+    return f": {'; '.join(passed_over)}" if passed_over else ""
+
+
 def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
-    """One key of a file. Raises KeySetRefused.
+    """One key of a file. Raises KeySetRefused for a secret, which does not belong there, and _PassedOver.
 
     What the library says of a wrong key is not passed on: it shows the key, which may be a secret."""
+    named = f"key {said.get('kid')!a:.100}"
+    if _SECRET_PARTS & said.keys():
+        raise KeySetRefused(
+            f"the key set {file}: {named} is a private or shared one, and who reads it can sign; put the public keys"
+            " of the issuer there, and replace this one"
+        )
     if not said.get("kid"):
-        raise KeySetRefused(f"the key set {file} has a key without kid, so no token can name it")
+        raise _PassedOver("a key without kid, which no token can name")
     key = None
     with suppress(jwt.PyJWTError, ValueError, TypeError):
         key = jwt.PyJWK(dict(said))
-    if key is None or key.algorithm_name not in ALGORITHMS or _SECRET_PARTS & said.keys():
-        raise KeySetRefused(
-            f"the key set {file}: key {said['kid']!a:.100} cannot be used; only public keys for"
-            f" {', '.join(sorted(ALGORITHMS))} are taken"
-        )
+    if key is None or key.algorithm_name not in ALGORITHMS:
+        raise _PassedOver(f"{named} is no public key for {', '.join(sorted(ALGORITHMS))}")
     if key.algorithm_name in _OF_RSA and key.key.key_size < _RSA_BITS_MIN:
-        raise KeySetRefused(
-            f"the key set {file}: key {said['kid']!a:.100} has {key.key.key_size} bits, which can be broken;"
-            f" {_RSA_BITS_MIN} are the least"
-        )
+        raise _PassedOver(f"{named} has {key.key.key_size} bits, which can be broken; {_RSA_BITS_MIN} are the least")
     return key
 
 
@@ -124,6 +142,10 @@ class KeptKeySet:
         # Another object, because this is another thread than the one that adds to it.
         self._known = {}
         _log.info("key_set_changed", file=str(self._rules.key_set_file), keys=sorted(self._keys))
+
+    def is_known(self, token: str) -> bool:
+        """Whether its signature was looked at, and was right."""
+        return token in self._known
 
     def of_token(self, token: str) -> str:
         """The principal of a token. Raises Unauthenticated."""

@@ -39,6 +39,8 @@ class KeptCredentials:
         self._lock = threading.Lock()
         self._is_new = False
         self._has_expired = False
+        self.handshakes = 0
+        """That asked for them."""
         self.current = _read(files, clock.wall_ms())
         self.on_changed: Callable[[Credentials], None] = lambda _new: None
         """Called with what is about to be used, on the thread that looks; what it refuses with ValueError is not."""
@@ -54,8 +56,10 @@ class KeptCredentials:
         return self._files.client_auth
 
     def take_new(self) -> Credentials | None:
-        """The credentials, if they have changed since the last call. On any thread, without waiting for a disk."""
+        """The credentials, if they have changed since the last call; one for each handshake that begins. On any thread,
+        without waiting for a disk."""
         with self._lock:
+            self.handshakes += 1
             if not self._is_new:
                 return None
             self._is_new = False

@@ -135,8 +135,10 @@ class Listener(BaseModel):
     def check_authentication(self) -> None:
         """Raises ValueError where callers are asked for what they cannot show here."""
         here, methods = f"listen = {self.listen}: authentication = {self.authentication}", self.methods
-        if AuthenticationMethod.CERTIFICATE in methods and self.tls_client_auth is not ClientAuth.REQUIRED:
-            raise ValueError(f"{here}: callers show certificates where tls_client_auth = required; set it, with the CA")
+        if AuthenticationMethod.CERTIFICATE in methods and self.tls_client_auth is ClientAuth.NONE:
+            raise ValueError(
+                f"{here}: callers show certificates where tls_client_auth = required or requested; set it, with the CA"
+            )
         if {AuthenticationMethod.TOKEN, AuthenticationMethod.JWT} & methods and self.tls_certificate_file is None:
             raise ValueError(
                 f"{here}: a token that travels without TLS is everybody's; set tls_certificate_file and tls_key_file"
@@ -319,6 +321,7 @@ class Listeners:
             sum(each.connections_max for each in numbers),
             sum(known) if known else None,
             harms,
+            handshakes=sum(each.handshakes for each in numbers),
             unauthenticated=refusals_of(self._authenticators),
         )
 

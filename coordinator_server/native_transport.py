@@ -144,8 +144,8 @@ class NativeTransport:
         await self._health.set(name, response.SERVING if is_serving else response.NOT_SERVING)
 
     def numbers(self) -> ConnectionNumbers:
-        open_connections, harms = self._server.connections()
-        return ConnectionNumbers(self._connections_max, open_connections, dict(harms))
+        open_connections, handshakes, harms = self._server.connections()
+        return ConnectionNumbers(self._connections_max, open_connections, dict(harms), handshakes=handshakes)
 
     async def announce_stop(self) -> None:
         await self._health.enter_graceful_shutdown()

@@ -76,6 +76,8 @@ class ConnectionNumbers:
     """None where nobody can say."""
     harms: Mapping[str, int] = field(default_factory=dict)
     """What was refused or cut so that the others are served, by kind; empty where nobody can say."""
+    handshakes: int = 0
+    """How many handshakes of TLS began, however they ended."""
     certificates: Mapping[str, CertificateNumbers] = field(default_factory=dict)
     """By address; of a server only."""
     insecure_listeners: int = 0

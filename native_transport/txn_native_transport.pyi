@@ -102,8 +102,9 @@ class Server:
     def give(self, given: list[tuple[object, ...]]) -> None:
         """Hand over all of these, in this order."""
 
-    def connections(self) -> tuple[int, list[tuple[str, int]]]:
-        """How many are open, and for each kind of harm how often it was met. On any thread."""
+    def connections(self) -> tuple[int, int, list[tuple[str, int]]]:
+        """How many are open, how many handshakes of TLS began, and for each kind of harm how often it was met. On
+        any thread."""
 
     def stop(self, grace_ms: int) -> None:
         """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""

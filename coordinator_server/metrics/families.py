@@ -340,6 +340,12 @@ FAMILIES: Final = (
         "reset streams (resets) or send frames without a call (control_frames) or begin calls without requests "
         "(unfinished_calls) again and again. The transport grpc does not say any of it.",
     ),
+    _counter(
+        "txn_tls_handshakes_total",
+        (),
+        "Handshakes of TLS that began, however they ended. Those that failed are in txn_rpc_harm_total; with the "
+        "transport grpc, which does not say, many of these with few calls are callers whose certificates do not count.",
+    ),
     _gauge(
         "txn_tls_certificate_expiry_timestamp_seconds",
         ("listen",),

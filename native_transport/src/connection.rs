@@ -13,6 +13,7 @@ use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt, select_all, u
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio_rustls::rustls::ServerConfig;
 use tonic::transport::server::Connected;
 
 use crate::frames::{Flood, Watch};
@@ -114,6 +115,7 @@ struct Numbers {
     harms: [u64; Harm::ALL.len()],
     told: [Option<Instant>; Harm::ALL.len()],
     failed: FailedHosts,
+    handshakes: u64,
 }
 
 impl Connections {
@@ -121,10 +123,14 @@ impl Connections {
         Self { credentials: Credentials::default(), open_max, streams_max, inbox, numbers: Mutex::default() }
     }
 
-    /// How many are open, and of each harm how often it was met.
-    pub fn numbers(&self) -> (usize, Vec<(&'static str, u64)>) {
+    /// How many are open, how many handshakes began, and of each harm how often it was met.
+    pub fn numbers(&self) -> (usize, u64, Vec<(&'static str, u64)>) {
         let numbers = self.lock();
-        (numbers.open, Harm::ALL.iter().map(|harm| (harm.name(), numbers.harms[*harm as usize])).collect())
+        (
+            numbers.open,
+            numbers.handshakes,
+            Harm::ALL.iter().map(|harm| (harm.name(), numbers.harms[*harm as usize])).collect(),
+        )
     }
 
     /// The name of one more, unless there are as many as may be.
@@ -141,6 +147,11 @@ impl Connections {
     /// Whether the handshakes of this host failed too often just now.
     fn is_stranger(&self, host: &str) -> bool {
         self.lock().failed.is_too_often(host, Instant::now())
+    }
+
+    async fn shake_hands(&self, stream: TcpStream, config: Arc<ServerConfig>) -> Result<Socket, String> {
+        self.lock().handshakes += 1;
+        shake_hands(stream, config).await
     }
 
     /// Count it, and tell Python unless that has just heard of the same.
@@ -243,7 +254,7 @@ impl Taken {
         let Self { stream, mut peer, entered } = self;
         let stream = match entered.0.credentials.current() {
             None => Socket::Plain(stream),
-            Some(config) => match shake_hands(stream, config).await {
+            Some(config) => match entered.0.shake_hands(stream, config).await {
                 Ok(stream) => {
                     peer.shown = Arc::new(Shown::new(stream.certificates()));
                     stream

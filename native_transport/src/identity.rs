@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::{HeaderMap, header};
 use pyo3::prelude::*;
@@ -15,6 +16,7 @@ const FAILED_PER_SECOND: f64 = 100.0;
 const FAILED_AT_ONCE: f64 = 200.0;
 /// Hosts that are remembered.
 const HOSTS_MAX: usize = 4_096;
+const DROPPED_EVERY: Duration = Duration::from_secs(1);
 
 /// The `authorization` of one call; None where there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +65,11 @@ impl Shown {
 
 /// How often the handshakes of each host failed lately.
 #[derive(Default)]
-pub struct FailedHosts(HashMap<Arc<str>, Failures>);
+pub struct FailedHosts {
+    failures: HashMap<Arc<str>, Failures>,
+    /// When those that are over were dropped last: among as many hosts as are remembered, that takes its time.
+    dropped: Option<Instant>,
+}
 
 /// Failures that count, which become fewer as time passes.
 struct Failures {
@@ -79,25 +85,24 @@ impl Failures {
 
 impl FailedHosts {
     pub fn count(&mut self, host: &Arc<str>, now: Instant) {
-        if self.0.len() >= HOSTS_MAX {
-            self.0.retain(|_, failures| failures.left(now) > 0.0);
+        if self.failures.len() >= HOSTS_MAX && self.dropped.is_none_or(|dropped| now - dropped >= DROPPED_EVERY) {
+            self.failures.retain(|_, failures| failures.left(now) > 0.0);
+            self.dropped = Some(now);
         }
-        if self.0.len() < HOSTS_MAX || self.0.contains_key(host) {
-            let number = self.0.get(host).map_or(0.0, |failures| failures.left(now)) + 1.0;
-            self.0.insert(Arc::clone(host), Failures { number, counted: now });
+        if self.failures.len() < HOSTS_MAX || self.failures.contains_key(host) {
+            let number = self.failures.get(host).map_or(0.0, |failures| failures.left(now)) + 1.0;
+            self.failures.insert(Arc::clone(host), Failures { number, counted: now });
         }
     }
 
     /// Whether the connections of this host are closed unread for now.
     pub fn is_too_often(&self, host: &str, now: Instant) -> bool {
-        self.0.get(host).is_some_and(|failures| failures.left(now) >= FAILED_AT_ONCE)
+        self.failures.get(host).is_some_and(|failures| failures.left(now) >= FAILED_AT_ONCE)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -120,9 +125,9 @@ mod tests {
         for number in 0..2 * HOSTS_MAX {
             hosts.count(&number.to_string().into(), now);
         }
-        assert_eq!(hosts.0.len(), HOSTS_MAX);
+        assert_eq!(hosts.failures.len(), HOSTS_MAX);
         hosts.count(&"later".into(), now + Duration::from_secs(1));
-        assert_eq!(hosts.0.len(), 1);
+        assert_eq!(hosts.failures.len(), 1);
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl Server {
         Ok(())
     }
 
-    /// How many connections are open, and how often each kind of harm was met.
-    fn connections(&self) -> (usize, Vec<(&'static str, u64)>) {
+    /// How many connections are open, how many handshakes of TLS began, and how often each kind of harm was met.
+    fn connections(&self) -> (usize, u64, Vec<(&'static str, u64)>) {
         self.connections.numbers()
     }
 

@@ -55,6 +55,7 @@ OF_TRANSPORT = {
     "txn_rpc_unauthenticated_total",
     "txn_tls_certificate_expiry_timestamp_seconds",
     "txn_tls_files_refused",
+    "txn_tls_handshakes_total",
     "txn_insecure_listeners",
 }
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from coordinator_api.v1 import session_pb2, transaction_pb2
 from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.acls import ANONYMOUS
-from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.authentication import (
     LEFT_TO_END_SECONDS,
@@ -275,12 +275,12 @@ on_both = pytest.mark.usefixtures("transport")
 
 @asynccontextmanager
 async def serving(
-    listener: Listener, identities: Identities, name: TransportName | None = None
+    listener: Listener, identities: Identities, name: TransportName | None = None, *, clock: Clock = CLOCK
 ) -> AsyncIterator[tuple[Listeners, FakeTransactionServicer]]:
     listeners, servicer = Listeners(), FakeTransactionServicer()
     try:
         listeners.open(
-            [listener], name or wanted_transport(), [SERVICE.full_name], CLOCK, TransportOptions(1 << 20), identities
+            [listener], name or wanted_transport(), [SERVICE.full_name], clock, TransportOptions(1 << 20), identities
         )
         dispatcher = Dispatcher([SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20)
         dispatcher.open([servicer])
@@ -350,6 +350,28 @@ async def test_the_principal_of_a_call_is_that_of_its_certificate(authority: Aut
             assert servicer.contexts[-1].principal == f"User:{name}"
 
 
+async def test_where_certificates_are_only_requested_a_token_will_do(tokens: Tokens, authority: Authority) -> None:
+    skip_what_is_missing(TransportName.NATIVE)
+    listener = with_tls(
+        authority.issue("server"),
+        tls_client_ca_file=authority.ca_file,
+        tls_client_auth=ClientAuth.REQUESTED,
+        authentication="certificate,token",
+    )
+    etl, pair = tokens.add("User:etl"), authority.issue("other")
+    identities = Identities(KeptTokens(tokens.file, CLOCK), names=NameRule(NameSource.CN))
+    async with serving(listener, identities, TransportName.NATIVE) as (listeners, servicer):
+        for shown, token, principal in ((None, etl, "User:etl"), (pair, "", "User:other"), (pair, etl, "User:etl")):
+            async with channel_to(listeners, authority, shown, token) as channel:
+                await find(channel)
+            assert servicer.contexts[-1].principal == principal
+        for shown, token in ((None, ""), (pair, "txl_no_such")):
+            async with channel_to(listeners, authority, shown, token) as channel:
+                with pytest.raises(aio.AioRpcError) as refused:
+                    await find(channel)
+                assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 @on_both
 async def test_a_listener_that_asks_nobody_names_everybody(tmp_path: Path) -> None:
     for given, principal in (({}, ANONYMOUS), ({"principal": "User:local"}, "User:local")):
@@ -369,7 +391,7 @@ async def test_a_revoked_session_is_answered_and_then_ends(tokens: Tokens, autho
         channel_to(listeners, authority, token=etl) as channel,
     ):
         stream = channel.stream_stream(SESSION_PATH)()
-        await stream.write(session_pb2.SessionRequest(calls=[_end_txn(1)]).SerializeToString())
+        await stream.write(session_pb2.SessionRequest(calls=[end_txn(1)]).SerializeToString())
         await servicer.arrived.wait()
         tokens.withdraw_all()
         kept.look()
@@ -396,12 +418,12 @@ async def test_a_revoked_session_takes_nothing_more(tokens: Tokens, authority: A
         channel_to(listeners, authority, token=etl) as channel,
     ):
         stream = channel.stream_stream(SESSION_PATH)()
-        await stream.write(session_pb2.SessionRequest(calls=[_end_txn(1)]).SerializeToString())
+        await stream.write(session_pb2.SessionRequest(calls=[end_txn(1)]).SerializeToString())
         await servicer.arrived.wait()
         tokens.withdraw_all()
         kept.look()
         listeners.check_credentials()
-        await stream.write(session_pb2.SessionRequest(calls=[_end_txn(2)]).SerializeToString())
+        await stream.write(session_pb2.SessionRequest(calls=[end_txn(2)]).SerializeToString())
         with pytest.raises(aio.AioRpcError) as refused:
             await _read_to_the_end(stream)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -414,7 +436,7 @@ async def _read_to_the_end(stream: aio.StreamStreamCall[bytes, bytes]) -> None:
         pass
 
 
-def _end_txn(correlation_id: int) -> session_pb2.SessionCall:
+def end_txn(correlation_id: int) -> session_pb2.SessionCall:
     return session_pb2.SessionCall(
         correlation_id=correlation_id,
         method=f"/{SERVICE.full_name}/EndTxn",
@@ -448,7 +470,7 @@ SAFE = {"tls_certificate_file": "c", "tls_key_file": "k"}
     ("settings", "said"),
     [
         ({"authentication": "password"}, "'password' is no way to authenticate; there are certificate, token, jwt"),
-        (SAFE | {"authentication": "certificate"}, "tls_client_auth = required"),
+        (SAFE | {"authentication": "certificate"}, "tls_client_auth = required or requested"),
         ({"authentication": "token", "tokens_file": "t"}, "a token that travels without TLS is everybody's"),
         (SAFE | {"authentication": "token"}, "authentication = token needs tokens_file"),
         (

@@ -19,7 +19,15 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from coordinator_server.authentication import Authenticator, JwtRules, Presented, Reason, Unauthenticated
+from coordinator_server.authentication import (
+    SIGNATURES_AT_ONCE,
+    SIGNATURES_PER_SECOND,
+    Authenticator,
+    JwtRules,
+    Presented,
+    Reason,
+    Unauthenticated,
+)
 from coordinator_server.config import Config
 from coordinator_server.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet, KeySetRefused, read_key_set
 from tests.harness.manual_clock import ManualClock
@@ -136,6 +144,37 @@ def test_a_key_for_something_else_than_signatures_is_passed_over(file: Path) -> 
     assert list(read_key_set(file)) == ["a"]
 
 
+def test_keys_of_other_algorithms_are_passed_over_as_long_as_one_counts(file: Path) -> None:
+    foreign = ec.generate_private_key(ec.SECP384R1())
+    file.write_text(key_set(p=foreign, a=EC, weak=rsa.generate_private_key(65_537, 1_024)))
+    with capture_logs() as log:
+        kept = kept_keys(file)
+    (line,) = log
+    assert (line["event"], [key.split()[1] for key in line["keys"]]) == ("keys_passed_over", ["'p'", "'weak'"])
+    assert kept.of_token(token()) == "User:etl"
+    assert reason(kept, token(foreign, "p", "ES384")) is Reason.UNKNOWN_KEY
+
+
+def test_a_host_that_shows_wrong_signatures_all_the_time_costs_no_more_checks(file: Path) -> None:
+    clock = ManualClock(wall_ms=NOW * 1_000)
+    who = Authenticator(clock, jwts=kept_keys(file, clock))
+
+    def why(shown: str, host: str = "bad") -> Reason | None:
+        try:
+            who.principal(Presented(f"Bearer {shown}"), host)
+        except Unauthenticated as refused:
+            return refused.reason
+        return None
+
+    known, new, forged = token(), token(sub="new"), token(OTHER)
+    assert why(known) is None
+    assert [why(forged) for _ in range(SIGNATURES_AT_ONCE)] == [Reason.BAD_SIGNATURE] * SIGNATURES_AT_ONCE
+    assert [why(forged), why(new), why(known), why(new, "good")] == [Reason.TOO_OFTEN, Reason.TOO_OFTEN, None, None]
+    clock.advance(1_000)
+    again = [why(forged) for _ in range(SIGNATURES_PER_SECOND + 1)]
+    assert again == [Reason.BAD_SIGNATURE] * SIGNATURES_PER_SECOND + [Reason.TOO_OFTEN]
+
+
 @pytest.mark.parametrize(
     "key",
     [
@@ -187,12 +226,13 @@ def test_a_key_that_is_gone_takes_its_tokens_with_it(file: Path) -> None:
     [
         ("{", "is no JWKS"),
         ("[" * 100_000, "is no JWKS"),
-        ('{"keys": {}}', "has no keys"),
-        ('{"keys": []}', "has no keys"),
-        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}]}', "only public keys for"),
+        ('{"keys": {}}', "has no key for signatures"),
+        ('{"keys": []}', "has no key for signatures"),
+        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "s"}]}', "a private or shared one"),
         (json.dumps({"keys": [_public(EC)]}), "a key without kid"),
+        (key_set(p=ec.generate_private_key(ec.SECP384R1())), "key 'p' is no public key for ES256, EdDSA"),
         (key_set(r=rsa.generate_private_key(65_537, 1_024)), "key 'r' has 1024 bits, which can be broken"),
-        (json.dumps({"keys": [{"kid": "a", **_public(EC)}, {"kid": "a", **_public(OTHER)}]}), "two of one kid"),
+        (json.dumps({"keys": [{"kid": "a", **_public(EC)}, {"kid": "a", **_public(OTHER)}]}), "two keys of one kid"),
     ],
 )
 def test_half_a_key_set_is_refused_and_the_old_keys_count(file: Path, content: str, said: str) -> None:

@@ -117,6 +117,9 @@ DESCRIBE_TOPIC_CONFIGS: Final = Rpc(
 PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
 FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, parse_fetch_reply, is_bulk=True)
 LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)
+MEASURE_RECORDS: Final = Rpc(
+    Method.MEASURE_RECORDS, _LOG, log.MeasureRecordsRequest, log.MeasureRecordsResponse.FromString
+)
 COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, log.CountRecordsResponse.FromString)
 DESCRIBE_PRODUCERS: Final = Rpc(
     Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString

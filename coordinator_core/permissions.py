@@ -136,6 +136,7 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.FETCH: (Ask(_P.READ, _TOPIC, _ITEM),),
     Method.LIST_OFFSETS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.COUNT_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
+    Method.MEASURE_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.WRITE_TXN_MARKERS: (
         Ask(_P.ALTER, _CLUSTER, when="for people"),
         Ask(_P.CLUSTER_ACTION, _CLUSTER, when="otherwise, for servers"),

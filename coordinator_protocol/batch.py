@@ -190,6 +190,12 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     return _UNCOVERED.pack(_MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
 
 
+def stored_bytes(batch: bytes | memoryview) -> int:
+    """How many bytes a stored batch has, its header included, though the payload may be cut off."""
+    length: int = _LENGTH.unpack_from(batch, LENGTH_ENDS_AT - _LENGTH.size)[0]
+    return LENGTH_ENDS_AT + length
+
+
 def split_row(row: BytesT) -> tuple[BytesT, BytesT | None]:
     """The batch of a row of the log, or its header if the row was cut, and the tail behind it if there is one
     (`marker`). Bytes that are neither are left for `decode_header` to refuse."""

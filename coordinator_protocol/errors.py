@@ -162,6 +162,7 @@ class Method(StrEnum):
     FETCH = "Fetch"
     LIST_OFFSETS = "ListOffsets"
     COUNT_RECORDS = "CountRecords"
+    MEASURE_RECORDS = "MeasureRecords"
     DELETE_RECORDS = "DeleteRecords"
     WRITE_TXN_MARKERS = "WriteTxnMarkers"
     DESCRIBE_PRODUCERS = "DescribeProducers"
@@ -252,6 +253,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.FETCH,
         Method.LIST_OFFSETS,
         Method.COUNT_RECORDS,
+        Method.MEASURE_RECORDS,
         Method.DESCRIBE_PRODUCERS,
         Method.TAKE_SNAPSHOT,
         Method.RENEW_SNAPSHOT,

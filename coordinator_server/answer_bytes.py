@@ -37,6 +37,7 @@ LARGE_ANSWERS: Final = frozenset(
         Method.DESCRIBE_TOPICS,
         Method.LIST_OFFSETS,
         Method.COUNT_RECORDS,
+        Method.MEASURE_RECORDS,
         Method.DESCRIBE_PRODUCERS,
         Method.EXPLAIN_PARTITION,
         Method.LIST_HANGING_TRANSACTIONS,

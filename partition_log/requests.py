@@ -16,6 +16,7 @@ from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionNam
 from partition_log.catalog.settings import SettingValue
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.counting import NOTHING_COUNTED, Counted
+from partition_log.measuring import NOTHING_MEASURED, Measured
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead, ProducerEntry
 
 
@@ -214,6 +215,30 @@ class CountResult(Struct, frozen=True):
     name: PartitionName
     counted: Counted = NOTHING_COUNTED
     head: PartitionHead | None = None
+    error: CoordinatorError | None = None
+
+
+class MeasureQuery(Struct, frozen=True):
+    """Asks where the visible records of a range lie."""
+
+    name: PartitionName
+    start_offset: int
+    end_offset: int
+
+
+class MeasureRecords(Struct, frozen=True):
+    """Ranges to be measured; all are at the same moment."""
+
+    queries: Sequence[MeasureQuery]
+    step_bytes: int
+    isolation: Isolation = Isolation.READ_COMMITTED
+
+
+class MeasureResult(Struct, frozen=True):
+    """Where the visible records of a range lie, as far as one call measures."""
+
+    name: PartitionName
+    measured: Measured = NOTHING_MEASURED
     error: CoordinatorError | None = None
 
 

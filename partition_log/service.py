@@ -58,6 +58,7 @@ from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
 from partition_log.leadership import check_line, epoch_at
+from partition_log.measuring import MeasuredRange, measure
 from partition_log.partition_state import Append, Appended
 from partition_log.reading import Budget, bound_of, find_by_time
 from partition_log.records import RemovalCause
@@ -73,6 +74,9 @@ from partition_log.requests import (
     Fetch,
     FetchResult,
     ListOffsets,
+    MeasureQuery,
+    MeasureRecords,
+    MeasureResult,
     OffsetQuery,
     OffsetResult,
     PartitionStanding,
@@ -85,7 +89,14 @@ from partition_log.shard import LogShard
 from partition_log.state import NO_OFFSET, Isolation, PartitionHead
 
 ResultT = TypeVar(
-    "ResultT", ProduceResult, FetchResult, OffsetResult, CountResult, DeleteRecordsResult, ProducersDescription
+    "ResultT",
+    ProduceResult,
+    FetchResult,
+    OffsetResult,
+    CountResult,
+    MeasureResult,
+    DeleteRecordsResult,
+    ProducersDescription,
 )
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11.
@@ -367,6 +378,38 @@ class LogService:
         except (LogDamaged, StoreUnreadable) as damage:
             return CountResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
         return CountResult(placed.name, counted, head)
+
+    def measure_records(self, command: MeasureRecords, context: CallContext) -> Pending[list[MeasureResult]]:
+        """Where the visible records of ranges lie, all at the same moment, and no further than one call may read: where
+        a measurement ends before its range, the caller asks again from there.
+
+        Raises Refused INVALID_REQUEST for a step or range that is none, and for what is no partition's name."""
+        if command.step_bytes < 1:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"step_bytes is {command.step_bytes} and must be positive")
+        for query in command.queries:
+            if not 0 <= query.start_offset <= query.end_offset:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"start_offset is {query.start_offset} and end_offset {query.end_offset}: the first must not be "
+                    "negative, nor the second before it",
+                )
+        budget = Budget(visible_bytes=0)
+        results = [self._measure(query, command, budget, context) for query in command.queries]
+        self.fetcher.on_work(budget.work_bytes)
+        return self._when_catalog_durable(results)
+
+    def _measure(
+        self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
+    ) -> MeasureResult:
+        found = self._find_readable(_DESCRIBE, context, query.name)
+        if isinstance(found, Refused):
+            return MeasureResult(query.name, error=found)
+        placed, head = found
+        asked = MeasuredRange(query.start_offset, query.end_offset, command.isolation, command.step_bytes)
+        try:
+            return MeasureResult(placed.name, measure(self._store, placed.ref.ordinal, head, asked, budget))
+        except (LogDamaged, StoreUnreadable) as damage:
+            return MeasureResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
 
     def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
         """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies

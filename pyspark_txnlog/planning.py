@@ -7,13 +7,14 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
-from coordinator_client.calls import FETCH, LIST_OFFSETS, OFFSET_FETCH, Deadlines
+from coordinator_client.calls import FETCH, LIST_OFFSETS, MEASURE_RECORDS, OFFSET_FETCH, Deadlines
 from coordinator_client.connection import Connection
 from coordinator_client.encodings import FetchedBatch
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
@@ -24,6 +25,13 @@ from coordinator_protocol.limits import MEBI
 from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
 from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, places_of, plan_ranges
+from pyspark_txnlog.splitting import Step, split_ranges
+
+SPLIT_STEP_BYTES: Final = 256 * 1024
+"""How finely ranges are measured to be split."""
+
+_MEASURED_AT_ONCE_MAX: Final = 200
+"""Ranges measured by one call: each costs it a look, and it only does so much."""
 
 CLIENT_ID: Final = "pyspark-txnlog"
 
@@ -62,6 +70,60 @@ def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]
     Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
     """
     return plan_ranges(options, read_positions(connection, options))
+
+
+def split_read(connection: Connection, options: ReadOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return the work of each task: the ranges that have offsets, cut as the options want it.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    filled = [found for found in planned if found.offset_count > 0]
+    if len(filled) >= options.min_partitions and not options.partition_records_max:
+        return filled
+    steps = measured_steps(connection, options, filled, step_bytes=SPLIT_STEP_BYTES)
+    return split_ranges(filled, steps, options.min_partitions, options.partition_records_max)
+
+
+def measured_steps(
+    connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], *, step_bytes: int
+) -> list[list[Step]]:
+    """Return for each range where its visible records lie, in steps of about so many bytes.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    steps: list[list[Step]] = [[] for _ in ranges]
+    missing = {index: found.start_offset for index, found in enumerate(ranges) if found.offset_count > 0}
+    while missing:
+        asked = list(islice(missing, _MEASURED_AT_ONCE_MAX))
+        request = log.MeasureRecordsRequest(
+            header=connection.header(), isolation_level=isolation_level(options.isolation), step_bytes=step_bytes
+        )
+        for index in asked:
+            found = ranges[index]
+            request.partitions.add(
+                topic=found.topic,
+                topic_id=found.topic_id,
+                partition=found.partition,
+                start_offset=missing[index],
+                end_offset=found.end_offset,
+            )
+        reply = connection.ask(
+            MEASURE_RECORDS,
+            request,
+            deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+            items=lambda reply: reply.results,
+        )
+        for index, result in zip(asked, reply.results, strict=True):
+            steps[index] += [
+                Step(one.first_offset, one.end_offset, one.records, one.size_bytes) for one in result.steps
+            ]
+            # It ends before the range where that is not readable any more: the task will say so.
+            is_over = result.next_offset >= ranges[index].end_offset
+            if is_over or (index == asked[0] and result.next_offset <= missing[index]):
+                del missing[index]
+            else:
+                missing[index] = result.next_offset
+    return steps
 
 
 def first_offsets_since(

@@ -1,15 +1,13 @@
 """Which offsets a batch read covers: fixed before the first record is read, so that reading again gives the same.
 
-Pure: the positions of the partitions come in, ranges go out. Source: spec spark 4 and 8; Spark's
-KafkaOffsetRangeCalculator for the split.
+Pure: the positions of the partitions come in, ranges go out. Source: spec spark 4 and 8.
 """
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pyspark_txnlog.bounds import (
     COMMITTED,
@@ -84,25 +82,6 @@ def plan_ranges(options: ReadOptions, positions: Sequence[Positions]) -> list[Of
     _check_coverage("startingOffsets", options.starting, positions)
     _check_coverage("endingOffsets", options.ending, positions)
     return [_range_of(options, found) for found in positions]
-
-
-def split_ranges(
-    ranges: Sequence[OffsetRange], min_partitions: int, partition_records_max: int = 0
-) -> list[OffsetRange]:
-    """Return the ranges that have offsets, the larger ones cut until there are about `min_partitions`, and none has
-    more offsets than `partition_records_max`, if that is not 0."""
-    filled = [found for found in ranges if found.offset_count > 0]
-    total = sum(found.offset_count for found in filled)
-    pieces: list[OffsetRange] = []
-    for found in filled:
-        size = found.offset_count
-        wanted = max(1, round(size / total * min_partitions))
-        if partition_records_max:
-            wanted = max(wanted, -(-size // partition_records_max))
-        count = min(size, wanted)
-        cuts = [found.start_offset + size * number // count for number in range(count + 1)]
-        pieces += [replace(found, start_offset=start, end_offset=end) for start, end in itertools.pairwise(cuts)]
-    return pieces
 
 
 def places_of(options: ReadOptions, found: Positions) -> list[Place]:

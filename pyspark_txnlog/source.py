@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
-from pyspark_txnlog.ranges import OffsetRange, split_ranges
+from pyspark_txnlog.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,18 +60,16 @@ class RangeReader(DataSourceReader):
         ImportError where this Python lacks what it takes.
         """
         check_dependencies()
-        from pyspark_txnlog.planning import plan_read, shared_connection
+        from pyspark_txnlog.planning import plan_read, shared_connection, split_read
 
         planned = self._narrowed(plan_read(shared_connection(self._options), self._options))
         if self._options.report is Report.RANGES:
             return [InputPartition(found) for found in planned]
-        return [InputPartition(piece) for piece in self._split(planned)]
+        pieces = split_read(shared_connection(self._options), self._options, planned)
+        return [InputPartition(piece) for piece in pieces]
 
     def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
         return planned
-
-    def _split(self, planned: list[OffsetRange]) -> list[OffsetRange]:
-        return split_ranges(planned, self._options.min_partitions, self._options.partition_records_max)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.

@@ -32,6 +32,8 @@ from partition_log.requests import (
     Fetch,
     FetchItem,
     ListOffsets,
+    MeasureQuery,
+    MeasureRecords,
     OffsetQuery,
     Produce,
     TopicName,
@@ -71,6 +73,9 @@ OF_PARTITIONS: dict[str, Ask] = {
     ),
     "CountRecords": lambda room, name: _settled(
         room, room.log.count_records(CountRecords([CountQuery(name, 0)]), CONTEXT)
+    ),
+    "MeasureRecords": lambda room, name: _settled(
+        room, room.log.measure_records(MeasureRecords([MeasureQuery(name, 0, 1)], step_bytes=1), CONTEXT)
     ),
     "DescribeProducers": lambda room, name: _settled(
         room, room.log.describe_producers(DescribeProducers([name]), CONTEXT)

@@ -32,6 +32,7 @@ RESPONSES: dict[str, Any] = {
         "Fetch",
         "ListOffsets",
         "CountRecords",
+        "MeasureRecords",
         "DeleteRecords",
         "WriteTxnMarkers",
         "DescribeProducers",

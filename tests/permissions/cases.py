@@ -375,6 +375,13 @@ LOG: Final = (
         (SEE_TOPIC,),
     ),
     Case(
+        "MeasureRecords",
+        lambda _room, n: _log.MeasureRecordsRequest(
+            step_bytes=1, partitions=[_log.MeasureQuery(topic=n.topic, end_offset=1)]
+        ),
+        (SEE_TOPIC,),
+    ),
+    Case(
         "CreatePartitions",
         lambda _room, n: _log.CreatePartitionsRequest(topics=[_log.PartitionsOfTopic(name=n.topic, partition_count=7)]),
         (_one(_P.ALTER, _T),),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.planning import plan_read
+from pyspark_txnlog.planning import measured_steps, plan_read, split_read
 from pyspark_txnlog.ranges import DataLoss
 from tests.spark.topics import Topics
 
@@ -94,3 +95,33 @@ def test_a_read_begins_where_a_group_stands_and_else_at_the_earliest(plan: Plan,
 
 def test_a_group_that_nobody_knows_stands_nowhere(plan: Plan, timed: str) -> None:
     assert plan(timed, startingOffsets="group", groupId=f"{timed}-nobody") == [(0, 7), (0, 3)]
+
+
+def test_tasks_get_the_same_share_of_bytes_not_of_offsets(topics: Topics) -> None:
+    topic = topics.create(2)
+    topics.commit(topic, ["x" * 2_000] * 50)
+    topics.abort(topic, ["x"] * 500)
+    topics.commit(topic, ["x" * 10] * 500, partition=1)
+    options = parse_options({"endpoint": topics.endpoint, "subscribe": topic, "minPartitions": "5"})
+    with Connection(topics.endpoint, client_id="tests") as connection:
+        planned = plan_read(connection, options)
+        pieces = split_read(connection, options, planned)
+        (step, *more), (other,) = measured_steps(connection, options, planned, step_bytes=1 << 30)
+        assert split_read(connection, replace(options, min_partitions=2), planned) == planned
+    assert (step.records, more, other.records) == (50, [], 500)
+    assert [(piece.partition, piece.start_offset, piece.end_offset) for piece in pieces[:4]] == [
+        (0, 0, 12),
+        (0, 12, 25),
+        (0, 25, 37),
+        (0, 37, 552),
+    ]
+
+
+def test_no_task_gets_more_records_than_asked_for(topics: Topics) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["x"] * 9)
+    topics.abort(topic, ["x"] * 500)
+    options = parse_options({"endpoint": topics.endpoint, "subscribe": topic, "maxRecordsPerPartition": "4"})
+    with Connection(topics.endpoint, client_id="tests") as connection:
+        pieces = split_read(connection, options, plan_read(connection, options))
+    assert [(piece.start_offset, piece.end_offset) for piece in pieces] == [(0, 4), (4, 8), (8, 511)]

@@ -6,12 +6,10 @@ import pickle
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pyspark_txnlog.bounds import FROM_EARLIEST, TO_LATEST, InvalidOption, Position
 from pyspark_txnlog.options import ReadOptions, Topics
-from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges, split_ranges
+from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges
 
 TOPIC_ID = bytes(16)
 
@@ -103,7 +101,7 @@ def parted(parted_at: Mapping[Position, int]) -> list[Positions]:
 def test_a_range_keeps_the_epoch_in_which_its_end_was_planned() -> None:
     planned = plan_ranges(options({0: START}, {0: END}), parted({}))
     assert bounds(planned) == [(0, 6, 9)]
-    assert {piece.leader_epoch for piece in split_ranges(planned, 3)} == {7}
+    assert {piece.leader_epoch for piece in planned} == {7}
 
 
 @pytest.mark.parametrize(
@@ -130,35 +128,6 @@ def test_what_both_logs_have_and_what_is_new_is_read_on_request(
 ) -> None:
     with pytest.warns(RuntimeWarning, match="it went another way from offset|the read would begin at 6"):
         assert bounds(plan_ranges(options({0: START}, {0: END}, is_loss_fatal=False), parted(parted_at))) == [left]
-
-
-def test_ranges_without_offsets_are_no_work() -> None:
-    planned = plan_ranges(options(), positions((0, 0), (4, 4), (1, 3)))
-    assert bounds(split_ranges(planned, 0)) == [(2, 1, 3)]
-    assert split_ranges([], 8) == []
-
-
-def test_larger_ranges_are_cut_into_more_pieces() -> None:
-    planned = plan_ranges(options(), positions((0, 100), (0, 10), (50, 350)))
-    pieces = bounds(split_ranges(planned, 8))
-    assert pieces == [
-        (0, 0, 50),
-        (0, 50, 100),
-        (1, 0, 10),
-        *((2, 50 + 50 * number, 100 + 50 * number) for number in range(6)),
-    ]
-
-
-@given(st.lists(st.integers(0, 1_000), max_size=6), st.integers(0, 40))
-def test_pieces_cover_each_range_once_without_gaps(sizes: list[int], min_partitions: int) -> None:
-    planned = plan_ranges(options(), positions(*((7, 7 + size) for size in sizes)))
-    pieces = split_ranges(planned, min_partitions)
-    assert all(piece.offset_count > 0 for piece in pieces)
-    for whole in planned:
-        mine = [piece for piece in pieces if piece.partition == whole.partition]
-        assert [offset for piece in mine for offset in range(piece.start_offset, piece.end_offset)] == list(
-            range(whole.start_offset, whole.end_offset)
-        )
 
 
 def test_a_range_travels_to_the_workers() -> None:

@@ -50,6 +50,9 @@ from partition_log.requests import (
     Fetch,
     FetchItem,
     ListOffsets,
+    MeasureQuery,
+    MeasureRecords,
+    MeasureResult,
     OffsetQuery,
     OffsetResult,
     Produce,
@@ -151,6 +154,11 @@ class LogServicer:
         self, request: log_pb2.CountRecordsRequest, context: CallContext
     ) -> Pending[log_pb2.CountRecordsResponse]:
         return self._log.count_records(count_records(request), context).map(count_records_response)
+
+    def MeasureRecords(
+        self, request: log_pb2.MeasureRecordsRequest, context: CallContext
+    ) -> Pending[log_pb2.MeasureRecordsResponse]:
+        return self._log.measure_records(measure_records(request), context).map(measure_records_response)
 
     def DeleteRecords(
         self, request: log_pb2.DeleteRecordsRequest, context: CallContext
@@ -440,6 +448,29 @@ def _count_result(result: CountResult) -> log_pb2.CountResult:
         message.log_start_offset = head.log_start_offset
     _set_any(message, Method.COUNT_RECORDS, result.error)
     return message
+
+
+def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
+    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    queries = [
+        MeasureQuery(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset, item.end_offset)
+        for item in message.partitions
+    ]
+    return MeasureRecords(queries, message.step_bytes, _isolation(message.isolation_level))
+
+
+def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.MeasureRecordsResponse:
+    """Where the visible records lie for each query."""
+    response = log_pb2.MeasureRecordsResponse()
+    for result in results:
+        name, measured = result.name, result.measured
+        message = response.results.add(
+            topic=name.topic, topic_id=name.topic_id, partition=name.partition, next_offset=measured.next_offset
+        )
+        for step in measured.steps:
+            message.steps.add(**step._asdict())
+        _set_any(message, Method.MEASURE_RECORDS, result.error)
+    return response
 
 
 def delete_records(message: log_pb2.DeleteRecordsRequest) -> DeleteRecords:

@@ -84,6 +84,11 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.FromString,
                 _registered_method=True)
+        self.MeasureRecords = channel.unary_unary(
+                '/coordinator_api.v1.LogService/MeasureRecords',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.FromString,
+                _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/coordinator_api.v1.LogService/DeleteRecords',
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
@@ -177,6 +182,15 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MeasureRecords(self, request, context):
+        """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
+        or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
+        aborted transactions meet a range the headers of batches are read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRecords(self, request, context):
         """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
         there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
@@ -255,6 +269,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.CountRecords,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.SerializeToString,
+            ),
+            'MeasureRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.MeasureRecords,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -542,6 +561,33 @@ class LogService(object):
             '/coordinator_api.v1.LogService/CountRecords',
             coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MeasureRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/MeasureRecords',
+            coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

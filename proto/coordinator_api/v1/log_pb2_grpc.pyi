@@ -57,6 +57,11 @@ class LogServiceStub:
     """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
     everything is 0.
     """
+    MeasureRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.MeasureRecordsRequest, _log_pb2.MeasureRecordsResponse]
+    """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
+    or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
+    aborted transactions meet a range the headers of batches are read.
+    """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
     there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
@@ -99,6 +104,11 @@ class LogServiceAsyncStub(LogServiceStub):
     CountRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.CountRecordsRequest, _log_pb2.CountRecordsResponse]  # type: ignore[assignment]
     """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
     everything is 0.
+    """
+    MeasureRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.MeasureRecordsRequest, _log_pb2.MeasureRecordsResponse]  # type: ignore[assignment]
+    """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
+    or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
+    aborted transactions meet a range the headers of batches are read.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
@@ -199,6 +209,17 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_log_pb2.CountRecordsResponse, _abc.Awaitable[_log_pb2.CountRecordsResponse]]:
         """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
         everything is 0.
+        """
+
+    @_abc_1.abstractmethod
+    def MeasureRecords(
+        self,
+        request: _log_pb2.MeasureRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.MeasureRecordsResponse, _abc.Awaitable[_log_pb2.MeasureRecordsResponse]]:
+        """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
+        or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
+        aborted transactions meet a range the headers of batches are read.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,166 @@
+"""Where the visible records of a range lie, in steps of about as many bytes: for readers that divide a range among
+them, or take so much of it at a time.
+
+The index knows how many bytes and records lie in every finished stretch of the log, and nothing of them is read where
+no aborted transaction meets the stretch. Elsewhere the headers of its batches are read, and at both ends of the range.
+That is done within a budget, and the caller goes on where it ended, as with a fetch.
+
+Source: spec spark 8 (splits by offset count are uneven on transactional topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from coordinator_protocol.batch import stored_bytes
+from coordinator_runtime.store import Store
+from partition_log.aborted import aborted_between
+from partition_log.batches import batches
+from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget, bound_of
+from partition_log.state import Isolation, LogTotals, PartitionHead
+from partition_log.stretches import stretches
+
+
+class Step(NamedTuple):
+    """A part of a range in which a reader is shown something. Between two steps it is shown nothing."""
+
+    first_offset: int
+    end_offset: int
+    records: int
+    """How many it is shown: an upper bound where the range begins or ends inside a batch with holes."""
+    size_bytes: int
+    """What they take in the store, with little besides."""
+
+
+class Measured(NamedTuple):
+    """The steps of a range up to, not including, `next_offset`."""
+
+    steps: tuple[Step, ...] = ()
+    next_offset: int = 0
+    """The end of what can be read of the range, or less where the budget was spent."""
+
+
+NOTHING_MEASURED: Final = Measured()
+
+
+class MeasuredRange(NamedTuple):
+    """What to measure."""
+
+    start_offset: int
+    end_offset: int
+    isolation: Isolation
+    step_bytes: int
+    """A step ends with the stretch, or outside of whole ones with the batch, with which it has this many."""
+
+
+def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: Budget) -> Measured:
+    """Measure under the view, from the start or the log start to the end or the bound of the isolation level.
+
+    Raises LogDamaged, StoreDamaged, StoreUnreadable."""
+    at, end = max(asked.start_offset, head.log_start_offset), min(asked.end_offset, bound_of(head, asked.isolation))
+    if at >= end:
+        return Measured((), max(end, asked.start_offset))
+    reading = _Reading(store, ordinal, head, asked.isolation is Isolation.READ_COMMITTED, budget)
+    steps = _Steps(asked.step_bytes)
+    for part_end, within in _parts(store, ordinal, at, end):
+        if budget.is_spent:
+            break
+        if within is not None and not reading.is_mixed(at, part_end):
+            steps.add(Step(at, part_end, within.record_count, within.size_bytes))
+            at = part_end
+            continue
+        for found in reading.visible(at, part_end):
+            steps.add(found)
+        at = reading.next_offset
+        if at < part_end:
+            break
+    return Measured(steps.taken(), at)
+
+
+def _parts(store: Store, ordinal: int, start: int, end: int) -> Iterator[tuple[int, LogTotals | None]]:
+    """The ends of the stretches of a range, and the range's own; with what lies in those that are known to be whole."""
+    before: LogTotals | None = None
+    for stretch in stretches(store, ordinal, start):
+        if stretch.last_offset >= end:
+            break
+        totals = stretch.totals
+        yield stretch.last_offset + 1, None if before is None else _between(before, totals)
+        before, start = totals, stretch.last_offset + 1
+    if start < end:
+        yield end, None
+
+
+def _between(before: LogTotals, after: LogTotals) -> LogTotals:
+    return LogTotals(
+        size_bytes=after.size_bytes - before.size_bytes, record_count=after.record_count - before.record_count
+    )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Reads the headers of batches, as far as the budget allows."""
+
+    store: Store
+    ordinal: int
+    head: PartitionHead
+    hides_aborted: bool
+    budget: Budget
+    aborted: AbortedIndex = field(init=False)
+    next_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.aborted = AbortedIndex(self.store, self.ordinal, self.head, self.budget)
+
+    def is_mixed(self, start: int, end: int) -> bool:
+        """Whether some of what lies there was aborted, and is not shown."""
+        self.budget.batches -= 1
+        if not self.hides_aborted or start > self.head.last_abort_offset:
+            return False
+        self.budget.batches -= SEEK_COST_BATCHES
+        return any(aborted_between(self.store, self.ordinal, start, end, self.head.last_abort_offset))
+
+    def visible(self, start: int, end: int) -> Iterator[Step]:
+        """The batches of which something is shown, up to `next_offset`."""
+        self.budget.batches -= SEEK_COST_BATCHES
+        self.next_offset = start
+        for header, encoded in batches(self.store, self.ordinal, start, self.head.log_end_offset, headers_only=True):
+            if header.base_offset >= end:
+                break
+            self.next_offset = min(header.last_offset + 1, end)
+            self.budget.batches -= 1
+            self.budget.read_bytes -= len(encoded)
+            is_hidden = self.hides_aborted and header.is_transactional and self.aborted.hides(header)
+            if not (header.is_control or is_hidden):
+                first = max(header.base_offset, start)
+                records = header.records_between(start, end)
+                size = stored_bytes(encoded) * records // max(1, header.record_count)
+                yield Step(first, self.next_offset, records, size)
+            if self.budget.is_spent:
+                return
+        self.next_offset = end
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Joins what is visible to steps of at least so many bytes."""
+
+    step_bytes: int
+    done: list[Step] = field(default_factory=list)
+    last: Step | None = None
+
+    def add(self, found: Step) -> None:
+        if not found.records:
+            return
+        last = self.last
+        if last is not None:
+            records, size = last.records + found.records, last.size_bytes + found.size_bytes
+            found = Step(last.first_offset, found.end_offset, records, size)
+        self.last = found
+        if found.size_bytes >= self.step_bytes:
+            self.done.append(found)
+            self.last = None
+
+    def taken(self) -> tuple[Step, ...]:
+        return tuple(self.done if self.last is None else [*self.done, self.last])

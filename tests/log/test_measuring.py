@@ -1,0 +1,135 @@
+"""Where visible records lie: every one of them in a step, with as many bytes as its batch has, and nothing between."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.ports import PartitionName
+from partition_log.measuring import Measured, MeasuredRange, Step, measure
+from partition_log.reading import Budget
+from partition_log.requests import MeasureQuery, MeasureRecords, MeasureResult
+from partition_log.state import Isolation
+from tests.log.log_room import CONTEXT, TOPIC, Batch, LogRoom, code
+from tests.log.test_counting import SHORT_STRETCHES, CountedRoom, commands
+
+ORDERS_0 = PartitionName(TOPIC, b"", 0)
+MIXED = [
+    *[("append", 1, 3), ("commit", 1, 1)] * 5,
+    *[("append", 2, 2), ("abort", 2, 1)] * 9,
+    *[("plain", 1, 1)] * 9,
+    *[("append", 1, 1), ("append", 2, 2), ("abort", 2, 1), ("commit", 1, 1)] * 3,
+]
+
+
+def measured(
+    room: CountedRoom,
+    start: int,
+    end: int,
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    step_bytes: int = 200,
+    batches_max: int = 10_000,
+) -> Measured:
+    """What is answered in the end, asked for in turns that may read no more than so much."""
+    steps: list[Step] = []
+    at = start
+    while True:
+        found = measure(
+            room.room.store,
+            room.room.ordinal(),
+            room.room.head(),
+            MeasuredRange(at, end, isolation, step_bytes),
+            Budget(0, batches=batches_max),
+        )
+        steps += found.steps
+        assert found.next_offset > at or found.next_offset >= end or not found.steps
+        if found.next_offset in (at, end):
+            return Measured(tuple(steps), found.next_offset)
+        at = found.next_offset
+
+
+def performed(given_commands: list[tuple[str, int, int]]) -> CountedRoom:
+    room = CountedRoom()
+    for command in given_commands:
+        room.perform(*command)
+    return room
+
+
+@given(commands, st.integers(0, 60), st.integers(0, 60), st.sampled_from(Isolation), st.sampled_from((9, 10_000)))
+@settings(max_examples=80, deadline=None)
+def test_every_visible_record_lies_in_a_step_and_steps_count_nothing_else(
+    given_commands: list[tuple[str, int, int]], start: int, length: int, isolation: Isolation, batches_max: int
+) -> None:
+    room = performed(given_commands)
+    found = measured(room, start, start + length, isolation=isolation, batches_max=batches_max)
+    visible = room.naive.visible(is_committed=isolation is Isolation.READ_COMMITTED, start=start)
+    wanted = {offset for offset in visible if start <= offset < start + length}
+    shown = [{offset for offset in wanted if step.first_offset <= offset < step.end_offset} for step in found.steps]
+    assert [len(offsets) for offsets in shown] == [step.records for step in found.steps]
+    assert set().union(*shown) == wanted
+    assert all(offsets and step.size_bytes > 0 for offsets, step in zip(shown, found.steps, strict=True))
+    assert list(found.steps) == sorted(found.steps)
+
+
+def test_what_lies_in_whole_stretches_is_told_without_reading_it() -> None:
+    room = performed([("plain", 1, 1)] * 400)
+    budget = Budget(0)
+    before = budget.batches
+    whole = MeasuredRange(0, 400, Isolation.READ_COMMITTED, 1 << 30)
+    found = measure(room.room.store, room.room.ordinal(), room.room.head(), whole, budget)
+    assert (found.steps[0].first_offset, found.steps[0].end_offset, found.steps[0].records) == (0, 400, 400)
+    stretch_count = 400 // SHORT_STRETCHES.index_interval_batches
+    assert before - budget.batches <= stretch_count + 4 * SHORT_STRETCHES.index_interval_batches
+
+
+def test_a_stretch_of_aborted_records_and_markers_is_no_step() -> None:
+    room = performed([("append", 1, 2), ("commit", 1, 1), *[("append", 2, 2), ("abort", 2, 1)] * 9])
+    assert [(step.first_offset, step.end_offset, step.records) for step in measured(room, 0, 30).steps] == [(0, 2, 2)]
+    assert measured(room, 3, 30) == ((), 30)
+
+
+def test_steps_have_about_the_bytes_that_were_asked_for_and_all_of_them() -> None:
+    room = performed(MIXED)
+    (whole,) = measured(room, 0, room.naive.end, step_bytes=1 << 30).steps
+    steps = measured(room, 0, room.naive.end, step_bytes=whole.size_bytes // 4).steps
+    assert 2 <= len(steps) <= 4
+    assert sum(step.records for step in steps) == whole.records
+    assert sum(step.size_bytes for step in steps) == whole.size_bytes
+
+
+def test_payloads_that_are_not_read_have_their_bytes_all_the_same() -> None:
+    """A large batch lies in a segment, and only its header is read."""
+    room = LogRoom(config=SHORT_STRETCHES)
+    room.create()
+    assert room.append(Batch(count=1, payload=b"x" * 300_000)).error is None
+    found = measure(
+        room.store, room.ordinal(), room.head(), MeasuredRange(0, 1, Isolation.READ_COMMITTED, 1), Budget(0)
+    )
+    assert found.steps[0].size_bytes > 300_000
+
+
+def asked(room: LogRoom, start: int, end: int, *, step_bytes: int = 1) -> MeasureResult:
+    (result,) = room.log.measure_records(
+        MeasureRecords([MeasureQuery(ORDERS_0, start, end)], step_bytes), CONTEXT
+    ).result()
+    return result
+
+
+def test_what_lies_before_the_log_start_or_behind_the_end_is_not_measured(room: LogRoom) -> None:
+    room.append(Batch(count=3))
+    assert asked(room, 0, 90).measured.next_offset == 3
+    assert asked(room, 7, 90).measured == ((), 7)
+
+
+def test_a_range_that_is_none_is_refused(room: LogRoom) -> None:
+    for start, end in ((-1, 3), (4, 3)):
+        with pytest.raises(Refused, match=f"start_offset is {start} and end_offset {end}"):
+            asked(room, start, end)
+    with pytest.raises(Refused, match="step_bytes is 0 and must be positive"):
+        asked(room, 0, 1, step_bytes=0)
+    unknown = MeasureRecords([MeasureQuery(ORDERS_0._replace(partition=9), 0, 1)], 1)
+    (result,) = room.log.measure_records(unknown, CONTEXT).result()
+    assert code(result) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,10 +8,11 @@ Source: spec spark 2 and 9.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
@@ -29,7 +30,7 @@ from pyspark.sql.types import (
 from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
-from pyspark_txnlog.ranges import OffsetRange
+from pyspark_txnlog.ranges import DataLoss, OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,28 @@ SKIP_ADVICE: Final = (
 )
 
 
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
+    """Return the function with errors that tell what the user can mend, without the way that led to them: Spark shows
+    all of that before the reason. Without any of it: `spark.sql.execution.pyspark.udf.hideTraceback.enabled`."""
+
+    @wraps(work)
+    def telling(*args: _Asked.args, **kwargs: _Asked.kwargs) -> _Answer:
+        try:
+            return work(*args, **kwargs)
+        except Exception as error:
+            from coordinator_client.errors import TransactionError
+
+            if isinstance(error, (InvalidOption, DataLoss, LookupError, ImportError, TransactionError)):
+                raise error.with_traceback(None) from None
+            raise
+
+    return telling
+
+
 class RangeReader(DataSourceReader):
     """Reads what the options ask for; `InputPartition.value` is an `OffsetRange`."""
 
@@ -53,6 +76,7 @@ class RangeReader(DataSourceReader):
         self._options = options
 
     # The declared result is Sequence; Spark itself refuses anything but a list.
+    @told_shortly
     def partitions(self) -> list[InputPartition]:
         """Return the work: each range of offsets that has any. Called once, when the query is planned.
 
@@ -84,7 +108,7 @@ class RangeReader(DataSourceReader):
         # page.
         keep_freed_memory()
         rows = self._count if self._options.report is Report.RANGES else self._rows
-        return _advised(rows(partition.value))
+        return advised(rows(partition.value))
 
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.arrow_rows import spark_batches
@@ -129,15 +153,16 @@ class NarrowedReader(RangeReader):
         return narrowed(left, wanted, first_offsets_since(connection, self._options, left, since_ms))
 
 
-def _advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows. Where a batch cannot be read, the error names the option that a reader has here."""
-    from coordinator_client.errors import CorruptBatch
+    from coordinator_client.errors import CorruptBatch, TransactionError
 
     try:
         yield from rows
-    except CorruptBatch as error:
-        error.action = SKIP_ADVICE
-        raise
+    except TransactionError as error:
+        if isinstance(error, CorruptBatch):
+            error.action = SKIP_ADVICE
+        raise error.with_traceback(None) from None
 
 
 def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
@@ -199,10 +224,12 @@ class DefaultSource(DataSource):
         """Return the name of the format."""
         return FORMAT
 
+    @told_shortly
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source, or those the options choose. Raises: InvalidOption."""
         return schema_of(parse_either(self.options))
 
+    @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises: InvalidOption, also for a schema of the user's own."""
         options = parse_options(self.options)

@@ -44,6 +44,8 @@ def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name).master(chosen)
+    # Errors of sources say what is wrong first.
+    builder = builder.config("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
     if is_submitted() and chosen.startswith("local"):
         # The JVM was started before the variable was set. Its INFO lines would bury ours.
         builder = builder.config("spark.driver.host", _LOOPBACK).config("spark.driver.bindAddress", _LOOPBACK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -210,6 +211,29 @@ def test_conditions_of_a_query_cut_the_read(spark: SparkSession, read: Read, top
         read(topic, pushdown="true").where("partition = 1").collect()
     # Without the option the source has nothing that Spark could refuse.
     assert values(read(topic).where("partition = 1 and offset = 0")) == ["a"]
+
+
+def test_an_error_says_what_is_wrong_before_anything_else(spark: SparkSession, read: Read, topics: Topics) -> None:
+    topic = topics.create()
+
+    def told(line: int) -> list[str]:
+        told: list[str] = []
+        for reading in (lambda: read(topic, colums="key"), lambda: read("no-such-topic").collect()):
+            with pytest.raises(Exception, match=r"InvalidOption|UNKNOWN_TOPIC") as error:
+                reading()
+            told.append(str(error.value).splitlines()[line])
+        return told
+
+    reasons = [r"InvalidOption: the option colums does not exist; did you mean columns\?", "UNKNOWN_TOPIC_OR_PARTITION"]
+    # Behind the place of one line of the source.
+    for line, reason in zip(told(3), reasons, strict=True):
+        assert re.search(reason, line), line
+    spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    try:
+        for line, reason in zip(told(0), reasons, strict=True):
+            assert re.search(reason, line), line
+    finally:
+        spark.conf.unset("spark.sql.execution.pyspark.udf.hideTraceback.enabled")
 
 
 def test_an_unknown_topic_is_named(read: Read) -> None:

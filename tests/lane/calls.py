@@ -7,6 +7,7 @@ learn from the answers where it did not.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,13 @@ PARTITIONS: Final = ("t-0", "t-1", "t-2", "words-0")
 ABSENT: Final = ("t-9", "nowhere-0", "gone-0")
 """The last one's topic comes and goes."""
 GROUPS: Final = ("g", "h")
+"""They have offsets, and no members."""
+REBALANCING: Final = "r"
+"""A consumer group."""
+MEMBERS: Final = ("m", "n")
+"""Who comes and goes in it."""
+STRANGER: Final = "s"
+"""Never was in it, and says so."""
 
 _TOPICS: Final = {
     "t": log_pb2.NewTopic(name="t", partition_count=3),
@@ -49,6 +57,8 @@ class Call:
     """Send the bytes of the id's last call once more."""
     damage: str = ""
     """What is wrong with it, see `DAMAGES`."""
+    member: str = ""
+    """Who beats, or for whom offsets of the consumer group are committed; then its epoch is shown."""
     timeout_ms: int = 0
     """How long the client waits; 0: as long as the server likes."""
 
@@ -65,7 +75,11 @@ class Clients:
         self._asked: dict[int, tuple[str, str, Identity]] = {}
         """Method, id and identity of each call, by its correlation id."""
         self._newest: dict[str, int] = {}
+        self._members: dict[str, tuple[int, group_pb2.PartitionSet]] = {}
+        """Epoch and what it owns, as the server told."""
         self.correlation_id = 0
+        self.sent: Counter[str] = Counter()
+        """How many calls of each method."""
 
     def message(self, calls: Iterable[Call], cancels: Iterable[int] = ()) -> bytes:
         """A message of a session."""
@@ -82,6 +96,8 @@ class Clients:
                 self._topic_ids |= {each.name: each.topic_id for each in created if not each.error_code}
             elif method == "DescribeTransactions" and not answer.status:
                 self._learn_all(transaction_pb2.DescribeTransactionsResponse.FromString(answer.body))
+            elif method == "ConsumerGroupHeartbeat" and not answer.status:
+                self._learn_member(name, group_pb2.ConsumerGroupHeartbeatResponse.FromString(answer.body))
             elif method in _GIVES_IDENTITY and self._newest[name] == answer.correlation_id:
                 reply = _GIVES_IDENTITY[method].FromString(answer.body)
                 if not answer.status and not reply.error_code:
@@ -97,6 +113,13 @@ class Clients:
                     own = (each.client_producer_id, each.client_producer_epoch)
                 self.identities[each.transactional_id] = own
 
+    def _learn_member(self, member: str, reply: group_pb2.ConsumerGroupHeartbeatResponse) -> None:
+        if reply.error_code or reply.member_epoch < 0:
+            self._members.pop(member, None)
+            return
+        _epoch, owned = self._members.get(member, (0, group_pb2.PartitionSet()))
+        self._members[member] = reply.member_epoch, reply.assignment if reply.HasField("assignment") else owned
+
     def _become(self, name: str, identity: Identity) -> None:
         if identity != self.identities[name]:
             self.identities[name] = identity
@@ -107,8 +130,10 @@ class Clients:
         sent = self._sent.get(call.name) if call.repeats else None
         method, body = sent or (call.kind, self._body(call))
         self._sent[call.name] = method, body
+        self.sent[method] += 1
         self._newest[call.name] = self.correlation_id
-        self._asked[self.correlation_id] = method, call.name, self.identities[call.name]
+        about = call.member if method == "ConsumerGroupHeartbeat" else call.name
+        self._asked[self.correlation_id] = method, about, self.identities[call.name]
         if sent is None and call.kind in ("Transact", "EndTxn") and not (call.epoch or call.sequence or call.damage):
             producer_id, epoch = self.identities[call.name]
             self._become(call.name, (producer_id, epoch + 1))
@@ -160,10 +185,28 @@ class Clients:
             **self._identity(call),
             committed=call.committed,
             batches=[self._batch(call, partition, is_named=False) for partition in call.partitions],
-            groups=[
-                transaction_pb2.TransactOffsets(group_id=group, topics=self._offsets(call)) for group in call.groups
-            ],
+            groups=[self._transacted(call, group) for group in call.groups],
         )
+
+    def _transacted(self, call: Call, group: str) -> transaction_pb2.TransactOffsets:
+        offsets = transaction_pb2.TransactOffsets(group_id=group, topics=self._offsets(call))
+        if group == REBALANCING and call.member in (*self._members, STRANGER):
+            epoch, _owned = self._members.get(call.member, (1, None))
+            offsets.member_id, offsets.generation_id_or_member_epoch = call.member, epoch
+        return offsets
+
+    def _beat(self, call: Call) -> group_pb2.ConsumerGroupHeartbeatRequest:
+        """Come, stay or, if not `committed`, go."""
+        epoch, owned = self._members.get(call.member, (0, group_pb2.PartitionSet()))
+        request = group_pb2.ConsumerGroupHeartbeatRequest(
+            group_id=REBALANCING, member_id=call.member, member_epoch=epoch if call.committed else -1
+        )
+        if call.committed:
+            request.topic_partitions.CopyFrom(owned)
+        if call.committed and not epoch:
+            request.rebalance_timeout_ms = 5_000
+            request.subscribed_topic_names.names.append("t")
+        return request
 
     def _end(self, call: Call) -> transaction_pb2.EndTxnRequest:
         return transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
@@ -226,6 +269,7 @@ _MAKE: Final[dict[str, Callable[[Clients, Call], Any]]] = {
     "EndTxn": Clients._end,
     "PrepareTransaction": Clients._prepare,
     "TxnOffsetCommit": Clients._commit_offsets,
+    "ConsumerGroupHeartbeat": Clients._beat,
     "DescribeTransactions": Clients._describe,
     "Fetch": Clients._fetch,
     "CreateTopics": Clients._create,

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from coordinator_server.admission import AdmissionLimits
 from tests.harness.world import WorldOptions
 from tests.lane.calls import IDS, Call
-from tests.lane.histories import ADMISSION, HISTORY, OPTIONS
+from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
 from tests.lane.stories import STORIES
 from tests.lane.twins import Mutation, Step, Twins
 
@@ -18,6 +18,17 @@ EXAMPLES_MAX = 1_000
 
 class NotCaught(AssertionError):
     """The two did the same, in all histories."""
+
+
+def committed(examples_max: int) -> settings:
+    """The same examples in every run."""
+    return settings(
+        max_examples=examples_max,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def live_through(twins: Twins, history: Sequence[Step]) -> None:
@@ -33,20 +44,20 @@ def catch(mutation: Mutation, *, lanes: tuple[bool, bool] = (True, False), examp
     """Let one of two servers have a bug, until it shows. Returns how: a difference, or an assertion of the product's
     own. Raises NotCaught."""
 
+    @given(BUSY_OPTIONS, BUSY_HISTORY)
+    @committed(examples_max // 4)
+    def search_busy(options: WorldOptions, history: list[Step]) -> None:
+        live_through(Twins(options, lanes=lanes, mutation=mutation), history)
+
     @given(OPTIONS, ADMISSION, HISTORY)
-    @settings(
-        max_examples=examples_max,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @committed(examples_max)
     def search(options: WorldOptions, admission: AdmissionLimits, history: list[Step]) -> None:
         live_through(Twins(options, admission, lanes=lanes, mutation=mutation), history)
 
     try:
         for options, history in STORIES.values():
             live_through(Twins(options, lanes=lanes, mutation=mutation), history)
+        search_busy()
         search()
     except AssertionError as finding:
         return str(finding)

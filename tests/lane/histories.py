@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
 
 import structlog
 from hypothesis import strategies as st
 
+from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
 from coordinator_protocol.limits import EPOCH_MAX
-from coordinator_runtime.ports import ALLOW_ALL, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
+from tests.harness.guarded import Guarded
 from tests.harness.world import WorldOptions
-from tests.lane.calls import ABSENT, DAMAGES, GROUPS, IDS, PARTITIONS, Call
+from tests.lane.calls import ABSENT, DAMAGES, GROUPS, IDS, MEMBERS, PARTITIONS, REBALANCING, STRANGER, Call
+from tests.lane.side import CALLERS
 from tests.lane.twins import Step
 from txn_coordinator.config import TwoPhase
 
@@ -33,12 +37,15 @@ def mixed(weights: dict[st.SearchStrategy[Any], int]) -> st.SearchStrategy[Any]:
 _GOOD_PARTITIONS = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True).map(tuple)
 _ANY_PARTITIONS = st.lists(st.sampled_from((*PARTITIONS, *ABSENT)), max_size=4).map(tuple)
 
+_MEMBER = st.sampled_from((*MEMBERS * 3, STRANGER))
+_ONE_GROUP = often((), *((group,) for group in (*GROUPS, REBALANCING)), times=3)
 GOOD_TRANSACT = st.builds(
     Call,
     kind=st.just("Transact"),
     name=st.sampled_from(IDS),
     partitions=_GOOD_PARTITIONS,
-    groups=often((), *((group,) for group in GROUPS), times=3),
+    groups=_ONE_GROUP,
+    member=_MEMBER,
 )
 ODD_TRANSACT = st.builds(
     Call,
@@ -55,12 +62,21 @@ ANY_CALL = st.builds(
         + ("Produce",) * 4
         + ("EndTxn",) * 4
         + ("InitProducerId",) * 2
-        + ("TxnOffsetCommit", "AddPartitionsToTxn", "PrepareTransaction", "Fetch", "DeleteTopics", "CreateTopics")
+        + (
+            "ConsumerGroupHeartbeat",
+            "TxnOffsetCommit",
+            "AddPartitionsToTxn",
+            "PrepareTransaction",
+            "Fetch",
+            "DeleteTopics",
+            "CreateTopics",
+        )
     ),
     name=st.sampled_from(IDS),
     partitions=mixed({_GOOD_PARTITIONS: 8, _ANY_PARTITIONS: 1}),
-    groups=often((), *((group,) for group in GROUPS), GROUPS, times=4),
+    groups=often((), *((group,) for group in (*GROUPS, REBALANCING)), GROUPS, times=4),
     committed=often(True, False, times=4),
+    member=st.sampled_from(MEMBERS),
     epoch=often(0, -1, 1, times=12),
     sequence=often(0, 1, -1, times=14),
     repeats=often(False, True),
@@ -79,7 +95,25 @@ def _step(kind: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[St
     return st.tuples(*arguments).map(lambda drawn: Step(kind, drawn))
 
 
+_DENIED: Final = tuple(
+    Acl(
+        principal=principal,
+        resource_type=resource,
+        resource_name=name,
+        operation=permission,
+        permission_type=PermissionType.DENY,
+    )
+    for principal in CALLERS
+    for permission, resource, name in (
+        (Permission.WRITE, ResourceType.TOPIC, "words" if principal == CALLERS[0] else "t"),
+        (Permission.READ, ResourceType.TOPIC, "t"),
+        (Permission.READ, ResourceType.GROUP, "g"),
+        (Permission.READ, ResourceType.GROUP, REBALANCING),
+        (Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "c"),
+    )
+)
 _SHARDS = st.sampled_from((*IDS, "t-0", "t-1", "words-0", "group:g"))
+_ALLOW = st.lists(st.sampled_from(_DENIED), max_size=2).map(lambda denied: Step("allow", tuple(denied)))
 STEP = mixed(
     {
         MESSAGE: 40,
@@ -94,9 +128,54 @@ STEP = mixed(
         _step("load", _SHARDS): 3,
         _step("crash", st.integers(0, 2)): 1,
         _step("fail_disk", st.integers(0, 1)): 1,
+        _step("fill_disk", st.booleans()): 1,
+        _ALLOW: 1,
     }
 )
 HISTORY = st.lists(STEP, min_size=4, max_size=40)
+
+
+_BEAT = st.builds(
+    Call,
+    kind=st.just("ConsumerGroupHeartbeat"),
+    member=st.sampled_from(MEMBERS),
+    committed=often(True, False, times=4),
+)
+
+
+@st.composite
+def _busy_message(draw: st.DrawFn) -> Step:
+    """Every id commits a whole transaction, and somebody may do something else among them."""
+    calls = [
+        Call("Transact", name, draw(_GOOD_PARTITIONS), draw(_ONE_GROUP), member=draw(_MEMBER))
+        for name in draw(st.permutations(IDS))
+    ]
+    for _ in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
+        calls.insert(draw(st.integers(0, len(calls))), draw(mixed({ODD_TRANSACT: 2, ANY_CALL: 2, _BEAT: 1})))
+    return Step("message", (draw(st.integers(0, 1)), tuple(calls)))
+
+
+_BEATS = st.lists(_BEAT, min_size=1, max_size=2).map(lambda calls: Step("message", (0, tuple(calls))))
+_CALM = mixed(
+    {_busy_message(): 12, _BEATS: 2, _ALLOW: 1, _step("settle"): 6, _step("flush"): 3, _step("flush", st.just(1)): 1}
+)
+_RECOVERY = (
+    Step("hold_checks", (False,)),
+    Step("fill_disk", (False,)),
+    Step("allow"),
+    *(Step("load", (shard,)) for shard in (*IDS, *PARTITIONS, *(f"group:{group}" for group in (*GROUPS, REBALANCING)))),
+    Step("settle"),
+    *(Step("message", (session, tuple(Call("InitProducerId", name) for name in IDS))) for session in range(2)),
+    Step("settle"),
+)
+"""After it nothing is in the way of common calls."""
+_EPISODE = st.builds(
+    lambda unusual, calm: (*unusual, *_RECOVERY, *calm),
+    st.lists(STEP, max_size=3),
+    st.lists(_CALM, min_size=3, max_size=8),
+)
+BUSY_HISTORY = st.lists(_EPISODE, min_size=1, max_size=4).map(lambda episodes: [*chain.from_iterable(episodes)])
+"""Most of its Transacts are such as a lane takes, and whatever may come comes between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +191,24 @@ class Forbidding:
         structlog.get_logger("audit").info("refused", permission=permission, resource=resource, name=name)
 
 
-OPTIONS = st.builds(
-    WorldOptions,
-    authorizer=often(ALLOW_ALL, Forbidding(frozenset({"words", "c"})), times=4),
-    two_phase=often(TwoPhase.FUSED, TwoPhase.SPLIT, times=2),
-    producer_epoch_max=st.sampled_from((4, EPOCH_MAX)),
-    index_interval_batches=st.sampled_from((1, 3, 256)),
-    runtime_limits=st.builds(
+_OPTIONS: Final[dict[str, Any]] = {
+    "two_phase": often(TwoPhase.FUSED, TwoPhase.SPLIT, times=2),
+    "producer_epoch_max": st.sampled_from((4, EPOCH_MAX)),
+    "index_interval_batches": st.sampled_from((1, 3, 256)),
+    "runtime_limits": st.builds(
         RuntimeLimits,
         group_bytes_max=st.sampled_from((1 << 20, 5_000)),
         undurable_bytes_max=often(1 << 20, 20_000, times=3),
         parked_calls_max=often(10_000, 2, times=2),
     ),
-)
+}
+_LIMITS = RuntimeLimits()
+_BUSY: Final[dict[str, Any]] = _OPTIONS | {
+    "two_phase": often(TwoPhase.FUSED, TwoPhase.SPLIT, times=20),
+    "producer_epoch_max": often(EPOCH_MAX, 6, times=4),
+    "runtime_limits": often(_LIMITS, replace(_LIMITS, group_bytes_max=20_000, undurable_bytes_max=40_000), times=5),
+}
+_AUTHORIZER = often(ALLOW_ALL, Forbidding(frozenset({"words", "c"})), times=4)
+OPTIONS = mixed({st.builds(WorldOptions, authorizer=_AUTHORIZER, **_OPTIONS): 2, st.builds(Guarded, **_OPTIONS): 1})
+BUSY_OPTIONS = mixed({st.builds(WorldOptions, **_BUSY): 1, st.builds(Guarded, **_BUSY): 1})
 ADMISSION = st.builds(AdmissionLimits, calls_in_work_max=often(4096, 3, times=3))

@@ -6,19 +6,27 @@ torn net. A function gets the original first, then the arguments.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
 
 from coordinator_core import lane as lane_module
-from coordinator_core.lane import Lane
+from coordinator_core.lane import Lane, SilentAuthorizer
+from coordinator_protocol.acls import Permission, ResourceType
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_runtime.decision import Turn
 from coordinator_runtime.pending import settled
+from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.transport import Dispatcher
+from group_coordinator.committed import decisions
+from group_coordinator.committed.service import Placing
 from partition_log.batch_checks import BatchChecks
 from partition_log.growth import Growth
 from tests.simulation.mutants import Mutant
 from txn_coordinator.records import CsnGiven
+from txn_coordinator.rules import transacting
 
 
 def look_at_no_epoch(transact: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
@@ -111,6 +119,97 @@ def allow_all(_require: Any, *_args: Any) -> None:
     return None
 
 
+def ask_nothing_of(*resources: ResourceType) -> Any:
+    def ask(require: Any, authorizer: Any, context: Any, permission: Any, resource: Any, name: str) -> None:
+        if resource not in resources:
+            require(authorizer, context, permission, resource, name)
+
+    return ask
+
+
+def ask_for_no_group(settle: Any, lane: Any, *args: Any) -> Any:
+    groups = lane._parts.groups
+    authorizer, groups._authorizer = groups._authorizer, ALLOW_ALL
+    try:
+        return settle(lane, *args)
+    finally:
+        groups._authorizer = authorizer
+
+
+def ask_for_no_topic_of_offsets(settle: Any, lane: Any, *args: Any) -> Any:
+    groups = lane._parts.groups
+    placing, groups._placing = groups._placing, Placing(lane._parts.catalog, ALLOW_ALL)
+    try:
+        return settle(lane, *args)
+    finally:
+        groups._placing = placing
+
+
+def remember_who_may(require: Any, authorizer: Any, context: Any, *question: Any) -> None:
+    known = authorizer.__dict__.setdefault("known", set())
+    if (context.principal, *question) not in known:
+        require(authorizer, context, *question)
+        known.add((context.principal, *question))
+
+
+def remember_what_may_be_done(require: Any, authorizer: Any, context: Any, *question: Any) -> None:
+    known = authorizer.__dict__.setdefault("known", set())
+    if question not in known:
+        require(authorizer, context, *question)
+        known.add(question)
+
+
+def ask_to_read(require: Any, authorizer: Any, context: Any, _permission: Any, *of: Any) -> None:
+    require(authorizer, context, Permission.READ, *of)
+
+
+def tell_of_refusals(_on_refused: Any, silent: SilentAuthorizer, *refusal: Any) -> None:
+    silent.is_allowed.__self__.on_refused(*refusal)  # type: ignore[attr-defined]
+
+
+def let_anybody_commit(settle: Any, lane: Any, *args: Any) -> Any:
+    check, decisions._check_commit = decisions._check_commit, lambda *_args, **_kwargs: None
+    try:
+        return settle(lane, *args)
+    finally:
+        decisions._check_commit = check
+
+
+def look_at_no_disk(begin: Any, lane: Any, context: Any) -> Any:
+    disk = lane._parts.checks.disk
+    refusal, disk.refusal = disk.refusal, None
+    try:
+        return begin(lane, context)
+    finally:
+        disk.refusal = refusal
+
+
+def live_in_the_past(begin: Any, lane: Any, context: Any) -> Any:
+    begun = begin(lane, context)
+    lane._now_ms -= 1
+    return begun
+
+
+def mix_up_offsets(transact: Any, lane: Any, *args: Any) -> Any:
+    taken = transact(lane, *args)
+    return taken and (taken[0], taken[1][::-1])
+
+
+def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
+    return write_decided(runtime, records, events, Turn(turn.now_ms))
+
+
+def give_one_number_to_all(transact: Any, lane: Any, *args: Any) -> Any:
+    taken = transact(lane, *args)
+    if taken is not None and len(lane._names) > 1:
+        lane._csn -= 1
+    return taken
+
+
+def use_epochs_up(run_through: Any, *args: Any, limits: Any, **kwargs: Any) -> Any:
+    return run_through(*args, limits=dataclasses.replace(limits, producer_epoch_max=EPOCH_MAX), **kwargs)
+
+
 def there_is_always_room(_room_bytes: Any, _runtime: Runtime) -> int:
     return 1 << 40
 
@@ -171,6 +270,47 @@ MUTANTS = (
         ((Runtime, "write_decided", give_numbers_again),),
     ),
     Mutant("allow_all", "who may not write writes", ((lane_module, "require", allow_all),)),
+    Mutant(
+        "ask_for_no_id",
+        "who may write to the topic may use any id",
+        ((lane_module, "require", ask_nothing_of(ResourceType.TRANSACTIONAL_ID)),),
+    ),
+    Mutant(
+        "ask_for_no_topic",
+        "who may use the id may write to any topic",
+        ((lane_module, "require", ask_nothing_of(ResourceType.TOPIC)),),
+    ),
+    Mutant("ask_for_no_group", "offsets of anybody's group are committed", ((Lane, "_settle", ask_for_no_group),)),
+    Mutant(
+        "ask_for_no_topic_of_offsets",
+        "offsets of topics are committed that the caller may not read",
+        ((Lane, "_settle", ask_for_no_topic_of_offsets),),
+    ),
+    Mutant("remember_who_may", "who lost a right keeps it", ((lane_module, "require", remember_who_may),)),
+    Mutant(
+        "remember_what_may_be_done",
+        "what one caller may do all may do",
+        ((lane_module, "require", remember_what_may_be_done),),
+    ),
+    Mutant("ask_to_read", "who may read may write", ((lane_module, "require", ask_to_read),)),
+    Mutant("tell_of_refusals", "a refusal is told twice", ((SilentAuthorizer, "on_refused", tell_of_refusals),)),
+    Mutant(
+        "let_anybody_commit",
+        "offsets are taken from who is not in the group any more",
+        ((Lane, "_settle", let_anybody_commit),),
+    ),
+    Mutant("look_at_no_disk", "records are taken by a full disk", ((Lane, "_begin", look_at_no_disk),)),
+    Mutant("live_in_the_past", "times are not those of the call", ((Lane, "_begin", live_in_the_past),)),
+    Mutant("mix_up_offsets", "an answer names the offset of another partition", ((Lane, "transact", mix_up_offsets),)),
+    Mutant(
+        "forget_who_asks", "the history does not say whose call it was", ((Runtime, "write_decided", forget_who_asks),)
+    ),
+    Mutant(
+        "give_one_number_to_all",
+        "transactions of a message share a commit sequence number",
+        ((Lane, "transact", give_one_number_to_all),),
+    ),
+    Mutant("use_epochs_up", "an id goes on beyond its last epoch", ((transacting, "run_through", use_epochs_up),)),
     Mutant(
         "there_is_always_room",
         "more waits for the disk than may wait",

@@ -35,7 +35,8 @@ from tests.lane.inventory import inventory
 Mutation = Callable[[], AbstractContextManager[None]]
 """Changes the product while it is entered."""
 
-SESSIONS = 2
+CALLERS = ("User:p", "User:q")
+"""Whose sessions there are."""
 _MESSAGE_BYTES_MAX = 1 << 20
 _PARTITIONS_MAX = 100
 
@@ -126,10 +127,10 @@ class Side:
         self._numbers = numbers
         self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), lane_front(core))
         self._clock = clock
-        self._sessions = [self._new_session(number) for number in range(SESSIONS)]
+        self._sessions = [self._new_session(number) for number in range(len(CALLERS))]
 
     def _new_session(self, number: int) -> Session:
-        context = CallContext(principal="p", host=f"10.0.0.{number}", connection=number)
+        context = CallContext(principal=CALLERS[number], host=f"10.0.0.{number}", connection=number)
         return Session(self._dispatcher, self._clock, context, SessionLimits())
 
     def _note_rows(self, store: Store) -> None:

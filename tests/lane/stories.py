@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
 from coordinator_runtime.runtime import RuntimeLimits
+from tests.harness.guarded import Guarded
 from tests.harness.world import WorldOptions
-from tests.lane.calls import IDS, Call
+from tests.lane.calls import IDS, REBALANCING, STRANGER, Call
+from tests.lane.side import CALLERS
 from tests.lane.twins import Step
 from txn_coordinator.config import TwoPhase
 
 
 def message(*calls: Call) -> Step:
     return Step("message", (0, calls))
+
+
+def deny(permission: Permission, resource: ResourceType, name: str) -> Acl:
+    """To the caller of the first session."""
+    return Acl(
+        principal=CALLERS[0],
+        resource_type=resource,
+        resource_name=name,
+        operation=permission,
+        permission_type=PermissionType.DENY,
+    )
 
 
 STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
@@ -73,6 +87,60 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
                 Call("Transact", "b"),
             ),
             Step("settle"),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "a right that is taken away between two messages": (
+        Guarded(),
+        (
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "b"),)),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "offsets of a group that may not be read any more": (
+        Guarded(),
+        (
+            message(*(Call("Transact", name, groups=("g",)) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.READ, ResourceType.GROUP, "g"),)),
+            Step("settle"),
+            message(*(Call("Transact", name, groups=("g",)) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.READ, ResourceType.TOPIC, "t"),)),
+            Step("settle"),
+            message(*(Call("Transact", name, groups=("g",)) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "somebody who is not in the group": (
+        WorldOptions(),
+        (
+            message(Call("ConsumerGroupHeartbeat", member="m")),
+            Step("settle"),
+            message(*(Call("Transact", name, groups=(REBALANCING,), member="m") for name in IDS)),
+            Step("settle"),
+            message(
+                Call("Transact", "a", groups=(REBALANCING,), member=STRANGER),
+                Call("ConsumerGroupHeartbeat", member="m", committed=False),
+                Call("Transact", "b", groups=(REBALANCING,), member="m"),
+                Call("Transact", "c"),
+            ),
+            Step("settle"),
+        ),
+    ),
+    "a full disk": (
+        WorldOptions(),
+        (
+            Step("fill_disk", (True,)),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+            Step("fill_disk", (False,)),
             message(*(Call("Transact", name) for name in IDS)),
             Step("settle"),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import nullcontext
 
 import pytest
@@ -10,14 +11,15 @@ from hypothesis import given, settings
 from coordinator_core.lane import Lane
 from coordinator_server.admission import AdmissionLimits
 from tests.harness.world import WorldOptions
-from tests.lane.catching import NotCaught, catch, live_through
-from tests.lane.histories import ADMISSION, HISTORY, OPTIONS
+from tests.lane.catching import NotCaught, catch, committed, live_through
+from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
 from tests.lane.mutants import CANARIES, MUTANTS
 from tests.lane.stories import STORIES
 from tests.lane.twins import Step, Twins
 from tests.simulation.mutants import MUTANTS as RULES
 from tests.simulation.mutants import Mutant
 
+BUSY_EXAMPLES = 30
 WITHOUT_LANES = (False, False)
 
 NOTICED_RULES = frozenset(
@@ -37,12 +39,54 @@ NOTICED_RULES = frozenset(
 """Bugs of the general path that a twin without them must be told from at once."""
 
 
+def taken_by_lanes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many calls lanes take from now on, by the function that took them."""
+    taken: Counter[str] = Counter()
+
+    def note(name: str) -> None:
+        take = getattr(Lane, name)
+
+        def noting(lane: Lane, *call: object) -> object:
+            result = take(lane, *call)
+            taken[name] += result is not None
+            return result
+
+        monkeypatch.setattr(Lane, name, noting)
+
+    note("transact")
+    return taken
+
+
 @given(OPTIONS, ADMISSION, HISTORY)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_random_histories_leave_the_same(
     options: WorldOptions, admission: AdmissionLimits, history: list[Step]
 ) -> None:
     live_through(Twins(options, admission), history)
+
+
+@pytest.mark.slow
+@given(BUSY_OPTIONS, BUSY_HISTORY)
+@settings(max_examples=500)
+def test_many_busy_histories_leave_the_same(options: WorldOptions, history: list[Step]) -> None:
+    live_through(Twins(options), history)
+
+
+def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least half of the Transacts of these histories went through the lane: two servers of which neither uses a lane
+    would leave the same, too."""
+    taken = taken_by_lanes(monkeypatch)
+    sent: Counter[str] = Counter()
+
+    @given(BUSY_OPTIONS, BUSY_HISTORY)
+    @committed(BUSY_EXAMPLES)
+    def live(options: WorldOptions, history: list[Step]) -> None:
+        twins = Twins(options)
+        live_through(twins, history)
+        sent.update(twins.clients.sent)
+
+    live()
+    assert 2 * taken["transact"] >= sent["Transact"] >= 100
 
 
 @pytest.mark.slow
@@ -61,19 +105,10 @@ def test_stories_leave_the_same(name: str) -> None:
 
 
 def test_the_lane_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two servers of which neither uses a lane would leave the same, too."""
-    taken = []
-    transact = Lane.transact
-
-    def noting(lane: Lane, *call: object) -> object:
-        result = transact(lane, *call)  # type: ignore[arg-type]
-        taken.append(result is not None)
-        return result
-
-    monkeypatch.setattr(Lane, "transact", noting)
+    taken = taken_by_lanes(monkeypatch)
     options, history = STORIES["the same id twice, and partitions that many write to"]
     live_through(Twins(options), history)
-    assert taken.count(True) >= 6
+    assert taken["transact"] >= 6
 
 
 @pytest.mark.parametrize("mutant", CANARIES, ids=lambda mutant: mutant.name)

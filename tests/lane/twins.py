@@ -12,12 +12,26 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator_protocol.errors import Refused
-from coordinator_runtime.pending import Pending
+from coordinator_protocol.acls import ANY_PRINCIPAL, CLUSTER_NAME, WILDCARD, Acl, AclFilter, Permission, ResourceType
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_runtime.disk_guard import DiskLow
+from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import AdmissionLimits
+from tests.harness.guarded import SUPER_USER, Guarded
 from tests.harness.world import World, WorldOptions
 from tests.lane.calls import PARTITIONS, Call, Clients
-from tests.lane.side import SESSIONS, Mutation, Side
+from tests.lane.side import CALLERS, Mutation, Side
+
+_EVERYTHING = [
+    Acl(
+        principal=ANY_PRINCIPAL,
+        resource_type=resource,
+        resource_name=CLUSTER_NAME if resource is ResourceType.CLUSTER else WILDCARD,
+        operation=Permission.ALL,
+    )
+    for resource in ResourceType
+]
+_DISK_LOW = DiskLow(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the disk is nearly full")
 
 DESCRIBE = Call("DescribeTransactions")
 
@@ -54,6 +68,9 @@ class Twins:
         self.clients = Clients()
         self.history: list[Step] = []
         self._learnt = 0
+        if isinstance(options, Guarded):
+            self._allow()
+            self.settle()
         self.send(Call("CreateTopics", partitions=PARTITIONS), Call("CreateTopics", partitions=()))
         self.settle()
 
@@ -80,7 +97,7 @@ class Twins:
         newest = self.clients.correlation_id
         message = self.clients.message(calls, [max(0, newest - each) for each in cancels])
         for side in self.sides:
-            side.send(session % SESSIONS, message)
+            side.send(session % len(CALLERS), message)
         self._learn()
 
     def _flush(self, count: int | None = None) -> None:
@@ -118,6 +135,23 @@ class Twins:
 
     def _load(self, name: str) -> None:
         self._each(lambda world: _tried(lambda: world.load(name)))
+
+    def _allow(self, *denied: Acl) -> None:
+        """From now on everybody may do everything, but for this."""
+        context = CallContext(principal=SUPER_USER, host="10.0.0.9", client_id="root", method=Method.CREATE_ACLS)
+
+        def write(world: World) -> None:
+            acls = world.inside.core.admin.acls
+            acls.delete([AclFilter()], context, validate_only=False)
+            acls.create([*_EVERYTHING, *denied], context, validate_only=False)
+
+        self._each(lambda world: _tried(lambda: write(world)))
+
+    def _fill_disk(self, is_full: bool) -> None:
+        def fill(world: World) -> None:
+            world.inside.core.checks.disk.refusal = _DISK_LOW if is_full else None
+
+        self._each(fill)
 
     def _hold_checks(self, is_held: bool) -> None:
         """Payloads that take long are checked by another process; let it take its time, or end."""
@@ -173,7 +207,7 @@ def difference(one: object, other: object, place: str = "") -> str:
     return f"{place}\n with the lane: {one!r:.2000}\n without:       {other!r:.2000}"
 
 
-def _tried(action: Callable[[], Pending[None]]) -> None:
+def _tried(action: Callable[[], object]) -> None:
     """What is refused at once is refused on both sides: what follows tells."""
     with suppress(Refused):
         action()

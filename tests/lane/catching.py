@@ -57,8 +57,8 @@ def catch(mutation: Mutation, *, lanes: tuple[bool, bool] = (True, False), examp
     try:
         for options, history in STORIES.values():
             live_through(Twins(options, lanes=lanes, mutation=mutation), history)
-        search_busy()
         search()
+        search_busy()
     except AssertionError as finding:
         return str(finding)
     raise NotCaught(f"nothing was noticed in {examples_max} histories")

@@ -99,7 +99,10 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("allow", (deny(Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "b"),)),
             message(*(Call("Transact", name) for name in IDS)),
             Step("settle"),
-            message(*(Call("Transact", name) for name in IDS)),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TOPIC, "words"),)),
+            message(
+                *(Call("Transact", name, (where,)) for name, where in zip(IDS, ("t-0", "words-0", "t-1"), strict=True))
+            ),
             Step("settle"),
         ),
     ),

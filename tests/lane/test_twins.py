@@ -67,7 +67,7 @@ def test_random_histories_leave_the_same(
 
 @pytest.mark.slow
 @given(BUSY_OPTIONS, BUSY_HISTORY)
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_many_busy_histories_leave_the_same(options: WorldOptions, history: list[Step]) -> None:
     live_through(Twins(options), history)
 
@@ -91,7 +91,7 @@ def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @given(OPTIONS, ADMISSION, HISTORY)
-@settings(max_examples=1_000)
+@settings(max_examples=600)
 def test_many_random_histories_leave_the_same(
     options: WorldOptions, admission: AdmissionLimits, history: list[Step]
 ) -> None:

@@ -55,9 +55,6 @@ SERVICES = (
 
 SERVICE_NAMES = (*(service.full_name for service in SERVICES), SESSION_SERVICE.full_name)
 
-NO_STATISTICS = partial(StoreStatistics, 0, 0, 0, 0, 0)
-"""Figures of a store that lies in memory, which has no files."""
-
 _log = structlog.get_logger("server")
 
 
@@ -67,8 +64,8 @@ class OpenStore:
 
     store: Store
     mark_durable: Callable[[int], None]
-    statistics: Callable[[], StoreStatistics] = NO_STATISTICS
-    """Sizes of the store, for the metrics."""
+    statistics: Callable[[], StoreStatistics] = StoreStatistics
+    """Sizes of the store, for the metrics: nothing of one that lies in memory."""
     free_bytes: Callable[[], int] | None = None
     """Room on its disk; None for a store that has none. Raises OSError."""
     checkpoint: Callable[[], StoreDirectory] | None = None

@@ -50,7 +50,8 @@ def configure_logs(log_format: LogFormat, log_level: LogLevel, stream: TextIO | 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     rendering: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        # The default shows the local variables of a defect, and any of them may be a secret.
+        [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if is_console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

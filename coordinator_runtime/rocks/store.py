@@ -37,12 +37,12 @@ _STALL_PAUSE_SECONDS: Final = 0.005
 class StoreStatistics:
     """Sizes for the metrics page, read without locking anything out."""
 
-    wal_bytes: int
-    segment_bytes: int
-    sst_bytes: int
-    memtable_bytes: int
-    pending_compaction_bytes: int
-    write_stalls: int
+    wal_bytes: int = 0
+    segment_bytes: int = 0
+    sst_bytes: int = 0
+    memtable_bytes: int = 0
+    pending_compaction_bytes: int = 0
+    write_stalls: int = 0
     """Times a write had to wait because flushes or compactions lag behind, since the store was opened."""
     reclaims: int = 0
     """Times room of deleted rows was given back, since the store was opened."""

@@ -51,6 +51,21 @@ def test_where_nobody_reads_along_auto_means_json() -> None:
     assert json.loads(lines(LogFormat.AUTO).splitlines()[0])["event"] == "serving"
 
 
+@pytest.mark.parametrize("log_format", [LogFormat.JSON, LogFormat.CONSOLE])
+def test_a_defect_is_told_without_what_was_in_the_variables(log_format: LogFormat) -> None:
+    def fail(token: str) -> None:
+        raise KeyError(len(token))
+
+    stream, secret = io.StringIO(), "-".join(("a", "secret"))
+    configure_logs(log_format, LogLevel.INFO, stream)
+    try:
+        fail(secret)
+    except KeyError as error:
+        structlog.get_logger("server").error("defect", exc_info=error)
+    assert "KeyError: 8" in stream.getvalue()
+    assert secret not in stream.getvalue()
+
+
 def test_in_a_terminal_lines_are_readable() -> None:
     text = lines(LogFormat.CONSOLE)
     assert "serving" in text

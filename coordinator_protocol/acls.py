@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final
+from unicodedata import is_normalized, normalize
 
 from msgspec import Struct
 
@@ -178,8 +179,19 @@ def check_principal(principal: str) -> None:
             f"{principal!a:.300} is no principal: its name has 1 to {PRINCIPAL_BYTES_MAX} bytes, and no control"
             " characters"
         )
+    if not is_normalized("NFC", name):
+        raise _wrong(f"{principal!a:.300} is no principal: write its letters composed, as Unicode's form NFC has them")
     if WILDCARD in name and name != WILDCARD:
         raise _wrong(f"{principal!a:.300} is no principal: only User:* stands for several, and no part of a name does")
+
+
+def principal_named(name: str) -> str:
+    """Return the principal that a credential names, in the form that rules have. Raises Refused INVALID_REQUEST."""
+    principal = PRINCIPAL_PREFIX + normalize("NFC", name)
+    check_principal(principal)
+    if principal == ANY_PRINCIPAL:
+        raise _wrong(f"{principal} is everybody, and no name")
+    return principal
 
 
 def check_acl(acl: Acl) -> None:

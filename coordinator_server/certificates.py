@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coordinator_protocol.acls import ANY_PRINCIPAL, PRINCIPAL_PREFIX, check_principal
+from coordinator_protocol.acls import principal_named
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_server.authentication import NameRule, NameSource, Reason, Unauthenticated
@@ -140,14 +140,10 @@ class CertificateNames:
         subject = certificate.subject.rfc4514_string()
         if len(found) != 1:
             raise Unauthenticated(Reason.NO_PRINCIPAL, f"{len(found)} names by the rule: {subject}")
-        principal = PRINCIPAL_PREFIX + found[0]
         try:
-            check_principal(principal)
+            return principal_named(found[0])
         except Refused as refusal:
             raise Unauthenticated(Reason.NO_PRINCIPAL, f"{subject}: {refusal.message}") from refusal
-        if principal == ANY_PRINCIPAL:
-            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{subject}: {principal} is everybody, and no name")
-        return principal
 
 
 def _certificate(content: bytes) -> x509.Certificate:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import jwt
 import structlog
 
-from coordinator_protocol.acls import ANY_PRINCIPAL, PRINCIPAL_PREFIX, check_principal
+from coordinator_protocol.acls import principal_named
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_server.authentication import IdentityRefused, JwtRules, Reason, Unauthenticated
@@ -207,13 +207,12 @@ class KeptKeySet:
 
     def _said_by(self, claims: Mapping[str, Any]) -> _Known:
         name, not_before = claims.get(self._rules.principal_claim), claims.get("nbf", claims["iat"])
-        principal = f"{PRINCIPAL_PREFIX}{name}"
+        if not isinstance(name, str):
+            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{self._rules.principal_claim} is no name")
         try:
-            check_principal(principal)
+            principal = principal_named(name)
         except Refused as refusal:
             raise Unauthenticated(Reason.NO_PRINCIPAL, refusal.message) from refusal
-        if not isinstance(name, str) or principal == ANY_PRINCIPAL:
-            raise Unauthenticated(Reason.NO_PRINCIPAL, f"{self._rules.principal_claim} is no name")
         return _Known(principal, max(claims["iat"], not_before), claims["exp"])
 
 

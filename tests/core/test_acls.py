@@ -154,6 +154,7 @@ def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
         ({"principal": "User:"}, "is no principal"),
         ({"principal": "User:a*"}, r"only User:\* stands for several"),
         ({"principal": "User:a\n"}, "no control characters"),
+        ({"principal": "User:Ame\u0301lie"}, "form NFC"),
         ({"principal": "User:" + "a" * 251}, "1 to 250 bytes"),
         ({"resource_name": ""}, "the name of the topic is empty"),
         ({"resource_name": "a b"}, "no topic can have this name, so the rule would never apply"),

@@ -78,6 +78,7 @@ def reason(kept: KeptKeySet, shown: str) -> Reason:
 
 def test_a_token_of_each_algorithm_names_its_principal(file: Path) -> None:
     kept = kept_keys(file)
+    assert kept.of_token(token(sub="Ame\u0301lie")) == "User:Am\u00e9lie", "rules have one way to write a letter"
     assert kept.of_token(token()) == "User:etl"
     assert kept.of_token(token(RSA, "r", "RS256", sub="batch")) == "User:batch"
     assert kept.of_token(token(ED, "e", "EdDSA", aud=["other", "txn"])) == "User:etl"

@@ -294,6 +294,8 @@ def _check_endpoint(endpoint: str) -> None:
 def open_best_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
     """Return the fastest channel that is installed. It connects when it is first needed."""
     compiled = _compiled()
+    if compiled is not None and tls is not None:
+        _tell_of_tls()
     # TLS, Unix sockets, targets that only gRPC's resolvers understand, and IPv6 zones are left to grpc.aio.
     if compiled is None or tls is not None or endpoint.startswith(TARGET_SCHEMES) or "%" in endpoint:
         return open_grpc_channel(endpoint, loop, tls)
@@ -308,6 +310,11 @@ def open_best_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) 
 def open_grpc_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
     """Return the channel that needs nothing beside gRPC."""
     return GrpcChannel(endpoint, loop, tls)
+
+
+@cache
+def _tell_of_tls() -> None:
+    _log.info("the compiled transport has no TLS for clients: sessions with TLS use grpc.aio")
 
 
 @cache

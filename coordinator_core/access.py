@@ -37,6 +37,8 @@ class AclAuthorizer:
         self._allowed: set[tuple[str, str, Permission, ResourceType, str]] = set()
         self.on_denied: Callable[[CallContext, Permission, ResourceType, str], None] = lambda *_refusal: None
         """Told of every refusal that a caller gets to see."""
+        self.on_renewed: Callable[[], None] = lambda: None
+        """Called when other rules are in force."""
         runtime.on_durable_change(lambda _keys: self.renew(), of=CATALOG_KEY)
 
     def renew(self) -> None:
@@ -47,6 +49,7 @@ class AclAuthorizer:
             self._index, self.acl_count = AclIndex(acls), len(acls)
             self._allowed.clear()
             self._version = version
+            self.on_renewed()
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         key = (context.principal, context.host, permission, resource, name)

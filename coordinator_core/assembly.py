@@ -248,6 +248,7 @@ def assemble(
         lane=_lane(base, counters) if config.lane else None,
     )
     sender.on_fenced = core.retire
+    access.on_renewed = core.groups.topics.hold_patterns_again
     return core
 
 

@@ -247,7 +247,8 @@ class Config(BaseSettings):
     computation. Too large: members wait for their partitions."""
 
     group_consumer_regex_refresh_interval_ms: Positive = 600_000
-    """How often the patterns that members subscribe to are matched again, besides after every change of topics."""
+    """How often the patterns that members subscribe to are matched again, besides after every change of topics or of
+    the rules of access."""
 
     group_waits_max: Positive = 100_000
     """Calls of members that may wait for each other at the same time; and as many again, for news. Each costs memory,

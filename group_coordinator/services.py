@@ -46,13 +46,13 @@ class GroupServices:
     consumer: ConsumerService
     offsets: OffsetService
     administration: AdministrationService
+    topics: TopicWatch
 
 
 def group_services(around: GroupSurroundings) -> GroupServices:
     """The services, and what works for them in the background."""
     runtime, router, config = around.runtime, around.router, around.config
     TargetComputer(runtime, router, around.worker, around.assignors)
-    TopicWatch(runtime, around.topics)
     return GroupServices(
         classic=ClassicService(
             runtime,
@@ -74,4 +74,5 @@ def group_services(around: GroupSurroundings) -> GroupServices:
             runtime, router, catalog=around.catalog, verifier=around.verifier, authorizer=around.authorizer
         ),
         administration=AdministrationService(runtime, router, around.authorizer),
+        topics=TopicWatch(runtime, around.topics),
     )

@@ -61,9 +61,16 @@ class TopicWatch:
             name for name in before.keys() | self._known.keys() if before.get(name) != self._known.get(name)
         )
         if names:
-            shards: list[GroupShard] = self._runtime.shards(Coordinator.GROUPS)
-            for shard in shards:
-                self._runtime.write(Operation(shard.key, partial(decide_topics_changed, names=names)))
+            self._tell(names)
+
+    def hold_patterns_again(self) -> None:
+        """Other rules say now which topics members may know of."""
+        self._tell(frozenset())
+
+    def _tell(self, names: frozenset[str]) -> None:
+        shards: list[GroupShard] = self._runtime.shards(Coordinator.GROUPS)
+        for shard in shards:
+            self._runtime.write(Operation(shard.key, partial(decide_topics_changed, names=names)))
 
 
 class TargetComputer:

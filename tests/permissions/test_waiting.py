@@ -182,3 +182,31 @@ def test_members_that_wait_are_told_nothing_after_the_right_is_gone() -> None:
     told = [answer(room, request, reply) for request, reply in zip(requests, replies, strict=True)]
     assert [each.error_code for each in told] == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 3
     assert not told[2].members
+
+
+def test_patterns_stand_for_topics_that_members_may_know_of_now() -> None:
+    room = GuardedRoom()
+    see_topic: Question = (Permission.DESCRIBE, ResourceType.TOPIC)
+
+    def subscribed() -> list[str]:
+        """The topics that the member is to read."""
+        for _step in range(10):
+            room.world.tick(100)
+            room.world.settle()
+        described = room.told(group_pb2.ConsumerGroupDescribeRequest(group_ids=["of-patterns"])).groups[0]
+        return [each.topic for member in described.members for each in member.target_assignment]
+
+    room.let([READ_GROUP])
+    beat = group_pb2.ConsumerGroupHeartbeatRequest(
+        group_id="of-patterns",
+        member_id="m",
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_regex=f"{room.names.topic[:3]}.*",
+        subscribed_topic_names=group_pb2.TopicNames(),
+        topic_partitions=group_pb2.PartitionSet(),
+    )
+    assert not room.told(beat, STRANGER).error_code
+    assert subscribed() == []
+    for rights, topics in (([READ_GROUP, see_topic], [room.names.topic]), ([READ_GROUP], [])):
+        room.let(rights)
+        assert subscribed() == topics

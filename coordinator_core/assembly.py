@@ -59,6 +59,7 @@ from txn_coordinator.hanging import HangingTransactions, ProducerOwners
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.reading import TransactionReader
 from txn_coordinator.service import TransactionPorts, TransactionService
+from txn_coordinator.sinks.service import SinkService
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
@@ -92,6 +93,7 @@ class Transactions:
 
     service: TransactionService
     reader: TransactionReader
+    sinks: SinkService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,14 +327,13 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
         partitions=TransactedBatches(base.store, catalog, authorizer, base.checks, records.fetcher.damage),
         offsets=TransactedGroups(base.router, catalog, authorizer),
     )
+    limits = base.config.limits
+    service = TransactionService(
+        runtime, router, ports, limits=limits, two_phase_commit_enable=base.config.two_phase_commit_enable
+    )
     return Transactions(
-        service=TransactionService(
-            runtime,
-            router,
-            ports,
-            limits=base.config.limits,
-            two_phase_commit_enable=base.config.two_phase_commit_enable,
-        ),
+        service=service,
+        sinks=SinkService(runtime, router, service, authorizer, limits=limits),
         reader=TransactionReader(runtime, base.store, router, sender=sender, catalog=catalog, authorizer=authorizer),
     )
 

@@ -47,6 +47,7 @@ _TOPIC, _GROUP, _ID, _CLUSTER = (
     ResourceType.CLUSTER,
 )
 _WRITE_ID: Final = Ask(_P.WRITE, _ID)
+_WRITE_SINK: Final = Ask(_P.WRITE, _ID, when="named as the sink")
 _READ_GROUP: Final = Ask(_P.READ, _GROUP)
 _LOOK: Final = Ask(_P.DESCRIBE, _CLUSTER)
 _ADMINISTER: Final = Ask(_P.ALTER, _CLUSTER)
@@ -88,6 +89,13 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.PREPARE_TRANSACTION: (_WRITE_ID, Ask(_P.TWO_PHASE_COMMIT, _ID), _LAST_SEQUENCES),
     Method.DESCRIBE_TRANSACTIONS: _DESCRIBED,
     Method.LIST_TRANSACTIONS: (Ask(_P.DESCRIBE, _ID, _HIDDEN),),
+    Method.JOIN_BATCH: (_WRITE_SINK,),
+    Method.SEAL_MEMBER: (_WRITE_SINK, _LAST_SEQUENCES),
+    Method.COMMIT_BATCH: (_WRITE_SINK,),
+    Method.ABORT_BATCH: (_WRITE_SINK,),
+    Method.DESCRIBE_SINKS: (
+        Ask(_P.DESCRIBE, _ID, _ITEM, "named as the sink, of each that is named; others are left out"),
+    ),
     Method.JOIN_GROUP: (_READ_GROUP,),
     Method.SYNC_GROUP: (_READ_GROUP,),
     Method.HEARTBEAT: (_READ_GROUP,),
@@ -132,7 +140,10 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
         Ask(_P.DESCRIBE_CONFIGS, _TOPIC, _ITEM, "of each topic that is named; others are left out"),
     ),
     Method.DELETE_RECORDS: (Ask(_P.DELETE, _TOPIC, _ITEM),),
-    Method.PRODUCE: (Ask(_P.WRITE, _ID, when="in a transaction"), Ask(_P.WRITE, _TOPIC, _ITEM)),
+    Method.PRODUCE: (
+        Ask(_P.WRITE, _ID, when="in a transaction; for a member of a sink's batch, named as the sink"),
+        Ask(_P.WRITE, _TOPIC, _ITEM),
+    ),
     Method.FETCH: (Ask(_P.READ, _TOPIC, _ITEM),),
     Method.LIST_OFFSETS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.COUNT_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),

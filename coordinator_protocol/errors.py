@@ -135,6 +135,11 @@ class Method(StrEnum):
     PREPARE_TRANSACTION = "PrepareTransaction"
     DESCRIBE_TRANSACTIONS = "DescribeTransactions"
     LIST_TRANSACTIONS = "ListTransactions"
+    JOIN_BATCH = "JoinBatch"
+    SEAL_MEMBER = "SealMember"
+    COMMIT_BATCH = "CommitBatch"
+    ABORT_BATCH = "AbortBatch"
+    DESCRIBE_SINKS = "DescribeSinks"
 
     JOIN_GROUP = "JoinGroup"
     SYNC_GROUP = "SyncGroup"
@@ -434,7 +439,11 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ),
         ErrorClass.ABORT,
     ),
-    ((Method.END_TXN, Method.PREPARE_TRANSACTION), (_C.TRANSACTION_ABORTABLE,), ErrorClass.ABORT),
+    (
+        (Method.END_TXN, Method.PREPARE_TRANSACTION, Method.SEAL_MEMBER, Method.COMMIT_BATCH),
+        (_C.TRANSACTION_ABORTABLE,),
+        ErrorClass.ABORT,
+    ),
     # KIP-588: a partition cannot know whether the newer epoch is a rival or the producer's own timed-out transaction,
     # so it sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
     ((Method.PRODUCE, Method.TRANSACT), (_C.INVALID_PRODUCER_EPOCH,), ErrorClass.ABORT),

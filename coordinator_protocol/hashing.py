@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-_MEMBER_PREFIX: Final = "__member/"
+MEMBER_PREFIX: Final = "__member/"
+"""What the transactional ids of members of a sink's batch begin with."""
 
 _MASK31: Final = 0x7FFF_FFFF
 _INT32_MIN: Final = -(2**31)
@@ -45,11 +46,16 @@ def coordinator_key(transactional_id: str) -> str:
     that one record of one shard can decide for all of them. The group may contain slashes, the attempt does not.
     Source: design 6; docs/store-format.md, "Order of outcomes".
     """
-    if transactional_id.startswith(_MEMBER_PREFIX):
-        group, _, _attempt = transactional_id[len(_MEMBER_PREFIX) :].rpartition("/")
+    if transactional_id.startswith(MEMBER_PREFIX):
+        group, _, _attempt = transactional_id[len(MEMBER_PREFIX) :].rpartition("/")
         if group:
             return group
     return transactional_id
+
+
+def member_id(sink: str, attempt: str) -> str:
+    """Return the transactional id of a member of a sink's batch; `coordinator_key` gives the sink back."""
+    return f"{MEMBER_PREFIX}{sink}/{attempt}"
 
 
 def shard_of(key: str, shard_count: int) -> int:

@@ -79,6 +79,9 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
     sequence number) was given when the outcome was decided; a partition tells a repeated marker from a stale one by it.
     It is compared with csns of the same `coordinator_shard` only, that of the transactional id, and so is the epoch of
     the coordinator: another shard may have another counter.
+
+    `is_last`: the producer id never writes again, so the partition forgets the producer with the marker. That is not
+    stored in the marker, but in what it changes.
     """
 
     producer_id: int
@@ -88,6 +91,7 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
     coordinator_epoch: int
     outcome: Outcome
     csn: int
+    is_last: bool = False
 
 
 def encode_marker_payload(marker: Marker, first_offset: int) -> bytes:

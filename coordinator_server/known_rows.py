@@ -18,7 +18,13 @@ from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
 from group_coordinator import codec as group_types
 from partition_log.catalog.codec import ACL_TYPE, ACL_VERSION_TYPE, ORDINAL_ALLOCATOR_TYPE, TOPIC_TYPE
-from txn_coordinator.codec import CSN_TYPE, PLAIN_PRODUCER_ID_BLOCK_TYPE, PRODUCER_ID_BLOCK_TYPE, TRANSACTION_TYPE
+from txn_coordinator.codec import (
+    CSN_TYPE,
+    PLAIN_PRODUCER_ID_BLOCK_TYPE,
+    PRODUCER_ID_BLOCK_TYPE,
+    SINK_TYPE,
+    TRANSACTION_TYPE,
+)
 
 _STATE_KEY: Final = struct.Struct(">BHB")
 _KIND_AT: Final = 4
@@ -36,7 +42,11 @@ RECORD_TYPES: Final = {
         CSN_TYPE: "CSN",
         PLAIN_PRODUCER_ID_BLOCK_TYPE: "PLAIN_PRODUCER_ID_BLOCK",
     },
-    Coordinator.TRANSACTIONS: {SHARD_EPOCH_TYPE: "SHARD_EPOCH", TRANSACTION_TYPE: "TRANSACTION"},
+    Coordinator.TRANSACTIONS: {
+        SHARD_EPOCH_TYPE: "SHARD_EPOCH",
+        TRANSACTION_TYPE: "TRANSACTION",
+        SINK_TYPE: "SINK",
+    },
     Coordinator.GROUPS: {SHARD_EPOCH_TYPE: "SHARD_EPOCH"}
     | {
         number: name

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_protocol.producers import next_sequence
 from coordinator_runtime.ports import EndIdentity
@@ -364,6 +365,9 @@ def remembered_differences(
     for producer_id in sorted(audit.producers.keys() - stored.keys()):
         entry = audit.producers[producer_id]
         if entry.last_marker is None or entry.last_marker.first_offset == NO_OFFSET:
+            continue
+        if entry.epoch == EPOCH_MAX:
+            # A producer whose last marker it was may leave nothing: nobody repeats a Transact of a sink's member.
             continue
         identity = EndIdentity(entry.coordinator_shard, entry.last_marker.csn, producer_id)
         if identity not in kept:

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.hashing import MEMBER_PREFIX, coordinator_key
 from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
 from coordinator_protocol.producers import is_plain
 from coordinator_runtime.decision import (
@@ -148,9 +149,7 @@ class LogService:
         Raises Refused for the whole request, nothing appended: TRANSACTIONAL_ID_AUTHORIZATION_FAILED; INVALID_REQUEST
         (a partition that is no partition's name, transactional batches without an id, others with one);
         INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers)."""
-        if command.transactional_id is not None:
-            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, command.transactional_id)
-        _check_transaction(command)
+        self._check_transaction(command, context)
         found: list[PlacedPartition | Refused] = []
         batch_counts: dict[int, int] = {}
         for batch in command.batches:
@@ -235,7 +234,8 @@ class LogService:
     def _ask_again(self, batches: Sequence[_Accepted], transactional_id: str | None, context: CallContext) -> None:
         """What `produce` has asked. Raises Refused, for all of them."""
         if transactional_id is not None:
-            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            owner = coordinator_key(transactional_id)
+            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, owner)
         for topic in {batch.placed.ref.topic for batch in batches}:
             require(self._authorizer, context, _WRITE, _TOPIC, topic)
 
@@ -498,36 +498,42 @@ class LogService:
         head = shard.durable_head(placed.ref.ordinal)
         return unresolved(placed.ref.topic) if head is None else (placed, head)
 
+    def _check_transaction(self, command: Produce, context: CallContext) -> None:
+        """Return only for a caller who may write in the transaction, and says which. Raises Refused."""
+        transactional_id = command.transactional_id
+        if transactional_id is not None:
+            is_member = transactional_id.startswith(MEMBER_PREFIX)
+            # Who may write to a sink may write as any member of its batches.
+            owner = coordinator_key(transactional_id) if is_member else transactional_id
+            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, owner)
+            if not is_member:
+                check_transactional_id(transactional_id)
+        producer_ids = set()
+        for batch in command.batches:
+            header = batch.header
+            if isinstance(header, Refused):
+                continue
+            if header.is_transactional is not (transactional_id is not None):
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    "a batch is transactional and the request names no transactional_id: name it"
+                    if header.is_transactional
+                    else "the request names a transactional_id and a batch is not transactional, so the transaction "
+                    "would not cover it: mark it, or send it without the id",
+                )
+            producer_ids.add(header.producer_id)
+        if transactional_id is not None and len(producer_ids) > 1:
+            raise Refused(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"one request carries transactional batches of {len(producer_ids)} producers; a transactional id has "
+                "one",
+            )
+
     def _when_catalog_durable(self, results: list[ResultT]) -> Pending[list[ResultT]]:
         """The results; if one of them is an error, which may rest on the catalog, not before that is on disk."""
         if not any(result.error for result in results):
             return settled(results)
         return self._runtime.write(once_durable(CATALOG_KEY, results), is_urgent=True)
-
-
-def _check_transaction(command: Produce) -> None:
-    transactional_id = command.transactional_id
-    if transactional_id is not None:
-        check_transactional_id(transactional_id)
-    producer_ids = set()
-    for batch in command.batches:
-        header = batch.header
-        if isinstance(header, Refused):
-            continue
-        if header.is_transactional is not (transactional_id is not None):
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                "a batch is transactional and the request names no transactional_id: name it"
-                if header.is_transactional
-                else "the request names a transactional_id and a batch is not transactional, so the transaction would "
-                "not cover it: mark it, or send it without the id",
-            )
-        producer_ids.add(header.producer_id)
-    if transactional_id is not None and len(producer_ids) > 1:
-        raise Refused(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"one request carries transactional batches of {len(producer_ids)} producers; a transactional id has one",
-        )
 
 
 def _several_batches() -> Refused:

@@ -216,7 +216,15 @@ class LogShard:
             return Decision()
         draft.end(marker)
         record, grew = draft.record()
-        return Decision(None, (Record(self.key, record),), events=(grew,))
+        records: tuple[Record, ...] = (Record(self.key, record),)
+        if marker.is_last:
+            # Nobody repeats a Transact of it, so where its records begin need not be remembered.
+            assert record.producer is not None, "whoever is sent a marker is known by it"
+            after = rules.head_after_forgetting(record.head, (record.producer,))
+            # Markers may come in another order than their numbers were given.
+            raised = ((marker.coordinator_shard, after.forgotten.csn_of(marker.coordinator_shard)),)
+            records += (Record(self.key, ProducersForgotten(ordinal, (marker.producer_id,), after, raised)),)
+        return Decision(None, records, events=(grew,))
 
     def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:
         """End a transaction as `decide_marker`, by a marker that no coordinator of this server sent: the check is

@@ -17,16 +17,20 @@ from txn_coordinator.records import (
     CsnGiven,
     ProducerIdBlockTaken,
     ProducerIdGiven,
+    SinkChanged,
+    SinkForgotten,
     TransactionChanged,
     TransactionForgotten,
     TransactionRanThrough,
     TransactionUnreadable,
     UnownedMarkerWritten,
 )
-from txn_coordinator.state import DECIDED, Identity, InitAnswer, Transaction, TransactionState
+from txn_coordinator.sinks.state import Sink
+from txn_coordinator.state import DECIDED, Identity, InitAnswer, Member, Transaction, TransactionState
 from txn_coordinator.steps import DecidedFor, TransactionStep
 
 TRANSACTION_TYPE: Final = 1
+SINK_TYPE: Final = 2
 PRODUCER_ID_BLOCK_TYPE: Final = 1
 CSN_TYPE: Final = 2
 UNOWNED_MARKER_TYPE: Final = 3
@@ -39,6 +43,7 @@ _CSN_KEY_BYTES: Final = len(_CSN_ROW[1])
 _STATES: Final = frozenset(TransactionState)
 _CAUSES: Final = (
     *("", "init", "add", "client", "timeout", "fence", "topic_deleted", "admin", "keep", "prepare", "lost_line"),
+    *("join", "decision", "given_up"),
 )
 """Why a step was taken, by stored number: never change one, only add at the end."""
 _NONE: Final[frozenset[Any]] = frozenset()
@@ -49,11 +54,18 @@ _UNKNOWN_CAUSE: Final = "unknown cause "
 
 
 class TransactionCodec:
-    """Records of the TRANSACTIONS shards; the key is the transactional id in UTF-8."""
+    """Records of the TRANSACTIONS shards; the key is the transactional id, or the name of a sink, in UTF-8."""
 
-    def encode(self, value: TransactionChanged | TransactionRanThrough | TransactionForgotten) -> EncodedRecord:
+    def encode(
+        self, value: TransactionChanged | TransactionRanThrough | TransactionForgotten | SinkChanged | SinkForgotten
+    ) -> EncodedRecord:
         if isinstance(value, TransactionForgotten):
             return EncodedRecord(TRANSACTION_TYPE, value.transactional_id.encode(), None)
+        if isinstance(value, SinkChanged):
+            # Without history: each member's step tells what was decided for it, and under which number.
+            return EncodedRecord(SINK_TYPE, value.sink.name.encode(), _encode_sink(value.sink), has_history=False)
+        if isinstance(value, SinkForgotten):
+            return EncodedRecord(SINK_TYPE, value.name.encode(), None, has_history=False)
         # Set one by one: the constructor of a message takes more than twice as long for its keywords.
         transaction, stored = value.transaction, storage.TransactionValue()
         stored.producer_id = transaction.producer_id
@@ -79,6 +91,8 @@ class TransactionCodec:
             stored.prepared_ms = transaction.prepared_ms
         if transaction.transact_id:
             stored.transact_id = transaction.transact_id
+        if transaction.member is not None:
+            stored.member_batch_id, stored.member_attempt = transaction.member.batch_id, transaction.member.attempt
         alike = _encode_alike(
             (
                 transaction.prev_producer_id,
@@ -94,7 +108,11 @@ class TransactionCodec:
         told = step_of(value) if isinstance(value, TransactionChanged) else _step_through(value)
         return EncodedRecord(TRANSACTION_TYPE, key, encoded, told=told)
 
-    def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | TransactionUnreadable | None:
+    def decode(
+        self, record_type: int, key: bytes, value: bytes
+    ) -> TransactionChanged | TransactionUnreadable | SinkChanged | None:
+        if record_type == SINK_TYPE:
+            return SinkChanged(_decode_sink(key.decode(), storage.SinkValue.FromString(value)))
         if record_type != TRANSACTION_TYPE:
             return None
         stored = storage.TransactionValue.FromString(value)
@@ -254,4 +272,34 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         cause=cause_of_number(value.cause),
         prepared_ms=value.prepared_ms if value.HasField("prepared_ms") else None,
         transact_id=value.transact_id,
+        member=Member(value.member_batch_id, value.member_attempt) if value.HasField("member_batch_id") else None,
+    )
+
+
+def _encode_sink(sink: Sink) -> bytes:
+    return storage.SinkValue(
+        run_id=sink.run_id,
+        fenced_run_ids=sink.fenced_run_ids,
+        batch_id=sink.batch_id,
+        last_batch_id=sink.last_batch_id,
+        last_csn=sink.last_csn,
+        given_up_below=sink.given_up_below,
+        txn_timeout_ms=sink.txn_timeout_ms,
+        last_update_ms=sink.last_update_ms,
+        committing_producer_ids=sorted(sink.committing),
+    ).SerializeToString()
+
+
+def _decode_sink(name: str, value: storage.SinkValue) -> Sink:
+    return Sink(
+        name=name,
+        run_id=value.run_id,
+        fenced_run_ids=tuple(value.fenced_run_ids),
+        batch_id=value.batch_id,
+        last_batch_id=value.last_batch_id,
+        last_csn=value.last_csn,
+        given_up_below=value.given_up_below,
+        txn_timeout_ms=value.txn_timeout_ms,
+        last_update_ms=value.last_update_ms,
+        committing=frozenset(value.committing_producer_ids),
     )

@@ -17,10 +17,13 @@ from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import (
+    ArmTimer,
     CancelTimer,
     Decision,
     Effect,
@@ -35,14 +38,18 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.ports import GroupWrite, MarkerPort, OutcomeNumber, PartitionWrite
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.records import TransactionChanged, TransactionRanThrough, TransactionStepped
+from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules import ending as ending_rules
 from txn_coordinator.rules import transacting
 from txn_coordinator.rules.ending import Ending
-from txn_coordinator.state import ONGOING, Identity, Transaction
+from txn_coordinator.state import ONGOING, PREPARE_STATES, Identity, Transaction
 
 TIMEOUT: Final = "transaction_timeout"
 """First part of the key of a timeout's timer; the second is the transactional id."""
+
+
+SINK_DUE: Final = "sink_due"
+"""First part of the key of a sink's timer; the second is its name."""
 
 
 class SendMarkers(Struct, frozen=True):
@@ -129,11 +136,24 @@ class Outcomes:
             return Decision(reply, records, checks, effects=(disarm, self.send_markers(decided)), events=(step,))
         return Decision(
             reply,
-            (*records, Record(self._key, TransactionChanged(completed, decided), cause=completed.cause)),
+            (*records, *_completing(self._key, completed, decided)),
             (*checks, *joins, *then),
-            effects=(disarm, Unpark(TransactionInTheWay(current.transactional_id))),
+            effects=(disarm, *_after_completion(self._key, completed)),
             events=(step, TransactionStepped(decided, completed)),
         )
+
+    def can_finish_at_once(self, transactions: Sequence[Transaction]) -> bool:
+        """Whether `decide` for all of these together takes the fused path."""
+        if sum(each.participant_count for each in transactions) > self._fused_participants_max:
+            return False
+        markers = self._markers
+        for each in transactions:
+            marker = ending_rules.marker_of(replace(each, state=PREPARE_STATES[Outcome.COMMIT]), self._key.number, 0)
+            shards = [markers.partition_marker(ordinal, marker).shard for ordinal in each.partitions]
+            shards += [markers.group_marker(group, marker).shard for group in each.groups]
+            if not all(map(self.is_served, shards)):
+                return False
+        return True
 
     def decide_transact(
         self, current: Transaction, opened: Transaction, ending: Ending, contribution: Contribution, turn: Turn
@@ -201,7 +221,7 @@ class Outcomes:
     ) -> tuple[Transaction, Transaction, tuple[Record, ...]]:
         """The decided transaction, what it will be when it is complete, and what deciding takes from the counters."""
         given: list[Record] = []
-        csn, csn_given = self._counters.next_csn()
+        csn, csn_given = (ending.csn, None) if ending.csn else self._counters.next_csn()
         decided = ending_rules.decide(
             current,
             ending,
@@ -212,7 +232,7 @@ class Outcomes:
         )
         # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
         completed = ending_rules.complete(decided, now_ms=turn.now_ms)
-        return decided, completed, (*given, csn_given)
+        return decided, completed, (*given, csn_given) if csn_given is not None else tuple(given)
 
     def _fused(
         self, decided: Transaction, contribution: Contribution, last: OutcomeNumber
@@ -248,10 +268,31 @@ def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision
     """Every participant has its marker: COMPLETE."""
     completed = ending_rules.complete(current, now_ms=turn.now_ms)
     return Decision(
-        records=(Record(key, TransactionChanged(completed), cause=completed.cause),),
-        effects=(Unpark(TransactionInTheWay(current.transactional_id)),),
+        records=_completing(key, completed),
+        effects=_after_completion(key, completed),
         events=(TransactionStepped(current, completed),),
     )
+
+
+def _completing(key: ShardKey, completed: Transaction, decided: Transaction | None = None) -> tuple[Record, ...]:
+    """The records of COMPLETE. The id of a member was for this one transaction."""
+    changed = Record(key, TransactionChanged(completed, decided), cause=completed.cause)
+    if completed.member is None:
+        return (changed,)
+    return changed, Record(key, TransactionForgotten(completed.transactional_id), cause=completed.cause)
+
+
+def _after_completion(key: ShardKey, completed: Transaction) -> tuple[Effect, ...]:
+    unpark = Unpark(TransactionInTheWay(completed.transactional_id))
+    if completed.member is None:
+        return (unpark,)
+    return unpark, look_after(key, coordinator_key(completed.transactional_id))
+
+
+def look_after(key: ShardKey, sink: str, delay_ms: int = 0) -> ArmTimer:
+    """Looks after a sink, at once or later: what is due for its members, and for itself."""
+    operation = Operation(key, lambda shard, turn: shard.sinks.decide_due(sink, turn))
+    return ArmTimer((SINK_DUE, sink), delay_ms, operation)
 
 
 def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operation:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from coordinator_runtime.ports import OutcomeNumber
+from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Transaction
 
 
@@ -44,7 +45,26 @@ class TransactionForgotten(Struct, frozen=True, gc=False):
     transactional_id: str
 
 
-TransactionRecord = TransactionChanged | TransactionRanThrough | TransactionForgotten | TransactionUnreadable
+class SinkChanged(Struct, frozen=True, gc=False):
+    """The newest snapshot of a sink (TRANSACTIONS shards)."""
+
+    sink: Sink
+
+
+class SinkForgotten(Struct, frozen=True, gc=False):
+    """A tombstone: the sink expired (TRANSACTIONS shards)."""
+
+    name: str
+
+
+TransactionRecord = (
+    TransactionChanged
+    | TransactionRanThrough
+    | TransactionForgotten
+    | TransactionUnreadable
+    | SinkChanged
+    | SinkForgotten
+)
 
 
 class ProducerIdBlockTaken(Struct, frozen=True, gc=False):

@@ -304,13 +304,12 @@ class TransactionService:
         ask = partial(self._check_caller, transactional_id, context, identity, may_prepare=True)
         ask()
         try:
-            last_sequences = self._resolve_sequences(command.last_sequences, context)
+            checks_of = self.sequence_checks(command, context)
         except Refused as refusal:
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            checks = self._checks(shard, command, last_sequences)
-            return shard.decide_prepare(transactional_id, identity, turn, checks=checks)
+            return shard.decide_prepare(transactional_id, identity, turn, checks=checks_of(shard))
 
         park_key = TransactionInTheWay(transactional_id)
         operation = Operation(self.shard_key(transactional_id), decide)
@@ -444,6 +443,14 @@ class TransactionService:
                 raise Refused(ErrorCode.INVALID_REQUEST, text)
             resolved.append((self._resolve(name, Permission.DESCRIBE, context), sequence))
         return resolved
+
+    def sequence_checks(
+        self, command: PrepareTransaction, context: CallContext
+    ) -> Callable[[TransactionShard], tuple[Operation, ...]]:
+        """Makes the operations that refuse unless the log holds what the client says that it sent. Raises Refused as
+        `prepare_transaction`, for a refusal that rests on the catalog."""
+        last_sequences = self._resolve_sequences(command.last_sequences, context)
+        return lambda shard: self._checks(shard, command, last_sequences)
 
     def _checks(
         self, shard: TransactionShard, command: EndTxn | PrepareTransaction, last_sequences: Sequence[tuple[int, int]]

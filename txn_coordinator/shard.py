@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.hashing import MEMBER_PREFIX
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import (
@@ -43,6 +44,8 @@ from txn_coordinator.outcomes import (
     decide_complete,
 )
 from txn_coordinator.records import (
+    SinkChanged,
+    SinkForgotten,
     TransactionChanged,
     TransactionExpired,
     TransactionForgotten,
@@ -53,7 +56,11 @@ from txn_coordinator.records import (
 )
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, administering, ending, initialising, transacting
+from txn_coordinator.rules.administering import Acted, Asked, FenceBegun
 from txn_coordinator.rules.ending import Ending
+from txn_coordinator.sinks.decisions import SinkDecisions
+from txn_coordinator.sinks.rules import given_up
+from txn_coordinator.sinks.state import Sinks
 from txn_coordinator.state import DECIDED, IDLE, LOST_LINE, TAKEN_OVER, Identity, Transaction, TransactionState
 
 
@@ -77,34 +84,6 @@ class PlacedTransact(Struct, frozen=True):
     contribution: Contribution
     refusal: Operation | None = None
     """Refuses the request unless it is a repetition: what it wants to write to does not exist."""
-
-
-class Asked(Struct, frozen=True):
-    """How an administrator asked for something to be done to an id."""
-
-    dry_run: bool = False
-    """Reply what would be done, and do nothing."""
-    older_than_ms: int | None = None
-    """Refuse unless the transaction has been open for longer."""
-    may_break_promise: bool = True
-    """Whether a transaction may be ended that was promised to somebody else's decision."""
-
-
-class Acted(Struct, frozen=True):
-    """Reply to an administrator: the id as it was, and who is fenced."""
-
-    before: Transaction
-    fenced: Identity
-
-    @staticmethod
-    def to(current: Transaction) -> Acted:
-        return Acted(current, current.client_identity)
-
-
-class FenceBegun(Struct, frozen=True):
-    """Reply to an administrator: the open transaction is being aborted, and fencing must be asked for again."""
-
-    acted: Acted
 
 
 _TIMEOUT_CAUSE: Final = "timeout"
@@ -137,6 +116,8 @@ class TransactionShard:
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
+        self.sinks = SinkDecisions(key, Sinks(journal), self._transactions.get, self.outcomes, counters, limits)
+        """Transactions that are decided together."""
         self.acting: Callable[[str], Transaction | None] = (
             self._in_this_line if counters.least_producer_id else self._transactions.get
         )
@@ -401,7 +382,7 @@ class TransactionShard:
         that it was meant for is still open (spec transactions 9, row 15), nor to one that awaits an outside decision,
         which only an administrator may break. No reply: it may be joined to something that has one."""
         current = self._transactions.get(meant.transactional_id)
-        if current is None or not ending.is_due(current, meant):
+        if current is None or not ending.is_due(current, meant) or self.sinks.state.is_settled(current):
             return Decision()
         if current.never_times_out and cause not in (ADMIN_CAUSE, LOST_LINE):
             return Decision()
@@ -482,9 +463,18 @@ class TransactionShard:
                     self._forget_producer_id(before)
                     self._ids.put(transaction.producer_id, transaction.transactional_id)
                 self._transactions.put(transaction.transactional_id, transaction)
+                if transaction.member is not None:
+                    self.sinks.state.add_member(transaction.transactional_id)
             case TransactionForgotten(transactional_id=transactional_id):
-                self._forget_producer_id(self._transactions.get(transactional_id))
+                before = self._transactions.get(transactional_id)
+                self._forget_producer_id(before)
                 self._transactions.remove(transactional_id)
+                if before is not None and before.member is not None:
+                    self.sinks.state.remove_member(transactional_id)
+            case SinkChanged(sink=sink):
+                self.sinks.state.put(sink)
+            case SinkForgotten(name=name):
+                self.sinks.state.remove(name)
             case TransactionUnreadable(transactional_id=transactional_id, producer_id=producer_id):
                 self.unreadable[transactional_id] = value
                 self._ids.put(producer_id, transactional_id)
@@ -499,12 +489,14 @@ class TransactionShard:
             if self._is_forsaken(transaction):
                 decide = partial(TransactionShard.decide_abort, meant=transaction, cause=LOST_LINE)
                 effects.append(ArmTimer((TIMEOUT, transaction.transactional_id), 1, Operation(self.key, decide)))
+            elif transaction.state is TransactionState.ONGOING and transaction.member is not None:
+                pass  # Its sink looks after it.
             elif transaction.state is TransactionState.ONGOING and not transaction.never_times_out:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
                 effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
             elif transaction.state in DECIDED:
                 effects.append(self.outcomes.send_markers(transaction))
-        return Decision(effects=tuple(effects))
+        return Decision(effects=(*effects, *self.sinks.on_loaded(turn, self.expiration_ms)))
 
     # Helpers
 
@@ -546,6 +538,8 @@ class TransactionShard:
     def _unknown(self, transactional_id: str, identity: Identity) -> Refused:
         """Raises Refused instead for an id that only a newer program knows."""
         self.check_readable(transactional_id)
+        if transactional_id.startswith(MEMBER_PREFIX):
+            return given_up(transactional_id)
         return Refused(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"{transactional_id!r} with producer id {identity.producer_id} is not known; call InitProducerId first",

@@ -134,6 +134,14 @@ class InitAnswer(Struct, frozen=True, gc=False):
     kept."""
 
 
+class Member(Struct, frozen=True, gc=False):
+    """What makes a transaction one of several that are decided together, as a batch of a sink (`sinks`)."""
+
+    batch_id: int
+    attempt: str
+    """What the engine calls who writes it, for people."""
+
+
 class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     """Everything known about one transactional id. A complete snapshot: the newest stored one is enough."""
 
@@ -170,6 +178,9 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     """When PrepareTransaction closed the open transaction; None = it did not."""
     transact_id: bytes = b""
     """Request id of the Transact that decided the outcome, in Prepare and Complete states; empty: it was none."""
+    member: Member | None = None
+    """Set for a member of a sink's batch: then the id exists for this one transaction. It is open from its first
+    moment, its sink decides it or gives it up, and it is forgotten once it is complete."""
 
     @property
     def identity(self) -> Identity:
@@ -195,8 +206,9 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def never_times_out(self) -> bool:
-        """The server never ends it alone: it takes part in somebody else's two-phase commit, or was prepared."""
-        return self.txn_timeout_ms == NO_TIMEOUT_MS or self.prepared_ms is not None
+        """The server never ends it alone: it takes part in somebody else's two-phase commit, or was prepared. A member
+        of a sink's batch is prepared for a decision of ours, and given up when that does not come."""
+        return self.txn_timeout_ms == NO_TIMEOUT_MS or (self.prepared_ms is not None and self.member is None)
 
     @property
     def awaits_decision(self) -> bool:

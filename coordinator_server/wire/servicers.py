@@ -14,6 +14,7 @@ from coordinator_server.wire.log.servicer import LogServicer
 from coordinator_server.wire.transactions.lane import TransactFront
 from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
 from coordinator_server.wire.transactions.servicer import TransactionServicer
+from coordinator_server.wire.transactions.sinks import SinkServicer
 
 
 def servicers(core: Core, address: NodeAddress) -> list[object]:
@@ -21,6 +22,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     transactions, log = core.transactions, core.log
     return [
         TransactionServicer(transactions.service, transactions.reader, address),
+        SinkServicer(transactions.sinks),
         LogServicer(log.topics, log.records, log.foreign_markers),
         AdminServicer(core.config.limits, core.admin, core.checks.disk),
         AclServicer(core.admin.acls),

@@ -12,6 +12,10 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     end p1 commit                  EndTxn
     transact p1 commit t-0 a b , t-1 c   a whole transaction (offset=group:7: with a group's offset of t-0)
     prepare p1                     PrepareTransaction
+    join p1 s 7                    p1 becomes a member of batch 7 of the sink s (run=r: as this run)
+    close p1                       SealMember
+    decide s 7 p1 p2               CommitBatch with these members
+    give_up s                      AbortBatch of whatever is open
     cancel p1                      p1 gives its last call up
     flush, flush 1, seal           make durable what is staged; its first group; end a turn of the loop
     settle                         flush until nothing follows
@@ -49,12 +53,16 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation, ProducerEntry
+from tests.harness.calls import called
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import LogEntry, TransactContents, World
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
+from txn_coordinator.sinks.decisions import Joined
+from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
+from txn_coordinator.sinks.service import SealMember
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
 
 _FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "2pc", "keep", "plain", "uncommitted", "raw"})
@@ -325,6 +333,55 @@ def _transact(script: Script, line: Line) -> None:
     script.ask(producer.name, line, producer.last_call, tell)
 
 
+def _join(script: Script, line: Line) -> None:
+    name, sink, batch_id = line.words
+    script.transacts += 1
+    request = JoinRequest(
+        sink=sink,
+        run_id=line.options.get("run", "run"),
+        batch_id=int(batch_id),
+        attempt=name,
+        txn_timeout_ms=int(line.options.get("timeout", "60000")),
+        request_id=b"%016d" % script.transacts,
+    )
+
+    def tell(joined: Joined) -> str:
+        if joined.identity is None:
+            return "committed already"
+        script.producers[name] = Producer(name, joined.transactional_id, identity=joined.identity)
+        return _shown(joined.identity)
+
+    sinks = script.world.inside.core.transactions.sinks
+    script.ask(name, line, called(lambda: sinks.join_batch(request, CallContext())), tell)
+
+
+def _close(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    command = SealMember(transactional_id=producer.transactional_id, identity=producer.shown(line))
+    sinks = script.world.inside.core.transactions.sinks
+    producer.last_call = called(lambda: sinks.seal_member(command, CallContext()))
+    script.ask(producer.name, line, producer.last_call, lambda _sealed: "ok")
+
+
+def _decide(script: Script, line: Line) -> None:
+    sink, batch_id, *names = line.words
+    members = [identity for name in names if (identity := script.producers[name].identity) is not None]
+    request = CommitRequest(sink=sink, run_id=line.options.get("run", "run"), batch_id=int(batch_id), members=members)
+    sinks = script.world.inside.core.transactions.sinks
+    script.ask(
+        "",
+        line,
+        called(lambda: sinks.commit_batch(request, CallContext())),
+        lambda decided: f"ok, csn {decided.csn}{', as before' if decided.was_committed else ''}",
+    )
+
+
+def _give_up(script: Script, line: Line) -> None:
+    request = AbortRequest(sink=line.words[0], run_id=None, batch_id=None)
+    sinks = script.world.inside.core.transactions.sinks
+    script.ask("", line, called(lambda: sinks.abort_batch(request, CallContext())), lambda count: f"{count} given up")
+
+
 def _split(words: Sequence[str]) -> list[list[str]]:
     """The words between commas."""
     parts: list[list[str]] = [[]]
@@ -453,6 +510,10 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "offset": _offset,
     "produce": _produce,
     "prepare": _prepare,
+    "join": _join,
+    "close": _close,
+    "decide": _decide,
+    "give_up": _give_up,
     "end": _end,
     "transact": _transact,
     "cancel": _cancel,

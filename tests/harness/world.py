@@ -80,6 +80,7 @@ from txn_coordinator.requests import (
 )
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised, TransactionShard
+from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Identity, Transaction
 
 T = TypeVar("T")
@@ -151,6 +152,7 @@ class StateView:
     transactions: dict[str, Transaction]
     offsets: dict[str, object]
     csn: int
+    sinks: frozenset[Sink]
 
 
 class Inside:
@@ -220,13 +222,9 @@ class Inside:
                 assert head is not None, "a topic and its partitions are durable together"
                 heads[f"{topic.name}-{partition}"] = head
                 producers[f"{topic.name}-{partition}"] = tuple(log.durable_producers(ordinal))
-        shards: list[TransactionShard] = self.runtime.shards(Coordinator.TRANSACTIONS)
-        transactions = {
-            each.transactional_id: each
-            for shard in shards
-            if is_meant(shard.key)
-            for each in shard.durable_transactions()
-        }
+        all_shards: list[TransactionShard] = self.runtime.shards(Coordinator.TRANSACTIONS)
+        shards = [shard for shard in all_shards if is_meant(shard.key)]
+        transactions = {each.transactional_id: each for shard in shards for each in shard.durable_transactions()}
         counters: CountersShard = self.runtime.shard(COUNTERS)
         return StateView(
             (*catalog.durable_topics(), catalog.acls.durable_version(), frozenset(catalog.acls.durable())),
@@ -235,6 +233,7 @@ class Inside:
             transactions,
             self.groups.durable_state(is_meant),
             counters.durable_csn(),
+            frozenset(sink for shard in shards for sink in shard.sinks.state.all_durable()),
         )
 
 

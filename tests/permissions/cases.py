@@ -215,6 +215,25 @@ TRANSACTIONS: Final = (
         (_one(_P.DESCRIBE, _I),),
         ((_P.DESCRIBE, _T), (_P.DESCRIBE, _G)),
     ),
+    Case(
+        "JoinBatch",
+        lambda _room, n: _txn.JoinBatchRequest(
+            header=common_pb2.RequestHeader(request_id=b"0123456789abcdef"),
+            sink=n.id,
+            run_id="run",
+            transaction_timeout_ms=60_000,
+        ),
+        (WRITE_ID,),
+    ),
+    Case("SealMember", lambda room, n: _txn.SealMemberRequest(**room.sink_member(n.id)), (WRITE_ID,)),
+    Case(
+        "SealMember with last_sequences",
+        lambda room, n: _txn.SealMemberRequest(**room.sink_member(n.id), last_sequences=_sequences(n)),
+        (WRITE_ID, SEE_TOPIC),
+    ),
+    Case("CommitBatch", lambda _room, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (WRITE_ID,)),
+    Case("AbortBatch", lambda _room, n: _txn.AbortBatchRequest(sink=n.id), (WRITE_ID,)),
+    Case("DescribeSinks", lambda _room, n: _txn.DescribeSinksRequest(sinks=[n.id]), (_one(_P.DESCRIBE, _I),)),
     Case("ListTransactions", lambda _room, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
 )
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from coordinator_api.v1 import group_pb2, log_pb2, transaction_pb2
+from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.acls import Acl, AclFilter, Permission, PermissionType, ResourceType
 from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.hashing import member_id
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import Admission, AdmissionLimits
@@ -115,6 +116,14 @@ class GuardedRoom:
             self.told(self.transactional_produce(transactional_id))
         self.told(transaction_pb2.PrepareTransactionRequest(**self.identity(named.prepared)))
         self.told(group_pb2.OffsetCommitRequest(group_id=named.group, topics=[offsets(named, partition=1)]))
+        self.told(
+            transaction_pb2.JoinBatchRequest(
+                header=common_pb2.RequestHeader(request_id=b"m" * 16),
+                sink=named.id,
+                run_id="run",
+                transaction_timeout_ms=60_000,
+            )
+        )
         pending = group_pb2.TxnOffsetCommitRequest(
             group_id=named.group, topics=[offsets(named)], **self.identity(named.id)
         )
@@ -160,6 +169,10 @@ class GuardedRoom:
                 )
             ],
         )
+
+    def sink_member(self, sink: str) -> dict[str, Any]:
+        """Fields of a request by the member of a sink's batch."""
+        return self.identity(member_id(sink, (b"m" * 16).hex()))
 
     def as_member(self, named: Names) -> dict[str, Any]:
         """Fields of a request by the member of the classic group."""

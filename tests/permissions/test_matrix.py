@@ -36,6 +36,7 @@ EXPECTED: dict[str, set[ErrorCode]] = {
     "WriteTxnMarkers": {ErrorCode.INVALID_REQUEST},
     "CreateBackup": {ErrorCode.INVALID_CONFIG},
     "ListBackups": {ErrorCode.INVALID_CONFIG},
+    "SealMember with last_sequences": {ErrorCode.TRANSACTION_ABORTABLE},
 }
 """Errors of calls that are allowed, and make no sense for another reason."""
 BY_NAME = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "_") for case in CASES])

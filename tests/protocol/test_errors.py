@@ -93,6 +93,8 @@ def test_abort_is_advised_only_where_a_transaction_may_be_open() -> None:
         Method.TRANSACT,
         Method.PREPARE_TRANSACTION,
         Method.END_TXN,
+        Method.SEAL_MEMBER,
+        Method.COMMIT_BATCH,
     }
 
 

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from txn_coordinator.rules.ending import marker_of
-from txn_coordinator.state import DECIDED, ONGOING, Transaction
+from txn_coordinator.state import DECIDED, ONGOING, Identity, Transaction
+
+
+class Asked(Struct, frozen=True):
+    """How an administrator asked for something to be done to an id."""
+
+    dry_run: bool = False
+    """Reply what would be done, and do nothing."""
+    older_than_ms: int | None = None
+    """Refuse unless the transaction has been open for longer."""
+    may_break_promise: bool = True
+    """Whether a transaction may be ended that was promised to somebody else's decision."""
+
+
+class Acted(Struct, frozen=True):
+    """Reply to an administrator: the id as it was, and who is fenced."""
+
+    before: Transaction
+    fenced: Identity
+
+    @staticmethod
+    def to(current: Transaction) -> Acted:
+        return Acted(current, current.client_identity)
+
+
+class FenceBegun(Struct, frozen=True):
+    """Reply to an administrator: the open transaction is being aborted, and fencing must be asked for again."""
+
+    acted: Acted
 
 
 def check_open(current: Transaction) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.limits import Limits
+from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, Outcome
 from txn_coordinator.fencing import fenced, not_current, wrong_producer_id
 from txn_coordinator.requests import EndTxn
@@ -109,6 +109,8 @@ class Ending(Struct, frozen=True, gc=False):
     cause: str
     transact_id: bytes = b""
     """Request id of the Transact that asks for it; empty: it is none."""
+    csn: int = 0
+    """The number that was given to the outcome; 0: it gets one of its own."""
 
 
 def decide(
@@ -124,6 +126,9 @@ def decide(
     if bumps_epoch or is_kept:
         # The markers of a kept transaction fence its first owner in the partitions, whatever the client speaks.
         epoch = min(txn_epoch + 1, limits.producer_epoch_max)
+    if current.member is not None:
+        # Its producer id never writes again, and the log tells so: whoever reads it knows why the producer is gone.
+        epoch = EPOCH_MAX
     if bumps_epoch:
         producer_id, last_epoch = current.client_identity
         # Otherwise, nobody can still be retrying across the last rotation from here on; a name remembered longer would
@@ -181,6 +186,7 @@ def marker_of(decided: Transaction, coordinator_shard: int, coordinator_epoch: i
         coordinator_epoch=coordinator_epoch,
         outcome=OUTCOMES[decided.state],
         csn=decided.csn,
+        is_last=decided.member is not None,
     )
 
 

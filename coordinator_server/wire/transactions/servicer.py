@@ -109,7 +109,7 @@ class TransactionServicer:
         command = requests.PrepareTransaction(
             transactional_id=request.transactional_id,
             identity=Identity(request.producer_id, request.producer_epoch),
-            last_sequences=_last_sequences(request.last_sequences) if request.last_sequences else (),
+            last_sequences=last_sequences(request.last_sequences) if request.last_sequences else (),
         )
         return self._service.prepare_transaction(command, context).map(
             lambda noted: transaction_pb2.PrepareTransactionResponse(
@@ -124,7 +124,7 @@ class TransactionServicer:
             transactional_id=request.transactional_id,
             identity=Identity(request.producer_id, request.producer_epoch),
             outcome=Outcome.COMMIT if request.committed else Outcome.ABORT,
-            last_sequences=_last_sequences(request.last_sequences) if request.last_sequences else (),
+            last_sequences=last_sequences(request.last_sequences) if request.last_sequences else (),
         )
         return self._service.end_txn(command, context).map(partial(_ended, context))
 
@@ -210,7 +210,7 @@ def _fill_added(response: _AddResponseT, added: requests.AddedPartitions) -> _Ad
     return response
 
 
-def _last_sequences(messages: Iterable[transaction_pb2.LastSequence]) -> list[tuple[PartitionName, int]]:
+def last_sequences(messages: Iterable[transaction_pb2.LastSequence]) -> list[tuple[PartitionName, int]]:
     return [(PartitionName(each.topic, each.topic_id, each.partition), each.sequence) for each in messages]
 
 

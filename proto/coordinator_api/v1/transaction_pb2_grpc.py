@@ -79,6 +79,31 @@ class TransactionServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.ListTransactionsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.ListTransactionsResponse.FromString,
                 _registered_method=True)
+        self.JoinBatch = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/JoinBatch',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.JoinBatchRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.JoinBatchResponse.FromString,
+                _registered_method=True)
+        self.SealMember = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/SealMember',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.SealMemberRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.SealMemberResponse.FromString,
+                _registered_method=True)
+        self.CommitBatch = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/CommitBatch',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.CommitBatchRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.CommitBatchResponse.FromString,
+                _registered_method=True)
+        self.AbortBatch = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/AbortBatch',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.AbortBatchRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.AbortBatchResponse.FromString,
+                _registered_method=True)
+        self.DescribeSinks = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/DescribeSinks',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.DescribeSinksRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.DescribeSinksResponse.FromString,
+                _registered_method=True)
 
 
 class TransactionServiceServicer(object):
@@ -162,6 +187,57 @@ class TransactionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinBatch(self, request, context):
+        """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
+        attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
+        CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
+        given up. Whoever may WRITE the transactional id that is named as the sink may do all of it.
+
+        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
+        first run that is new to the sink fences the run before and gives up its undecided members, and so does a
+        later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
+        an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SealMember(self, request, context):
+        """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
+        PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
+        last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+        transaction_timeout_ms.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitBatch(self, request, context):
+        """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
+        may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
+        PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
+        the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
+        a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortBatch(self, request, context):
+        """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
+        that is being written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeSinks(self, request, context):
+        """Sinks with their runs, batches and undecided members.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TransactionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -209,6 +285,31 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.ListTransactions,
                     request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.ListTransactionsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'JoinBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinBatch,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.JoinBatchRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.JoinBatchResponse.SerializeToString,
+            ),
+            'SealMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.SealMember,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.SealMemberRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.SealMemberResponse.SerializeToString,
+            ),
+            'CommitBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitBatch,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.CommitBatchRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.CommitBatchResponse.SerializeToString,
+            ),
+            'AbortBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortBatch,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.AbortBatchRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.AbortBatchResponse.SerializeToString,
+            ),
+            'DescribeSinks': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeSinks,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.DescribeSinksRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.DescribeSinksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -454,6 +555,141 @@ class TransactionService(object):
             '/coordinator_api.v1.TransactionService/ListTransactions',
             coordinator__api_dot_v1_dot_transaction__pb2.ListTransactionsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_transaction__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/JoinBatch',
+            coordinator__api_dot_v1_dot_transaction__pb2.JoinBatchRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.JoinBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SealMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/SealMember',
+            coordinator__api_dot_v1_dot_transaction__pb2.SealMemberRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.SealMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/CommitBatch',
+            coordinator__api_dot_v1_dot_transaction__pb2.CommitBatchRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.CommitBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/AbortBatch',
+            coordinator__api_dot_v1_dot_transaction__pb2.AbortBatchRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.AbortBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeSinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/DescribeSinks',
+            coordinator__api_dot_v1_dot_transaction__pb2.DescribeSinksRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.DescribeSinksResponse.FromString,
             options,
             channel_credentials,
             insecure,

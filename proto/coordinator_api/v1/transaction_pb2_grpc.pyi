@@ -70,6 +70,36 @@ class TransactionServiceStub:
     """State of transactional ids by name."""
     ListTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.ListTransactionsRequest, _transaction_pb2.ListTransactionsResponse]
     """Transactional ids that match all given filters."""
+    JoinBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.JoinBatchRequest, _transaction_pb2.JoinBatchResponse]
+    """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
+    attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
+    CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
+    given up. Whoever may WRITE the transactional id that is named as the sink may do all of it.
+
+    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
+    first run that is new to the sink fences the run before and gives up its undecided members, and so does a
+    later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
+    an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+    """
+    SealMember: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.SealMemberRequest, _transaction_pb2.SealMemberResponse]
+    """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
+    PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
+    last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+    transaction_timeout_ms.
+    """
+    CommitBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]
+    """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
+    may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
+    PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
+    the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
+    a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+    """
+    AbortBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AbortBatchRequest, _transaction_pb2.AbortBatchResponse]
+    """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
+    that is being written.
+    """
+    DescribeSinks: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.DescribeSinksRequest, _transaction_pb2.DescribeSinksResponse]
+    """Sinks with their runs, batches and undecided members."""
 
 @_typing.type_check_only
 class TransactionServiceAsyncStub(TransactionServiceStub):
@@ -113,6 +143,36 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """State of transactional ids by name."""
     ListTransactions: _aio.UnaryUnaryMultiCallable[_transaction_pb2.ListTransactionsRequest, _transaction_pb2.ListTransactionsResponse]  # type: ignore[assignment]
     """Transactional ids that match all given filters."""
+    JoinBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.JoinBatchRequest, _transaction_pb2.JoinBatchResponse]  # type: ignore[assignment]
+    """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
+    attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
+    CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
+    given up. Whoever may WRITE the transactional id that is named as the sink may do all of it.
+
+    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
+    first run that is new to the sink fences the run before and gives up its undecided members, and so does a
+    later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
+    an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+    """
+    SealMember: _aio.UnaryUnaryMultiCallable[_transaction_pb2.SealMemberRequest, _transaction_pb2.SealMemberResponse]  # type: ignore[assignment]
+    """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
+    PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
+    last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+    transaction_timeout_ms.
+    """
+    CommitBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]  # type: ignore[assignment]
+    """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
+    may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
+    PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
+    the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
+    a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+    """
+    AbortBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AbortBatchRequest, _transaction_pb2.AbortBatchResponse]  # type: ignore[assignment]
+    """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
+    that is being written.
+    """
+    DescribeSinks: _aio.UnaryUnaryMultiCallable[_transaction_pb2.DescribeSinksRequest, _transaction_pb2.DescribeSinksResponse]  # type: ignore[assignment]
+    """Sinks with their runs, batches and undecided members."""
 
 class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -207,5 +267,65 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.ListTransactionsResponse, _abc.Awaitable[_transaction_pb2.ListTransactionsResponse]]:
         """Transactional ids that match all given filters."""
+
+    @_abc_1.abstractmethod
+    def JoinBatch(
+        self,
+        request: _transaction_pb2.JoinBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.JoinBatchResponse, _abc.Awaitable[_transaction_pb2.JoinBatchResponse]]:
+        """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
+        attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
+        CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
+        given up. Whoever may WRITE the transactional id that is named as the sink may do all of it.
+
+        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
+        first run that is new to the sink fences the run before and gives up its undecided members, and so does a
+        later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
+        an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+        """
+
+    @_abc_1.abstractmethod
+    def SealMember(
+        self,
+        request: _transaction_pb2.SealMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.SealMemberResponse, _abc.Awaitable[_transaction_pb2.SealMemberResponse]]:
+        """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
+        PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
+        last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+        transaction_timeout_ms.
+        """
+
+    @_abc_1.abstractmethod
+    def CommitBatch(
+        self,
+        request: _transaction_pb2.CommitBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.CommitBatchResponse, _abc.Awaitable[_transaction_pb2.CommitBatchResponse]]:
+        """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
+        may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
+        PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
+        the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
+        a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+        """
+
+    @_abc_1.abstractmethod
+    def AbortBatch(
+        self,
+        request: _transaction_pb2.AbortBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.AbortBatchResponse, _abc.Awaitable[_transaction_pb2.AbortBatchResponse]]:
+        """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
+        that is being written.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeSinks(
+        self,
+        request: _transaction_pb2.DescribeSinksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.DescribeSinksResponse, _abc.Awaitable[_transaction_pb2.DescribeSinksResponse]]:
+        """Sinks with their runs, batches and undecided members."""
 
 def add_TransactionServiceServicer_to_server(servicer: TransactionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

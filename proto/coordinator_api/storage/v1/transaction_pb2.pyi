@@ -47,6 +47,8 @@ class TransactionValue(_message.Message):
     INIT_ONGOING_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     INIT_ONGOING_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     TRANSACT_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_BATCH_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ATTEMPT_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_producer_epoch: _builtins.int
@@ -73,7 +75,7 @@ class TransactionValue(_message.Message):
     init_producer_epoch: _builtins.int
     cause: _builtins.int
     """Why the last transition happened: 0 nothing yet, 1 init, 2 add, 3 client, 4 timeout, 5 fence, 6 topic_deleted,
-    7 admin, 8 keep, 9 prepare.
+    7 admin, 8 keep, 9 prepare, 10 lost_line, 11 join, 12 decision, 13 given_up.
     """
     txn_epoch: _builtins.int
     """In a Prepare state: the epoch under which the transaction's records were written; -1 otherwise."""
@@ -84,6 +86,9 @@ class TransactionValue(_message.Message):
     init_ongoing_producer_epoch: _builtins.int
     transact_id: _builtins.bytes
     """Prepare and Complete states: request id of the Transact that decided the outcome; empty = it was none."""
+    member_batch_id: _builtins.int
+    """A member of a sink's batch: the batch, and what the engine calls the attempt. Absent = an ordinary id."""
+    member_attempt: _builtins.str
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Partition ordinals."""
@@ -118,15 +123,19 @@ class TransactionValue(_message.Message):
         init_ongoing_producer_id: _builtins.int | None = ...,
         init_ongoing_producer_epoch: _builtins.int | None = ...,
         transact_id: _builtins.bytes = ...,
+        member_batch_id: _builtins.int | None = ...,
+        member_attempt: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_member_batch_id", b"_member_batch_id", "_prepared_ms", b"_prepared_ms", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "member_batch_id", b"member_batch_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_member_batch_id", b"_member_batch_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "member_attempt", b"member_attempt", "member_batch_id", b"member_batch_id", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["init_ongoing_producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch"]  # noqa: Y015
     _WhichOneofReturnType__init_ongoing_producer_id: _TypeAlias = _typing.Literal["init_ongoing_producer_id"]  # noqa: Y015
     _WhichOneofArgType__init_ongoing_producer_id: _TypeAlias = _typing.Literal["_init_ongoing_producer_id", b"_init_ongoing_producer_id"]  # noqa: Y015
+    _WhichOneofReturnType__member_batch_id: _TypeAlias = _typing.Literal["member_batch_id"]  # noqa: Y015
+    _WhichOneofArgType__member_batch_id: _TypeAlias = _typing.Literal["_member_batch_id", b"_member_batch_id"]  # noqa: Y015
     _WhichOneofReturnType__prepared_ms: _TypeAlias = _typing.Literal["prepared_ms"]  # noqa: Y015
     _WhichOneofArgType__prepared_ms: _TypeAlias = _typing.Literal["_prepared_ms", b"_prepared_ms"]  # noqa: Y015
     @_typing.overload
@@ -134,9 +143,65 @@ class TransactionValue(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__init_ongoing_producer_id) -> _WhichOneofReturnType__init_ongoing_producer_id | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__member_batch_id) -> _WhichOneofReturnType__member_batch_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
+
+@_typing.final
+class SinkValue(_message.Message):
+    """Value of record type SINK; the key is the name of the sink. Its members are TransactionValues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FENCED_RUN_IDS_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    LAST_BATCH_ID_FIELD_NUMBER: _builtins.int
+    LAST_CSN_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_BELOW_FIELD_NUMBER: _builtins.int
+    TXN_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    LAST_UPDATE_MS_FIELD_NUMBER: _builtins.int
+    COMMITTING_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """Who writes batches now, and who did before and may not any more, the newest last."""
+    batch_id: _builtins.int
+    """The batch that members join, or joined last."""
+    last_batch_id: _builtins.int
+    """The newest batch that is committed, -1 = none, and the number of that outcome."""
+    last_csn: _builtins.int
+    given_up_below: _builtins.int
+    """Undecided members with a smaller producer id are given up."""
+    txn_timeout_ms: _builtins.int
+    """How long members wait without any activity."""
+    last_update_ms: _builtins.int
+    @_builtins.property
+    def fenced_run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def committing_producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """While the decision on the newest committed batch is being carried out: producer ids of the members that commit."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        fenced_run_ids: _abc.Iterable[_builtins.str] | None = ...,
+        batch_id: _builtins.int = ...,
+        last_batch_id: _builtins.int = ...,
+        last_csn: _builtins.int = ...,
+        given_up_below: _builtins.int = ...,
+        txn_timeout_ms: _builtins.int = ...,
+        last_update_ms: _builtins.int = ...,
+        committing_producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "committing_producer_ids", b"committing_producer_ids", "fenced_run_ids", b"fenced_run_ids", "given_up_below", b"given_up_below", "last_batch_id", b"last_batch_id", "last_csn", b"last_csn", "last_update_ms", b"last_update_ms", "run_id", b"run_id", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinkValue: _TypeAlias = SinkValue  # noqa: Y015
 
 @_typing.final
 class CsnValue(_message.Message):

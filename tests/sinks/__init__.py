@@ -1,0 +1,1 @@
+"""Sinks: batches that many members write and one decision commits."""

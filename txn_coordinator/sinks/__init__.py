@@ -1,0 +1,1 @@
+"""Sinks: batches that many transactions write, and one decision commits."""

@@ -271,9 +271,12 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
     "Access": (
         Panel(
             "Refusals",
-            "Of callers who may not do what they asked for. The log names them. Runbook TxnRefusalsRising.",
+            "Of callers that may not do what they ask for, or are unknown; see the log. Runbook TxnRefusalsRising.",
             "ops",
-            [Query(rate("txn_access_refusals_total", "operation, resource_type"), "{{operation}} {{resource_type}}")],
+            [
+                Query(rate("txn_access_refusals_total", "operation, resource_type"), "{{operation}} {{resource_type}}"),
+                Query(rate("txn_rpc_unauthenticated_total", "reason"), "unknown, {{reason}}"),
+            ],
         ),
         Panel(
             "ACLs",

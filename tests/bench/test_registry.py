@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ from tests.bench.fakes import arena
 
 NO_BROKER_OF_THEIR_OWN = frozenset({"recovery", "memory", "disk"})
 """Cases of which a quick run shows our side only."""
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_can_be_told_without_the_arguments_of_the_command(name: str) -> None:
+    """None would mean those of the whole program, which name the story."""
+    parameters = signature(import_module(f"bench.{name}").main).parameters.values()
+    assert [each.default for each in parameters] in ([], [()])
 
 
 @pytest.mark.parametrize("scale", [QUICK, FULL], ids=["quick", "full"])

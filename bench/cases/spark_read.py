@@ -1,4 +1,5 @@
-"""Spark in batch mode on the topics of the case `consume`: our source on our server, Kafka's on Kafka."""
+"""Spark in batch mode on the topics of the case `consume`: our source on our server, Kafka's on Kafka, and beside them
+a source that reads nothing, which no source written in Python can beat."""
 
 from __future__ import annotations
 
@@ -10,12 +11,16 @@ from bench.arena import Arena, load_command
 from bench.case import Case, Row
 from bench.contenders import kafka, own
 from bench.filled import FullTopic, fill_kafka, fill_own, full_topics
+from bench.load.fill import ABORTED_OF_TEN, PARTITIONS
 from bench.programs import output_of, run_of_output
 from bench.results import ROWS_PER_SECOND, CannotRun, Run
 from pyspark_txnlog.spark_session import JavaMissing, check_java
 
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker
+
+
+CEILING: Final = "constant batch"
 
 
 def rows(arena: Arena) -> list[Row]:
@@ -27,14 +32,27 @@ def rows(arena: Arena) -> list[Row]:
 def _row(arena: Arena, topic: FullTopic) -> Row:
     ours = own("txnlog source", lambda: _measure_own(arena, topic))
     theirs = kafka(arena, "kafka source", lambda broker: _measure_kafka(arena, broker, topic))
-    return Row(topic.label, ROWS_PER_SECOND, [ours, *theirs])
+    ceiling = own(CEILING, lambda: _measure_ceiling(topic))
+    return Row(topic.label, ROWS_PER_SECOND, [ours, ceiling, *theirs])
 
 
-def _measure_own(arena: Arena, topic: FullTopic) -> Run:
+def _measure_ceiling(topic: FullTopic) -> Run:
+    _need_java()
+    # As many rows as a committed reader of the topic gets.
+    rows = topic.records * (10 - ABORTED_OF_TEN) // 10 // PARTITIONS
+    options = {"rows": str(rows), "valueBytes": str(topic.value_bytes), "partitions": str(PARTITIONS)}
+    return _scan({"format": "constant", "options": options})
+
+
+def _need_java() -> None:
     try:
         check_java()
     except JavaMissing as problem:
         raise CannotRun(str(problem)) from None
+
+
+def _measure_own(arena: Arena, topic: FullTopic) -> Run:
+    _need_java()
     server = fill_own(arena, topic)
     options = {"endpoint": server.endpoint, "subscribe": topic.name}
     return _scan({"format": "txnlog", "options": options, "server_process_id": server.process_id})

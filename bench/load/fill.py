@@ -12,7 +12,7 @@ from coordinator_client.admin import Admin
 from coordinator_client.producer import Producer, Transaction
 
 PARTITIONS: Final = 3
-_ABORTED_OF_TEN: Final = 1
+ABORTED_OF_TEN: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def measure(load: Load) -> Run:
             try:
                 with producer.transaction() as transaction:
                     _write(transaction, load.topic, value, range(first, end))
-                    if number % 10 < _ABORTED_OF_TEN:
+                    if number % 10 < ABORTED_OF_TEN:
                         transaction.flush()
                         raise _OnPurpose
             except _OnPurpose:

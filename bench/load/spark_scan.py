@@ -24,10 +24,11 @@ _CORES: Final = 2
 class Load:
     """What to read, with which source."""
 
-    server_process_id: int
     format: str
     options: Mapping[str, str]
     jars: Sequence[str] = ()
+    server_process_id: int = 0
+    """Whose processor time to take apart; 0 = nobody's."""
 
 
 def measure(load: Load) -> Run:
@@ -54,7 +55,12 @@ def _session(load: Load) -> SparkSession:
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     if load.jars:
         builder = builder.config("spark.jars", ",".join(load.jars))
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if load.format == "constant":
+        from bench.load.constant_source import ConstantSource
+
+        spark.dataSource.register(ConstantSource)
+    return spark
 
 
 def _records(spark: SparkSession, load: Load) -> DataFrame:

@@ -388,6 +388,12 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             [Query(chosen("txn_group_lag_seconds"), "{{group}} of {{topic}}, {{isolation}}")],
         ),
         Panel(
+            "Lag in time, against half an hour ago",
+            "Above 0 they fall back. Streams of Spark with a groupId are among them. Runbook TxnStreamBehind.",
+            "s",
+            [Query(f"delta({chosen('txn_group_lag_seconds')}[30m])", "{{group}} of {{topic}}, {{isolation}}")],
+        ),
+        Panel(
             "Members that come and go",
             "By why they went: session, rebalance and sync are members that were thrown out.",
             "ops",

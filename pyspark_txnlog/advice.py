@@ -9,51 +9,78 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerName", "tokenFile")
 
-BATCH_ONLY: Final = (
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "pushdown",
-    "report",
-    "topicIds",
-)
+
+class Option(NamedTuple):
+    """What is said of an option in the job's help; docs/spark.md says more."""
+
+    default: str
+    """Empty: none."""
+    meaning: str
+
+
+_SHARED: Final = {
+    "endpoint": Option("", "HOST:PORT of the server"),
+    "tlsCaFile": Option(
+        "", "speak TLS with a server whose certificate a CA of this PEM file signed; every executor needs it"
+    ),
+    "tlsCertificateFile": Option("", "certificate to show to a server that asks, in PEM"),
+    "tlsKeyFile": Option("", "key of that certificate, in PEM"),
+    "tlsServerName": Option("", "name in the certificate of the server, if that is not the host of the endpoint"),
+    "tokenFile": Option("", "file with the token to show to a server that asks"),
+    "subscribe": Option("", "topics to read all partitions of, with commas between them"),
+    "subscribePattern": Option("", "Python regular expression that the whole name of a topic matches"),
+    "assign": Option("", 'partitions to read, as JSON: {"topic":[0,1]}'),
+    "startingOffsets": Option(
+        "earliest; of a stream latest",
+        'earliest, group, of a stream latest, or JSON: {"topic":{"0":23,"1":-2}}; an offset may be '
+        '{"offset":23,"leaderEpoch":0}',
+    ),
+    "startingTimestamp": Option(
+        "", "begin at the first record of this time, in milliseconds since 1970; goes before offsets"
+    ),
+    "startingOffsetsByTimestamp": Option("", 'the same for each partition: {"topic":{"0":1767225600000}}'),
+    "startingOffsetsByTimestampStrategy": Option(
+        "error", "error or latest: what becomes of a partition without a record of that time"
+    ),
+    "columns": Option("all but headers", "columns, with commas between them; fewer are faster"),
+    "includeHeaders": Option("false", "true: the column headers too"),
+    "isolationLevel": Option(
+        "read_committed", "read_uncommitted also shows records of open and of aborted transactions"
+    ),
+    "failOnDataLoss": Option("true", "false: read what is left of records that are gone, and warn"),
+    "onCorruptBatch": Option("raise", "skip: read what lies behind a batch that cannot be read"),
+    "minPartitions": Option("one task per partition", "split the work by bytes into at least about so many tasks"),
+    "maxRecordsPerPartition": Option("no limit", "split the work until no task has more records"),
+    "groupId": Option("", "the group of startingOffsets=group, and the one whose progress a stream publishes"),
+    "rpcTimeoutMs": Option("60000", "how long to try to reach the server"),
+}
+
+_BATCH: Final = {
+    "endingOffsets": Option("latest", 'latest, or JSON: {"topic":{"0":50,"1":-1}}'),
+    "endingTimestamp": Option("", "end before the first record of this time; goes before offsets"),
+    "endingOffsetsByTimestamp": Option("", "the same for each partition"),
+    "pushdown": Option("false", "true: read only what the conditions of the query leave"),
+    "report": Option("records", "ranges: a row for each range instead, that counts what is shown and what is hidden"),
+    "topicIds": Option("", 'the UUID that a topic must have: {"topic":"<32 hex digits>"}'),
+}
+BATCH_ONLY: Final = tuple(_BATCH)
 """Options of a read with an end."""
 
-STREAM_ONLY: Final = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "maxRecordsPerTrigger",
-)
+_STREAM: Final = {
+    "maxOffsetsPerTrigger": Option("no limit", "most offsets of a micro-batch"),
+    "minOffsetsPerTrigger": Option("none", "wait for so many offsets"),
+    "maxTriggerDelay": Option("15m", "but no longer than this"),
+    "maxBytesPerTrigger": Option("no limit", "most bytes of visible records in a micro-batch, like 64m"),
+    "maxRecordsPerTrigger": Option("no limit", "most visible records of a micro-batch"),
+}
+STREAM_ONLY: Final = tuple(_STREAM)
 """Options of a stream."""
 
-OPTIONS: Final = (
-    "endpoint",
-    *TLS_NAMES,
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "columns",
-    "includeHeaders",
-    "isolationLevel",
-    "failOnDataLoss",
-    "onCorruptBatch",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "groupId",
-    "rpcTimeoutMs",
-    *BATCH_ONLY,
-    *STREAM_ONLY,
-)
+OPTIONS: Final = MappingProxyType(_SHARED | _BATCH | _STREAM)
 
 ALIASES: Final = MappingProxyType(
     {

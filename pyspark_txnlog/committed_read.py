@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
+from pyspark_txnlog.advice import ALIASES, OPTIONS
 from pyspark_txnlog.bounds import Position, offsets_json
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read, tls_of
@@ -188,7 +189,7 @@ def run_job(
         spark = start_spark("txnlog committed read", master=settings.master)
     try:
         ranges = _fixed(planned)
-        fixed = settings.options | ranges
+        fixed = {name: value for name, value in settings.options.items() if name.lower() not in _PLACES} | ranges
         _put(spark, settings, fixed, say)
         counts = _account(spark, settings, fixed, say)
         if ranges:
@@ -217,6 +218,14 @@ def _plan(options: ReadOptions) -> tuple[list[OffsetRange], dict[tuple[str, int]
         for found in topic.partitions
     }
     return planned, standing
+
+
+_PLACES: Final = frozenset(
+    name.lower()
+    for name in (*OPTIONS, *ALIASES)
+    if name.startswith(("starting", "ending", "groupId")) or ALIASES.get(name) == "groupId"
+)
+"""Options that say where a read begins and ends. Once that is known, offsets say it."""
 
 
 def _fixed(planned: list[OffsetRange]) -> dict[str, str]:
@@ -257,7 +266,7 @@ def _account(spark: SparkSession, settings: JobSettings, fixed: dict[str, str], 
     if not settings.is_audited:
         return written
     say("counting what is hidden")
-    unneeded = {"columns", "includeheaders", "minpartitions"}
+    unneeded = {"columns", "includeheaders", "minpartitions", "maxrecordsperpartition"}
     asked = {name: value for name, value in fixed.items() if name.lower() not in unneeded}
     asked["report"] = Report.RANGES.value
     report = spark.read.format(FORMAT).options(**asked).load()

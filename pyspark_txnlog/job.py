@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pyspark_txnlog.advice import Option
     from pyspark_txnlog.committed_read import JobSettings
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
@@ -27,10 +28,10 @@ were read, how many rows they gave and how many records are hidden in them."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return the exit status."""
-    asked = _parser().parse_args(arguments)
     problem = _missing_package()
     if problem:
         return _fail(problem)
+    asked = _parser().parse_args(arguments)
     # gRPC writes its own lines to stderr for what is reported here in words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from pyspark.errors import PySparkException
@@ -67,13 +68,18 @@ def first_cause(message: str) -> str:
     return message.strip().splitlines()[0] if message.strip() else "Spark failed without a reason"
 
 
-_TLS_OPTIONS = {
-    "--tls-ca-file": "speak TLS with a server whose certificate a CA of this PEM file signed; every executor needs it",
-    "--tls-certificate-file": "certificate to show to a server that asks, in PEM",
-    "--tls-key-file": "key of that certificate, in PEM",
-    "--tls-server-name": "name in the certificate of the server (default: the host of --endpoint)",
-    "--token-file": "file with the token to show to a server that asks",
-}
+def source_flags() -> dict[str, Option]:
+    """Return the options of the source that the job has by their own names: not those that it names otherwise, or that
+    have no meaning for it."""
+    from pyspark_txnlog.advice import OPTIONS, STREAM_ONLY
+
+    others = {"endpoint", "subscribe", "topicIds", "report", "pushdown", *STREAM_ONLY}
+    return {name: option for name, option in OPTIONS.items() if name not in others}
+
+
+def flag_of(option: str) -> str:
+    """Return the name that an option of the source has on the command line: rpcTimeoutMs is --rpc-timeout-ms."""
+    return "--" + re.sub(r"[A-Z]", lambda letter: f"-{letter[0].lower()}", option)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,43 +88,21 @@ def _parser() -> argparse.ArgumentParser:
         description="Reads the committed records of topics to Parquet or the console.",
         epilog=_EXPLANATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # An option that is cut short may mean another one tomorrow.
+        allow_abbrev=False,
     )
-    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to read, all partitions of each")
+    parser.add_argument(
+        "topics", nargs="*", metavar="TOPIC", help="topics to read, all partitions of each; or see --assign"
+    )
     parser.add_argument(
         "--endpoint", default=DEFAULT_ENDPOINT, metavar="HOST:PORT", help="the server (default: %(default)s)"
     )
-    for option, what in _TLS_OPTIONS.items():
-        parser.add_argument(option, metavar="NAME" if option == "--tls-server-name" else "FILE", help=what)
     parser.add_argument(
         "--output", default="", metavar="DIR", help="directory to write Parquet to; without it, rows are printed"
     )
     parser.add_argument("--format", choices=("parquet", "console"), help="default: parquet with --output, else console")
     parser.add_argument("--overwrite", action="store_true", help="replace the directory if it exists")
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows to print (default: %(default)s)")
-    parser.add_argument(
-        "--isolation",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="read_uncommitted also shows records of open and aborted transactions (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--columns",
-        metavar="NAMES",
-        help="columns with commas between them; fewer are faster (default: all but headers)",
-    )
-    parser.add_argument(
-        "--starting-offsets",
-        metavar="JSON",
-        help='earliest (default) or JSON, {"topic":{"0":23,"1":-2}}; an offset may be {"offset":23,"leaderEpoch":0},'
-        " as the job before says it",
-    )
-    parser.add_argument(
-        "--ending-offsets", metavar="JSON", help='latest (default) or JSON like {"topic":{"0":50,"1":-1}}'
-    )
-    parser.add_argument("--min-partitions", metavar="N", help="split the work into at least about N tasks")
-    parser.add_argument(
-        "--timeout-ms", default="15000", metavar="N", help="how long to try to reach the server (default: %(default)s)"
-    )
     parser.add_argument(
         "--no-audit",
         dest="is_audited",
@@ -127,6 +111,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--master", metavar="URL", help="where Spark runs, without spark-submit (default: local[*])")
     parser.add_argument("--traceback", action="store_true", help="show where an error happened")
+    source = parser.add_argument_group("options of the source", "with its defaults; docs/spark.md says more of each")
+    for name, (default, meaning) in source_flags().items():
+        shown = f"{meaning} (default: {default})" if default else meaning
+        source.add_argument(flag_of(name), dest=name, metavar="VALUE", help=shown)
     return parser
 
 
@@ -137,21 +125,8 @@ def _settings(asked: argparse.Namespace) -> JobSettings:
     chosen = asked.format or (PARQUET if asked.output else CONSOLE)
     if (chosen == PARQUET) != bool(asked.output):
         raise InvalidOption("--format parquet and --output DIR go together")
-    given = {
-        "endpoint": asked.endpoint,
-        "tlsCaFile": asked.tls_ca_file,
-        "tlsCertificateFile": asked.tls_certificate_file,
-        "tlsKeyFile": asked.tls_key_file,
-        "tlsServerName": asked.tls_server_name,
-        "tokenFile": asked.token_file,
-        "subscribe": ",".join(asked.topics),
-        "isolationLevel": asked.isolation,
-        "columns": asked.columns,
-        "startingOffsets": asked.starting_offsets,
-        "endingOffsets": asked.ending_offsets,
-        "minPartitions": asked.min_partitions,
-        "rpcTimeoutMs": asked.timeout_ms,
-    }
+    given: dict[str, str | None] = {name: getattr(asked, name) for name in source_flags()}
+    given |= {"endpoint": asked.endpoint, "subscribe": ",".join(asked.topics) or None}
     return JobSettings(
         options={name: value for name, value in given.items() if value is not None},
         format=chosen,

@@ -10,7 +10,14 @@ import pytest
 from tests.docs.fences import ROOT
 from tests.tidy.tree import text_files
 
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "docs/store-format.md", "docs/backup.md", "docs/compatibility.md"]
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "docs/store-format.md",
+    "docs/backup.md",
+    "docs/compatibility.md",
+    "docs/spark.md",
+]
 PATH = re.compile(r"`([a-z_.*-]+(?:/[a-z_.0-9*-]+)+/?|[a-z_]+\.(?:py|proto|md|toml))`")
 NAME = re.compile(r"`((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\([^`]*\))?`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")

@@ -6,15 +6,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pyspark
 import pytest
 
 import pyspark_txnlog.job
-from pyspark_txnlog.job import main
+from pyspark_txnlog.committed_read import PARQUET, JobSettings, run_job
+from pyspark_txnlog.job import flag_of, main, source_flags
 from tests.docs.fences import ROOT
 from tests.spark.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +76,7 @@ def test_spark_submit_shows_records_on_the_console(topics: Topics, flights: str,
         "--master",
         "local[2]",
         str(JOB),
-        *(flights, "--endpoint", topics.endpoint, "--isolation", "read_uncommitted", "--columns", "value,offset"),
+        *(flights, "--endpoint", topics.endpoint, "--isolation-level", "read_uncommitted", "--columns", "value,offset"),
         PYSPARK_PYTHON=sys.executable,
         SPARK_LOCAL_IP="127.0.0.1",
     )
@@ -90,6 +95,42 @@ def test_spark_submit_shows_records_on_the_console(topics: Topics, flights: str,
     assert done.stdout.splitlines()[-1].startswith("6 rows, read_uncommitted, ")
 
 
+@pytest.mark.spark
+def test_a_job_that_begins_at_a_time_reads_what_it_planned_though_more_comes_meanwhile(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.commit_at(topic, [(1_000, "a"), (2_000, "b"), (3_000, "c")])
+    options = {"endpoint": topics.endpoint, "subscribe": topic, "startingTimestamp": "2000", "endingTimestamp": "9000"}
+
+    def say(step: str) -> None:
+        if step.startswith("writing"):
+            topics.commit_at(topic, [(2_500, "late")])
+
+    job = run_job(JobSettings(options=options, format=PARQUET, output=str(tmp_path / "out")), say=say, spark=spark)
+
+    assert sorted(pq.read_table(tmp_path / "out", columns=["value"])["value"].to_pylist()) == [b"b", b"c"]
+    assert [(found.start_offset, found.end_offset, found.rows) for found in job.partitions] == [(1, 4, 2)]
+
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+source = spark.read.format("txnlog").option("endpoint", sys.argv[1]).option("subscribe", sys.argv[2])
+print([(row.partition, row.offset, bytes(row.value)) for row in source.load().orderBy("partition", "offset").collect()])
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_query_over_spark_connect_reads_committed_records(topics: Topics, flights: str) -> None:
+    local = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = run(sys.executable, "-W", "ignore", "-c", CONNECT, topics.endpoint, flights, **local)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[(0, 0, b'a'), (0, 1, b'b'), (1, 0, b'c')]"
+
+
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What the job says when it fails: one line, and nothing but that."""
     assert main(arguments) == 1
@@ -100,7 +141,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    line = complaint(capsys, "flights", "--endpoint", "127.0.0.1:1", "--timeout-ms", "200")
+    line = complaint(capsys, "flights", "--endpoint", "127.0.0.1:1", "--rpc-timeout-ms", "200")
     assert line.startswith("txnlog: error: no server answers at 127.0.0.1:1; start one, or name another")
 
 
@@ -120,6 +161,20 @@ def test_an_output_that_exists_is_not_touched(
 def test_a_wrong_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "columns has 'size'; there are key, value," in complaint(capsys, "flights", "--columns", "size")
     assert "--format parquet and --output DIR go together" in complaint(capsys, "flights", "--format", "parquet")
+
+
+def test_every_option_of_a_batch_read_is_a_flag_of_the_same_name_and_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert flag_of("rpcTimeoutMs") == "--rpc-timeout-ms"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for name, (default, meaning) in source_flags().items():
+        assert f"{flag_of(name)} VALUE {meaning}" in shown
+        assert not default or f"{meaning} (default: {default})" in shown
+    assert "groupId" in complaint(capsys, "flights", "--starting-offsets", "group")
+    assert "no record" not in complaint(capsys, "--assign", '{"t":[]}')
 
 
 def test_a_machine_without_java_is_told_what_to_install(
@@ -170,4 +225,4 @@ def test_help_names_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in ("--endpoint", "--output", "--format", "--isolation", "--columns"))
+    assert all(name in shown for name in ("--endpoint", "--output", "--format", "--isolation-level", "--columns"))

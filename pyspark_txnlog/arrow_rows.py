@@ -21,9 +21,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator_client.batch_reader import Hidden
+from coordinator_client.batch_reader import BatchReader
 from coordinator_client.encodings import FetchedBatch
-from coordinator_client.settings import Skipped
 from coordinator_protocol.batch import TimestampType
 from pyspark_txnlog.ranges import OffsetRange
 
@@ -266,10 +265,16 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def report_batch(scanned: OffsetRange, *, rows: int, hidden: Hidden, skipped: Skipped) -> pa.RecordBatch:
-    """Return the one row about a range."""
-    numbers: list[int | None] = [scanned.partition, scanned.start_offset, scanned.end_offset]
-    numbers += [rows, hidden.aborted, hidden.control, skipped.batches, skipped.offsets, scanned.leader_epoch]
+def report_batch(scanned: OffsetRange, rows: int, readers: Sequence[BatchReader]) -> pa.RecordBatch:
+    """Return the one row about a range, by those who read it one after the other."""
+    numbers: list[int | None] = [scanned.partition, scanned.start_offset, scanned.end_offset, rows]
+    numbers += [
+        sum(reader.hidden.aborted for reader in readers),
+        sum(reader.hidden.control for reader in readers),
+        sum(reader.skipped.batches for reader in readers),
+        sum(reader.skipped.offsets for reader in readers),
+        scanned.leader_epoch,
+    ]
     columns = [[scanned.topic], *([number] for number in numbers)]
     return pa.record_batch(
         [pa.array(column, declared.type) for column, declared in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

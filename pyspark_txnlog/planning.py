@@ -17,6 +17,7 @@ from coordinator_client.batch_reader import BatchReader, FetchOptions, Partition
 from coordinator_client.calls import FETCH, LIST_OFFSETS, MEASURE_RECORDS, OFFSET_FETCH, Deadlines
 from coordinator_client.connection import Connection
 from coordinator_client.encodings import FetchedBatch
+from coordinator_client.errors import TransactionError
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.tls import Tls
 from coordinator_protocol.batch import TimestampType
@@ -332,6 +333,28 @@ def _described(connection: Connection, options: ReadOptions) -> list[TopicDescri
             f"subscribePattern {topics.pattern!r} matches no topic of the server", RuntimeWarning, stacklevel=2
         )
     return found
+
+
+def what_is_left(
+    connection: Connection, options: ReadOptions, scanned: OffsetRange, position: int, error: TransactionError
+) -> OffsetRange | None:
+    """Return what is left of a range whose records before some offset were deleted while it was read up to a position,
+    if the options want that; None: the error has another cause, or a loss is fatal.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    if options.is_loss_fatal or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        return None
+    earliest = _list_offsets(connection, options, [(scanned, EARLIEST_MS)])[0].offset
+    if earliest <= position:
+        return None
+    warnings.warn(
+        f"{scanned.topic}-{scanned.partition} begins at {earliest} by now and the read was at {position}: records "
+        "before it are gone",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return replace(scanned, start_offset=min(earliest, scanned.end_offset))
 
 
 def open_range(

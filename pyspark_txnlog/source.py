@@ -113,19 +113,34 @@ class RangeReader(DataSourceReader):
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.arrow_rows import spark_batches
 
-        yield from spark_batches(_batches(self._open(scanned)), self._options.columns)
+        yield from spark_batches(self._batches(scanned, []), self._options.columns)
 
     def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.arrow_rows import report_batch
 
-        reader = self._open(scanned)
-        rows = sum(batch.record_count for batch in _batches(reader))
-        yield report_batch(scanned, rows=rows, hidden=reader.hidden, skipped=reader.skipped)
+        readers: list[BatchReader] = []
+        rows = sum(batch.record_count for batch in self._batches(scanned, readers))
+        yield report_batch(scanned, rows, readers)
 
-    def _open(self, scanned: OffsetRange) -> BatchReader:
-        from pyspark_txnlog.planning import open_range, shared_connection
+    def _batches(self, scanned: OffsetRange, readers: list[BatchReader]) -> Iterator[FetchedBatch]:
+        """Yield the batches of a range, and note the readers that were needed: one, but where records that it was to
+        read are deleted meanwhile, and the options want what is left."""
+        from coordinator_client.errors import TransactionError
+        from pyspark_txnlog.planning import open_range, shared_connection, what_is_left
 
-        return open_range(shared_connection(self._options), self._options, scanned)
+        connection = shared_connection(self._options)
+        left: OffsetRange | None = scanned
+        while left is not None:
+            reader = open_range(connection, self._options, left)
+            readers.append(reader)
+            try:
+                yield from _batches(reader)
+                return
+            except TransactionError as error:
+                position = reader.positions.get((left.topic, left.partition), left.start_offset)
+                left = what_is_left(connection, self._options, left, position, error)
+                if left is None:
+                    raise
 
 
 class NarrowedReader(RangeReader):

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordinator_client.arrow_encoding import encode_arrow
-from coordinator_client.batch_reader import Hidden
+from coordinator_client.batch_reader import BatchReader, Hidden
+from coordinator_client.connection import Connection
 from coordinator_client.encodings import FetchedBatch, encode_records
 from coordinator_client.settings import Skipped
 from coordinator_client.state import Row
@@ -79,7 +80,12 @@ def test_the_schema_of_the_report_is_the_one_that_spark_compares_with() -> None:
     asked = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), report=Report.RANGES)
     scanned = OffsetRange(topic="t", topic_id=bytes(16), partition=1, start_offset=2, end_offset=9, leader_epoch=3)
 
-    made = report_batch(scanned, rows=4, hidden=Hidden(aborted=2, control=1), skipped=Skipped(1, 6))
+    with Connection("h:1") as connection:
+        first, second = BatchReader(connection, []), BatchReader(connection, [])
+    first.hidden, first.skipped = Hidden(aborted=2), Skipped(1, 6)
+    second.hidden = Hidden(control=1)
+
+    made = report_batch(scanned, 4, [first, second])
 
     assert to_arrow_schema(schema_of(asked), timezone="UTC").equals(made.schema)
     assert list(made.to_pylist()[0].values()) == ["t", 1, 2, 9, 4, 2, 1, 1, 6, 3]

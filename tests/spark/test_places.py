@@ -7,14 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from coordinator_client.admin import Admin
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.errors import Rejected
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import parse_options
 from pyspark_txnlog.planning import measured_steps, plan_read, split_read
 from pyspark_txnlog.ranges import DataLoss
+from pyspark_txnlog.source import RangeReader
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.slow
@@ -125,3 +128,49 @@ def test_no_task_gets_more_records_than_asked_for(topics: Topics) -> None:
     with Connection(topics.endpoint, client_id="tests") as connection:
         pieces = split_read(connection, options, plan_read(connection, options))
     assert [(piece.start_offset, piece.end_offset) for piece in pieces] == [(0, 4), (4, 8), (8, 511)]
+
+
+def task(topics: Topics, topic: str, **given: str) -> tuple[RangeReader, list[InputPartition]]:
+    """A read that is planned, as its tasks get it."""
+    reader = RangeReader(parse_options({"endpoint": topics.endpoint, "subscribe": topic} | given))
+    return reader, reader.partitions()
+
+
+def test_a_topic_that_is_trimmed_under_a_read_fails_its_task_with_what_is_gone(topics: Topics) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a", "b", "c"])
+    reader, (planned,) = task(topics, topic)
+    topics.delete_records(topic, 2)
+    with pytest.raises(
+        Rejected,
+        match=rf"OFFSET_OUT_OF_RANGE.*{topic}-0 at offset 0: offset 0 is not in the log, which goes from 2 to 4",
+    ):
+        list(reader.read(planned))
+
+
+def test_what_is_left_of_a_trimmed_topic_is_read_where_a_loss_is_not_fatal(topics: Topics) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a"])
+    topics.commit(topic, ["b", "c"])
+    reader, (planned,) = task(topics, topic, failOnDataLoss="false", columns="offset")
+    report, (range_of_all,) = task(topics, topic, failOnDataLoss="false", report="ranges")
+    topics.delete_records(topic, 3)
+    with pytest.warns(RuntimeWarning, match=f"{topic}-0 begins at 3 by now and the read was at 0"):
+        assert [rows.to_pydict() for rows in reader.read(planned)] == [{"offset": [3]}]
+    with pytest.warns(RuntimeWarning, match="records before it are gone"):
+        (row,) = next(iter(report.read(range_of_all))).to_pylist()
+    assert (row["startOffset"], row["endOffset"], row["rows"], row["controlRecords"]) == (0, 5, 1, 1)
+    topics.delete_records(topic, -1)
+    with pytest.warns(RuntimeWarning, match=f"{topic}-0 begins at 5 by now"):
+        assert list(reader.read(planned)) == []
+
+
+def test_a_topic_that_is_deleted_under_a_read_fails_its_task(topics: Topics) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["a"])
+    reader, (planned,) = task(topics, topic)
+    topics.delete(topic)
+    with pytest.raises(Rejected, match=f"UNKNOWN_TOPIC.*{topic}"):
+        list(reader.read(planned))
+    with pytest.raises(Rejected, match=f"UNKNOWN_TOPIC_OR_PARTITION.*{topic}"):
+        reader.partitions()

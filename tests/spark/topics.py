@@ -49,6 +49,9 @@ class Topics:
         self._admin.create_topic(name, partition_count, config={"validate_payload": validate_payload})
         return name
 
+    def delete(self, name: str) -> None:
+        self._admin.delete_topic(name)
+
     def recreate(self, name: str, partition_count: int = 1) -> None:
         """Put another topic of the same name in its place."""
         self._admin.delete_topic(name)

@@ -17,7 +17,7 @@ _COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 _BATCH_BYTES: Final = 640 * 1024
-"""As large as the batches that our source hands over."""
+"""Size of a batch: that of those that our source hands over."""
 _ROW_BYTES: Final = 40
 """What a row takes beside its value."""
 

@@ -218,7 +218,6 @@ _CAUSE_EVENTS: Final = {
 _ASKED_FOR: Final = frozenset({"client", "add"})
 """Causes of steps that a client asked for by ending its transaction, or by adding to it."""
 
-_EMPTY: Final = TransactionState.EMPTY
 
 _log = structlog.get_logger("transactions")
 _topic_log = structlog.get_logger("topics")
@@ -354,7 +353,7 @@ class EventObserver:
         if state in DECIDED:
             if after.cause in _CAUSE_EVENTS:
                 _log.info(_CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
-        elif state is _EMPTY or after.cause == "keep":
+        elif state is TransactionState.EMPTY or after.cause == "keep":
             if is_admin_fence(before, after):
                 _log.info("fenced_by_admin", **_fields(before, after, turn))
             elif _takes_over(before, after):

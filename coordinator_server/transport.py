@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -69,9 +69,6 @@ class LaneFront(Protocol):
     def refused(self, request: Any, error: Exception) -> Message:  # noqa: ANN401  as `take`
         """The response to a call that was taken, when `end` fails."""
 
-
-_check_client_id: Final = lru_cache(1_024)(check_client_id)
-"""Nearly every call comes with a client id that was looked at before."""
 
 _log = structlog.get_logger("transport")
 
@@ -135,7 +132,6 @@ class Gate(Enum):
     DRAINING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down; try again when it is back")
 
 
-_SERVING: Final = Gate.SERVING
 """A module-level name for a value that every call needs."""
 
 
@@ -263,7 +259,7 @@ class Dispatcher:
             # What the servicer refuses likewise, and says so.
             with suppress(DecodeError, Refused):
                 for method, body, call in calls:
-                    has_room = room.calls + len(taken) < calls_max and self._gate is _SERVING
+                    has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
                     if method not in self._lane_names or not has_room:
                         break
                     request: Any = codec.request_type.FromString(body)
@@ -314,7 +310,7 @@ class Dispatcher:
             self._end_unanswered(method, reply, _gave_up(), began_us)
             return
         try:
-            if self._gate is not _SERVING:
+            if self._gate is not Gate.SERVING:
                 raise Refused(*self._gate.value)
             room, calls_max = self._places[method]
             if room.calls >= calls_max:
@@ -382,7 +378,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
         )
     client_id = header.client_id or call.client_id
     if client_id:
-        _check_client_id(client_id)
+        check_client_id(client_id)
     client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT
     if client_txn_version not in CLIENT_TXN_VERSIONS:
         raise Refused(

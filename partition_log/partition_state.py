@@ -7,7 +7,6 @@ own, the producers and their open transactions, is in a `Partition`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import Struct
 
@@ -32,9 +31,6 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
 )
-
-# Module-level alias: enum attribute lookup is slow on CPython 3.11.
-_ABORT: Final = Outcome.ABORT
 
 
 class Append(Struct, frozen=True):
@@ -177,7 +173,7 @@ class PartitionDraft:
         batches of this draft it is the tail of their last row; where there are none, a row by itself."""
         offset, opened = self.end_offset, None if self.entry is None else self.entry.open_transaction
         first_offset = NO_OFFSET if opened is None else opened.first_offset
-        if opened is not None and marker.outcome is _ABORT:
+        if opened is not None and marker.outcome is Outcome.ABORT:
             self._aborted = aborted_by(marker, first_offset, offset)
         self.entry = rules.entry_after_marker(self.entry, marker, now_ms=self._now_ms)
         self.end_offset = offset + 1

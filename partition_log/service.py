@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -100,13 +100,6 @@ ResultT = TypeVar(
     ProducersDescription,
 )
 
-# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
-_READ: Final = Permission.READ
-_WRITE: Final = Permission.WRITE
-_DESCRIBE: Final = Permission.DESCRIBE
-_DELETE: Final = Permission.DELETE
-_TOPIC: Final = ResourceType.TOPIC
-
 
 class _Accepted(Struct, frozen=True):
     """A batch that is good in itself, and where it goes."""
@@ -153,7 +146,7 @@ class LogService:
         found: list[PlacedPartition | Refused] = []
         batch_counts: dict[int, int] = {}
         for batch in command.batches:
-            placed = self._find(_WRITE, context, batch.name)
+            placed = self._find(Permission.WRITE, context, batch.name)
             found.append(placed)
             if not isinstance(placed, Refused):
                 batch_counts[placed.ref.ordinal] = batch_counts.get(placed.ref.ordinal, 0) + 1
@@ -235,9 +228,9 @@ class LogService:
         """What `produce` has asked. Raises Refused, for all of them."""
         if transactional_id is not None:
             owner = coordinator_key(transactional_id)
-            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, owner)
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, owner)
         for topic in {batch.placed.ref.topic for batch in batches}:
-            require(self._authorizer, context, _WRITE, _TOPIC, topic)
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
 
     def _admission(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
@@ -295,7 +288,7 @@ class LogService:
         found: list[PlacedPartition | Refused] = []
         is_any_refused = False
         for item in command.items:
-            placed = self._find(_READ, context, item.name)
+            placed = self._find(Permission.READ, context, item.name)
             is_any_refused |= isinstance(placed, Refused)
             found.append(placed)
         fetched = self.fetcher.fetch(command, found, context.connection)
@@ -308,11 +301,11 @@ class LogService:
         may = self._authorizer.is_allowed
         return [
             result
-            if result.error is not None or may(context, _READ, _TOPIC, result.name.topic)
+            if result.error is not None or may(context, Permission.READ, ResourceType.TOPIC, result.name.topic)
             else FetchResult(
                 result.name,
                 result.next_offset,
-                error=denial(self._authorizer, context, _READ, _TOPIC, result.name.topic),
+                error=denial(self._authorizer, context, Permission.READ, ResourceType.TOPIC, result.name.topic),
             )
             for result in results
         ]
@@ -325,7 +318,7 @@ class LogService:
         return self._when_catalog_durable(results)
 
     def _find_offset(self, query: OffsetQuery, isolation: Isolation, context: CallContext) -> OffsetResult:
-        found = self._find_readable(_DESCRIBE, context, query.name)
+        found = self._find_readable(Permission.DESCRIBE, context, query.name)
         if isinstance(found, Refused):
             return OffsetResult(query.name, error=found)
         placed, head = found
@@ -369,7 +362,7 @@ class LogService:
         return self._when_catalog_durable(results)
 
     def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
-        found = self._find_readable(_DESCRIBE, context, query.name)
+        found = self._find_readable(Permission.DESCRIBE, context, query.name)
         if isinstance(found, Refused):
             return CountResult(query.name, error=found)
         placed, head = found
@@ -401,7 +394,7 @@ class LogService:
     def _measure(
         self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
     ) -> MeasureResult:
-        found = self._find_readable(_DESCRIBE, context, query.name)
+        found = self._find_readable(Permission.DESCRIBE, context, query.name)
         if isinstance(found, Refused):
             return MeasureResult(query.name, error=found)
         placed, head = found
@@ -421,7 +414,7 @@ class LogService:
         return deleted.then(self._when_catalog_durable)
 
     def _delete_records(self, wanted: RecordsToDelete, context: CallContext) -> Pending[DeleteRecordsResult]:
-        placed = self._find(_DELETE, context, wanted.name)
+        placed = self._find(Permission.DELETE, context, wanted.name)
         if isinstance(placed, Refused):
             return settled(DeleteRecordsResult(wanted.name, error=placed))
         moved = self._runtime.write(
@@ -447,7 +440,7 @@ class LogService:
         return self._when_catalog_durable(results)
 
     def _describe_producers(self, name: PartitionName, context: CallContext) -> ProducersDescription:
-        found = self._find_readable(_READ, context, name)
+        found = self._find_readable(Permission.READ, context, name)
         if isinstance(found, Refused):
             return ProducersDescription(name, error=found)
         placed, _head = found
@@ -459,7 +452,7 @@ class LogService:
         catalog as it is now: whoever answers it waits until that is durable.
 
         Raises Refused INVALID_REQUEST for what is no partition's name."""
-        found = self._find_readable(_DESCRIBE, context, name)
+        found = self._find_readable(Permission.DESCRIBE, context, name)
         if isinstance(found, Refused):
             return found
         placed, head = found
@@ -480,8 +473,8 @@ class LogService:
             except Refused as refusal:
                 return refusal
         # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
-        if topic and not self._authorizer.is_allowed(context, permission, _TOPIC, topic):
-            return denial(self._authorizer, context, permission, _TOPIC, topic)
+        if topic and not self._authorizer.is_allowed(context, permission, ResourceType.TOPIC, topic):
+            return denial(self._authorizer, context, permission, ResourceType.TOPIC, topic)
         return self._catalog.refusal(*name) if placed is None else placed
 
     def _find_readable(
@@ -505,7 +498,7 @@ class LogService:
             is_member = transactional_id.startswith(MEMBER_PREFIX)
             # Who may write to a sink may write as any member of its batches.
             owner = coordinator_key(transactional_id) if is_member else transactional_id
-            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, owner)
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, owner)
             if not is_member:
                 check_transactional_id(transactional_id)
         producer_ids = set()

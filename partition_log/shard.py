@@ -67,11 +67,6 @@ from partition_log.state import (
 
 _EXPIRATION_TIMER: Final = "producer_expiration"
 
-# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
-_ADMIT: Final = AppendVerdict.ADMIT
-_APPEND: Final = AppendVerdict.APPEND
-_APPEND_MARKER: Final = MarkerVerdict.APPEND
-
 
 class LogShard:
     """Partitions by ordinal. See the module for the rules of the house."""
@@ -144,7 +139,7 @@ class LogShard:
         log_start_offset, is_admitted = head.log_start_offset, append.is_admitted
         verdict = rules.judge_append(entry, batch, is_admitted=is_admitted, log_start_offset=log_start_offset)
         joins: tuple[Operation, ...] = ()
-        if verdict is _ADMIT:
+        if verdict is AppendVerdict.ADMIT:
             assert append.admission is not None, "a batch that needs an admission comes with it"
             joins = (append.admission(),)
             try:
@@ -153,7 +148,7 @@ class LogShard:
             except Refused as refusal:
                 # It is asked all the same, because its refusal comes first.
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
-        if verdict is _APPEND:
+        if verdict is AppendVerdict.APPEND:
             # Whoever is unknown here is admitted by the shard of its transactional id, and of others it is known.
             draft.append(append, joins[0].shard.number if joins and batch.is_transactional else NO_COORDINATOR_SHARD)
             record, grew = draft.record()
@@ -174,7 +169,7 @@ class LogShard:
             verdict = rules.judge_append(
                 draft.entry, append.header, is_admitted=True, log_start_offset=head.log_start_offset
             )
-            if verdict is _APPEND:
+            if verdict is AppendVerdict.APPEND:
                 draft.append(append, coordinator_shard)
         entry = draft.entry
         if entry is None or entry.open_transaction is None:
@@ -182,7 +177,7 @@ class LogShard:
         first_offset = entry.open_transaction.first_offset
         if marker is not None:
             judged = rules.judge_marker(entry, marker, forgotten=head.forgotten)
-            assert judged is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
+            assert judged is MarkerVerdict.APPEND, "the outcome of an open transaction was decided a moment ago"
             draft.end(marker)
         if draft.end_offset == head.log_end_offset:
             return Decision(first_offset)
@@ -212,7 +207,7 @@ class LogShard:
         if partition is None or head is None:
             return Decision()
         draft = PartitionDraft(ordinal, partition, head, marker.producer_id, self._config, turn.now_ms)
-        if rules.judge_marker(draft.entry, marker, forgotten=head.forgotten) is not _APPEND_MARKER:
+        if rules.judge_marker(draft.entry, marker, forgotten=head.forgotten) is not MarkerVerdict.APPEND:
             return Decision()
         draft.end(marker)
         record, grew = draft.record()

@@ -18,7 +18,6 @@ from coordinator_protocol.errors import ErrorCode, Outdated, Refused
 from coordinator_protocol.limits import Limits
 from txn_coordinator.state import (
     NO_EPOCH,
-    ONGOING,
     TAKEN_OVER,
     Identity,
     Transaction,
@@ -63,7 +62,7 @@ def is_outdated(current: Transaction, shown: Identity) -> bool:
     if shown.producer_epoch != current.last_producer_epoch or shown.producer_epoch == NO_EPOCH:
         return False
     is_mine = shown.producer_id in (current.client_identity.producer_id, current.prev_producer_id)
-    return is_mine and current.state is not ONGOING and current.cause != TAKEN_OVER
+    return is_mine and current.state is not TransactionState.ONGOING and current.cause != TAKEN_OVER
 
 
 def fenced(current: Transaction, shown: Identity) -> Refused:

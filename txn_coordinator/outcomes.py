@@ -42,7 +42,7 @@ from txn_coordinator.records import TransactionChanged, TransactionForgotten, Tr
 from txn_coordinator.rules import ending as ending_rules
 from txn_coordinator.rules import transacting
 from txn_coordinator.rules.ending import Ending
-from txn_coordinator.state import ONGOING, PREPARE_STATES, Identity, Transaction
+from txn_coordinator.state import PREPARE_STATES, Identity, Transaction, TransactionState
 
 TIMEOUT: Final = "transaction_timeout"
 """First part of the key of a timeout's timer; the second is the transactional id."""
@@ -164,7 +164,7 @@ class Outcomes:
         decided, completed, records = self._steps(opened, ending, turn)
         combine = partial(_transacted, Ended(completed.client_identity, completed.csn), len(contribution.partitions))
         effects: tuple[Effect, ...] = ()
-        if current.state is ONGOING:
+        if current.state is TransactionState.ONGOING:
             effects = (CancelTimer((TIMEOUT, current.transactional_id)),)
         opening = () if opened is current else (TransactionStepped(current, opened),)
         events = (*opening, TransactionStepped(opened, decided))

@@ -22,9 +22,7 @@ here, because a decision is made and replayed in one step and never pends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -62,9 +60,6 @@ class TransactionState(IntEnum):
 
 
 _API_NAMES: Final = {state: state.name.title().replace("_", "") for state in TransactionState}
-
-ONGOING: Final = TransactionState.ONGOING
-"""Module-level alias, because every request asks for it: enum attribute lookup is slow on CPython 3.11."""
 
 PREPARE_STATES: Final = {Outcome.COMMIT: TransactionState.PREPARE_COMMIT, Outcome.ABORT: TransactionState.PREPARE_ABORT}
 """The state in which each outcome is decided."""
@@ -118,10 +113,6 @@ class Identity(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-
-
-_identity: Final[Callable[[tuple[int, int]], Identity]] = partial(tuple.__new__, Identity)
-"""Makes one without the function that a NamedTuple has for it: a transaction asks for half a dozen."""
 
 
 class InitAnswer(Struct, frozen=True, gc=False):
@@ -185,24 +176,26 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def identity(self) -> Identity:
         """The identity under which the transaction's records were written."""
-        return _identity((self.producer_id, self.producer_epoch))
+        return Identity(self.producer_id, self.producer_epoch)
 
     @property
     def client_identity(self) -> Identity:
         """What the one client that may act must show (spec transactions 10)."""
         if self.next_producer_epoch == NO_EPOCH:
-            return _identity((self.producer_id, self.producer_epoch))
-        return _identity((self.next_producer_id, self.next_producer_epoch))
+            return Identity(self.producer_id, self.producer_epoch)
+        return Identity(self.next_producer_id, self.next_producer_epoch)
 
     @property
     def is_kept(self) -> bool:
         """Open, and taken over by a newer instance that will end it as it was decided outside."""
-        return self.next_producer_epoch != NO_EPOCH and self.state is ONGOING
+        return self.next_producer_epoch != NO_EPOCH and self.state is TransactionState.ONGOING
 
     @property
     def is_closed(self) -> bool:
         """Open, and takes no more: prepared for an outside decision, or kept until it is known."""
-        return self.state is ONGOING and (self.prepared_ms is not None or self.next_producer_epoch != NO_EPOCH)
+        return self.state is TransactionState.ONGOING and (
+            self.prepared_ms is not None or self.next_producer_epoch != NO_EPOCH
+        )
 
     @property
     def never_times_out(self) -> bool:
@@ -213,7 +206,7 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def awaits_decision(self) -> bool:
         """Open, and it never times out: somebody else decides how it ends."""
-        return self.state is ONGOING and self.never_times_out
+        return self.state is TransactionState.ONGOING and self.never_times_out
 
     def age_ms(self, now_ms: int) -> int | None:
         """How long the transaction has held something up, never negative, although a wall clock may go back. None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.store import Family, StoreDamaged
-from txn_coordinator.state import COMPLETE, ONGOING, OUTCOMES, PREPARE_STATES, Identity, TransactionState
+from txn_coordinator.state import COMPLETE, OUTCOMES, PREPARE_STATES, Identity, TransactionState
 
 
 class DecidedFor(Struct, frozen=True, array_like=True, gc=False):
@@ -71,7 +71,7 @@ class TransactionStep(Struct, frozen=True, array_like=True, gc=False):
         """The states that the step led through, in order."""
         states = [each.state for each in reversed(self.each)]
         if self.decided is not None and self.decided.is_transact:
-            return [ONGOING, *states]
+            return [TransactionState.ONGOING, *states]
         return states
 
     @property

@@ -13,7 +13,7 @@ from txn_coordinator.records import TransactionChanged, TransactionRanThrough, T
 from txn_coordinator.rules import ending, transacting
 from txn_coordinator.rules.adding import Additions
 from txn_coordinator.rules.transacting import TransactRequest
-from txn_coordinator.state import COMPLETE, ONGOING, Identity, InitAnswer, Transaction, TransactionState
+from txn_coordinator.state import COMPLETE, Identity, InitAnswer, Transaction, TransactionState
 
 EPOCH_MAX = 9
 LIMITS = Limits(producer_epoch_max=EPOCH_MAX, partitions_per_transaction_max=4)
@@ -89,7 +89,7 @@ def test_it_is_what_the_steps_come_to(
 def test_an_idle_id_is_taken_unless_it_is_known_or_at_its_end(current: Transaction, name: bytes) -> None:
     after = transacting.run_through(current, current.identity, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
     is_common = (
-        current.state is not ONGOING
+        current.state is not TransactionState.ONGOING
         and current.state in (TransactionState.EMPTY, *COMPLETE)
         and current.transact_id != name
         and current.producer_epoch < EPOCH_MAX - 1

@@ -9,7 +9,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from txn_coordinator.fencing import not_current
 from txn_coordinator.rules.ending import being_completed, check_not_decided
-from txn_coordinator.state import DECIDED, ONGOING, Identity, Transaction, legal_step, step
+from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionState, legal_step, step
 
 
 class Additions(Struct, frozen=True, kw_only=True, gc=False):
@@ -44,7 +44,7 @@ def with_additions(
     if current.is_closed:
         # Even what is in it already may not be added again: the answer would let a batch in.
         raise _closed(current)
-    is_open = current.state is ONGOING
+    is_open = current.state is TransactionState.ONGOING
     if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
         return None
     partitions = current.partitions | additions.partitions
@@ -57,7 +57,7 @@ def with_additions(
         )
     return replace(
         current,
-        state=legal_step(current, ONGOING),
+        state=legal_step(current, TransactionState.ONGOING),
         partitions=partitions,
         groups=groups,
         start_ms=current.start_ms if is_open else now_ms,
@@ -75,7 +75,7 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
     check_not_decided(current)
     if current.is_closed:
         raise _closed(current)
-    return partitions & current.partitions if current.state is ONGOING else frozenset()
+    return partitions & current.partitions if current.state is TransactionState.ONGOING else frozenset()
 
 
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
@@ -85,7 +85,7 @@ def check_group(current: Transaction, identity: Identity, group: str) -> None:
     check_not_decided(current)
     if current.is_closed:
         raise _closed(current)
-    if current.state is not ONGOING or group not in current.groups:
+    if current.state is not TransactionState.ONGOING or group not in current.groups:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"group {group!a:.300} is not in the transaction of {current.transactional_id!a}; call AddOffsetsToTxn "
@@ -99,7 +99,7 @@ def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
     check_not_decided(current)
     if identity != current.client_identity:
         raise not_current(current, identity)
-    if current.state is not ONGOING:
+    if current.state is not TransactionState.ONGOING:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"no transaction of {current.transactional_id!r} is open that could be prepared "
@@ -107,7 +107,7 @@ def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
         )
     if current.prepared_ms is not None:
         return None
-    return step(current, ONGOING, prepared_ms=now_ms, last_update_ms=now_ms, cause="prepare")
+    return step(current, TransactionState.ONGOING, prepared_ms=now_ms, last_update_ms=now_ms, cause="prepare")
 
 
 def _closed(current: Transaction) -> Refused:

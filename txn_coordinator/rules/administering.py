@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from txn_coordinator.rules.ending import marker_of
-from txn_coordinator.state import DECIDED, ONGOING, Identity, Transaction
+from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionState
 
 
 class Asked(Struct, frozen=True):
@@ -47,7 +47,7 @@ def check_open(current: Transaction) -> None:
             f"the transaction of {current.transactional_id!a} is decided ({current.outcome.name.lower()}) and being "
             "completed; nothing can change that",
         )
-    if current.state is not ONGOING:
+    if current.state is not TransactionState.ONGOING:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"no transaction of {current.transactional_id!a} is open (state {current.state.api_name})",
@@ -57,7 +57,7 @@ def check_open(current: Transaction) -> None:
 def check_promise(current: Transaction, *, may_break: bool) -> None:
     """Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an open transaction that was promised to somebody else's
     decision, unless the administrator may break such promises."""
-    if current.state is ONGOING and current.never_times_out and not may_break:
+    if current.state is TransactionState.ONGOING and current.never_times_out and not may_break:
         raise Refused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"the transaction of {current.transactional_id!a} awaits somebody else's decision, and to end it is to"

@@ -24,7 +24,6 @@ from txn_coordinator.state import (
     DECIDED,
     NO_EPOCH,
     NO_PRODUCER_ID,
-    ONGOING,
     OUTCOMES,
     PREPARE_STATES,
     Identity,
@@ -55,7 +54,7 @@ def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int)
         if shown != current.client_identity:
             raise not_current(current, shown)
         check_not_decided(current)
-        if current.state is ONGOING:
+        if current.state is TransactionState.ONGOING:
             return EndVerdict.DECIDE
         if current.state is not TransactionState.EMPTY and current.outcome is outcome:
             return EndVerdict.REPEATED
@@ -63,7 +62,7 @@ def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int)
     if current.state in DECIDED:
         raise being_completed(current)
     is_retry = is_end_retry(current, shown)
-    if current.state is ONGOING:
+    if current.state is TransactionState.ONGOING:
         return EndVerdict.DECIDE
     if not is_retry:
         if outcome is Outcome.ABORT:
@@ -120,7 +119,7 @@ def decide(
     exhaustion the producer id to go on with (spec transactions 3.3 - 3.5). A kept one may hold three ids: that of its
     markers, that of the client who ends it, and that of the next transaction (spec transactions 10)."""
     bumps_epoch, txn_epoch = ending.bumps_epoch, current.producer_epoch
-    is_kept = current.state is ONGOING and current.next_producer_epoch != NO_EPOCH
+    is_kept = current.state is TransactionState.ONGOING and current.next_producer_epoch != NO_EPOCH
     epoch, last_epoch, prev_producer_id = txn_epoch, current.last_producer_epoch, current.prev_producer_id
     next_producer_id, next_epoch = current.next_producer_id, current.next_producer_epoch
     if bumps_epoch or is_kept:
@@ -148,7 +147,7 @@ def decide(
         prev_producer_id=prev_producer_id,
         next_producer_id=next_producer_id,
         next_producer_epoch=next_epoch,
-        start_ms=current.start_ms if current.state is ONGOING else now_ms,
+        start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
         last_update_ms=now_ms,
         txn_epoch=txn_epoch,
         csn=csn,
@@ -192,7 +191,11 @@ def marker_of(decided: Transaction, coordinator_shard: int, coordinator_epoch: i
 
 def is_due(current: Transaction, meant: Transaction) -> bool:
     """True when the transaction that an abort was meant for is the one that is open now (spec transactions 5)."""
-    return current.state is ONGOING and current.identity == meant.identity and current.start_ms == meant.start_ms
+    return (
+        current.state is TransactionState.ONGOING
+        and current.identity == meant.identity
+        and current.start_ms == meant.start_ms
+    )
 
 
 def check_not_decided(current: Transaction) -> None:

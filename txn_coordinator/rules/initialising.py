@@ -14,7 +14,6 @@ from txn_coordinator.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
-    ONGOING,
     Identity,
     InitAnswer,
     Transaction,
@@ -105,7 +104,7 @@ def keep(
     """The open transaction in the hands of a newer instance, which alone may end it: only the identity of the client
     moves on, so what was noted beside the outside decision names the transaction however often it is kept (spec
     transactions 10). With `enable_2pc` it stops timing out; without, its timeout is what it was."""
-    assert current.state is ONGOING, "only an open transaction can be kept"
+    assert current.state is TransactionState.ONGOING, "only an open transaction can be kept"
     client, shown = current.client_identity, request.expected
     prev_producer_id, last = NO_PRODUCER_ID, NO_EPOCH if shown is None else shown.producer_epoch
     if current.is_kept and shown is not None and shown.producer_epoch == current.last_producer_epoch:
@@ -117,7 +116,7 @@ def keep(
         next_client = Identity(client.producer_id, client.producer_epoch + 1)
     return step(
         current,
-        ONGOING,
+        TransactionState.ONGOING,
         next_producer_id=next_client.producer_id,
         next_producer_epoch=next_client.producer_epoch,
         last_producer_epoch=last,

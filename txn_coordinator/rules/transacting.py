@@ -14,7 +14,7 @@ from coordinator_protocol.marker import Outcome
 from txn_coordinator.records import TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules.adding import Additions, with_additions
 from txn_coordinator.rules.ending import check_not_decided, is_end_retry, nothing_to_end
-from txn_coordinator.state import IDLE, NO_PRODUCER_ID, ONGOING, Identity, Transaction, TransactionState, step
+from txn_coordinator.state import IDLE, NO_PRODUCER_ID, Identity, Transaction, TransactionState, step
 
 _COMPLETE_COMMIT: Final = TransactionState.COMPLETE_COMMIT
 
@@ -57,7 +57,7 @@ def judge_transact(
 
 def check_something_to_end(opened: Transaction, request: TransactRequest) -> None:
     """Judge a Transact that adds nothing as EndTxn is judged. Raises Refused INVALID_TXN_STATE."""
-    if opened.state is not ONGOING and request.outcome is Outcome.COMMIT:
+    if opened.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
         raise nothing_to_end(opened, request.outcome)
 
 
@@ -109,7 +109,7 @@ def steps_of(ran: TransactionRanThrough) -> Sequence[TransactionStepped]:
     before, after = ran.before, ran.transaction
     opened = step(
         before,
-        ONGOING,
+        TransactionState.ONGOING,
         partitions=frozenset(ran.partitions),
         groups=frozenset(ran.groups),
         start_ms=after.start_ms,

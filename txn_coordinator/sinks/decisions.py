@@ -31,7 +31,7 @@ from txn_coordinator.rules.ending import Ending
 from txn_coordinator.sinks import rules
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.state import Sink, Sinks
-from txn_coordinator.state import ONGOING, Identity, Member, Transaction, TransactionState
+from txn_coordinator.state import Identity, Member, Transaction, TransactionState
 
 PARTICIPANTS_AT_ONCE: Final = 64
 """How many markers one operation may owe that carries a decision out: what one turn of the loop takes, but for a member
@@ -141,7 +141,9 @@ class SinkDecisions:
         sink, members = self.state.get(request.sink), self._members(request.sink)
         if sink is None or not rules.applies(sink, request):
             return Decision(0)
-        count = sum(1 for member in members if member.state is ONGOING and sink.outcome_of(member) is None)
+        count = sum(
+            1 for member in members if member.state is TransactionState.ONGOING and sink.outcome_of(member) is None
+        )
         if not count:
             return Decision(0)
         after = replace(rules.give_up(sink, members), last_update_ms=turn.now_ms)
@@ -164,7 +166,7 @@ class SinkDecisions:
             done = replace(sink, committing=frozenset(), last_update_ms=turn.now_ms)
             return Decision(records=(self._changed(done),), effects=(Unpark(in_the_way(name)), again))
         idle_ms = rules.idle_ms(sink, members, now_ms=turn.now_ms)
-        if any(member.state is ONGOING for member in members):
+        if any(member.state is TransactionState.ONGOING for member in members):
             if idle_ms > sink.txn_timeout_ms:
                 return Decision(records=(self._changed(rules.give_up(sink, members), _GIVEN_UP),), effects=(again,))
             return Decision(effects=(self._later(sink, sink.txn_timeout_ms - idle_ms),))

@@ -16,7 +16,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import ID_BYTES_MAX, check_transactional_id
 from txn_coordinator.sinks.state import Sink
-from txn_coordinator.state import ONGOING, OUTCOMES, Identity, Transaction
+from txn_coordinator.state import OUTCOMES, Identity, Transaction, TransactionState
 
 MEMBERS_MAX: Final = 10_000
 """Members of one sink at a time that are not complete."""
@@ -118,7 +118,7 @@ def join(sink: Sink | None, request: JoinRequest, members: Sequence[Transaction]
         return sink
     if request.batch_id != sink.batch_id:
         sink = give_up(sink, members)
-    live = sum(1 for member in members if member.state is ONGOING)
+    live = sum(1 for member in members if member.state is TransactionState.ONGOING)
     if live >= MEMBERS_MAX:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -181,7 +181,7 @@ def judge_commit(
 def _chosen(sink: Sink, request: CommitRequest, identity: Identity, members: Mapping[int, Transaction]) -> Transaction:
     member = members.get(identity.producer_id)
     named = f"member with producer id {identity.producer_id} and epoch {identity.producer_epoch}"
-    if member is None or member.identity != identity or member.state is not ONGOING:
+    if member is None or member.identity != identity or member.state is not TransactionState.ONGOING:
         raise _abortable(named)
     if sink.outcome_of(member) is not None:
         raise _abortable(named)

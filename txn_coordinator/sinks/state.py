@@ -24,7 +24,7 @@ from msgspec import Struct
 from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.timeline import Journal, TimelineMap
-from txn_coordinator.state import ONGOING, Transaction
+from txn_coordinator.state import Transaction, TransactionState
 
 NO_BATCH: Final = -1
 _NONE: Final[frozenset[str]] = frozenset()
@@ -85,7 +85,7 @@ class Sinks:
 
     def is_settled(self, transaction: Transaction) -> bool:
         """Whether an open transaction is a member whose sink has decided on it, so that nobody else may."""
-        if transaction.member is None or transaction.state is not ONGOING:
+        if transaction.member is None or transaction.state is not TransactionState.ONGOING:
             return False
         sink = self._sinks.get(coordinator_key(transaction.transactional_id))
         return sink is not None and sink.outcome_of(transaction) is not None

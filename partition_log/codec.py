@@ -47,8 +47,6 @@ from coordinator_runtime.unknown_rows import check_version, known_member
 from partition_log.epoch_rows import EPOCH_ROW_BYTES, ScannedRows, encode_epoch, epoch_key, load_epochs
 from partition_log.load_checks import check_kinds, check_partition
 from partition_log.records import (
-    APPENDED,
-    BatchesAppended,
     LeaderEpochRaised,
     LogRecord,
     LogStartMoved,
@@ -58,8 +56,7 @@ from partition_log.records import (
     ProducerRestored,
     ProducerSealed,
     ProducersForgotten,
-    TransactionEnded,
-    TransactionsEnded,
+    RowsAppended,
 )
 from partition_log.state import (
     BATCHES_CACHED_MAX,
@@ -411,28 +408,8 @@ class LogRows:
         self._ordinals_in = ordinals_in
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
-        value: Any = record.value
-        if type(value) not in APPENDED:
-            # A KeyError is a bug of ours: what comes from the store does not go there.
-            _STAGES[type(value)](value, staged)
-            return
-        # Every transaction stages this for each of its partitions, so it calls next to nothing.
-        appended: BatchesAppended | TransactionEnded = value
-        ordinal, producer_id, rows = appended.ordinal, appended.producer_id, appended.rows
-        add = staged.added.append
-        staged.size_bytes += _HEAD_KEY_BYTES + len(rows) * _LOG_KEY_BYTES + appended.size_bytes
-        for last_offset, row in rows:
-            add((_LOG, log_key(ordinal, last_offset), row))
-        staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, appended.head)
-        entry = appended.producer
-        if entry is not None:
-            producer = encode_producer(entry)
-            staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
-            staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
-        if appended.aborted is not None:
-            _stage_aborted(ordinal, appended.aborted, staged)
-        for stretch in appended.stretches:
-            _stage_stretch(ordinal, stretch, staged)
+        # A KeyError is a bug of ours: what comes from the store does not go there.
+        _STAGES[type(record.value)](record.value, staged)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -463,14 +440,17 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
     staged.size_bytes += EPOCH_ROW_BYTES
 
 
-def _stage_transactions(record: TransactionsEnded, staged: StagedRows) -> None:
-    ordinal = record.ordinal
-    staged.added += [(_LOG, log_key(ordinal, last_offset), row) for last_offset, row in record.rows]
+def _stage_appended(record: RowsAppended, staged: StagedRows) -> None:
+    ordinal, rows, producers = record.ordinal, record.rows, record.producers
+    staged.added += [(_LOG, log_key(ordinal, last_offset), row) for last_offset, row in rows]
     # The head counts as often as if each transaction had come by itself: so a commit group holds as much either way.
-    staged.size_bytes += len(record.rows) * (_HEAD_KEY_BYTES + _LOG_KEY_BYTES) + record.size_bytes
+    heads_bytes = _HEAD_KEY_BYTES * (len(producers) or 1)
+    staged.size_bytes += heads_bytes + len(rows) * _LOG_KEY_BYTES + record.size_bytes
     staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, record.head)
-    for producer_id, producer in record.producers:
+    for producer_id, producer in producers:
         _stage_producer(ordinal, producer_id, encode_producer(producer), staged)
+    if record.aborted is not None:
+        _stage_aborted(ordinal, record.aborted, staged)
     for stretch in record.stretches:
         _stage_stretch(ordinal, stretch, staged)
 
@@ -530,7 +510,7 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     LeaderEpochRaised: _stage_leadership,
     LogStartMoved: _stage_log_start,
     PartitionDeleted: _stage_deleted,
-    TransactionsEnded: _stage_transactions,
+    RowsAppended: _stage_appended,
 }
 
 

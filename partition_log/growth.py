@@ -14,7 +14,7 @@ from coordinator_protocol.marker import Marker, Outcome, encode_tail
 from partition_log import rules
 from partition_log.catalog.state import PlacedPartition
 from partition_log.partition_state import Partition
-from partition_log.records import PartitionGrew, TransactionsEnded
+from partition_log.records import PartitionGrew, RowsAppended
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import PartitionConfig, PartitionHead, ProducerEntry
 
@@ -83,7 +83,7 @@ class Growth:
         self._end_offset = marker_offset + 1
         return offset
 
-    def record(self, now_ms: int) -> tuple[TransactionsEnded, PartitionGrew]:
+    def record(self, now_ms: int) -> tuple[RowsAppended, PartitionGrew]:
         """The change, and the event that tells of it."""
         head, rows, ordinal = self._head, self.rows, self.placed.ref.ordinal
         before, end_offset, markers_bytes = head.totals, self._end_offset, TAIL_BYTES * len(rows)
@@ -106,4 +106,4 @@ class Growth:
         grew = PartitionGrew(
             ordinal, self._record_count, self._batch_bytes, Outcome.COMMIT, markers_bytes, marker_count=len(rows)
         )
-        return TransactionsEnded(ordinal, rows, size_bytes, extended, self._producers, stretches), grew
+        return RowsAppended(ordinal, rows, size_bytes, extended, self._producers, stretches=stretches), grew

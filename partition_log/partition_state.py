@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     HEADER_BYTES_COUNTED,
@@ -21,11 +22,10 @@ from coordinator_protocol.marker import Marker, Outcome, marker_row
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
-from partition_log.records import BatchesAppended, PartitionGrew, TransactionEnded
+from partition_log.records import PartitionGrew, RowsAppended
 from partition_log.state import (
     NO_OFFSET,
     AbortedTransaction,
-    LogTotals,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
@@ -189,7 +189,7 @@ class PartitionDraft:
         self._rows.append((offset, row))
         self._marker, self._marker_bytes = marker, len(row) - len(last_row)
 
-    def record(self) -> tuple[BatchesAppended | TransactionEnded, PartitionGrew]:
+    def record(self) -> tuple[RowsAppended, PartitionGrew]:
         """The change, to be replayed and stored, and the event that tells of it. Something was appended."""
         head, entry, end_offset = self._head, self.entry, self.end_offset
         before = self._partition.producers.get(self.producer_id)
@@ -207,34 +207,24 @@ class PartitionDraft:
         marker, aborted, totals = self._marker, self._aborted, head.totals
         is_aborted = aborted is not None
         grown_bytes = self._batch_bytes + self._marker_bytes
-        totals = LogTotals(
-            totals.size_bytes + grown_bytes,
-            totals.record_count + self._record_count,
-            totals.marker_count + (marker is not None),
-            totals.abort_count + is_aborted,
+        totals = replace(
+            totals,
+            size_bytes=totals.size_bytes + grown_bytes,
+            record_count=totals.record_count + self._record_count,
+            marker_count=totals.marker_count + (marker is not None),
+            abort_count=totals.abort_count + is_aborted,
         )
         index, stretches = rules.index_after(head, self._rows, totals, self._newest_ms, self._config, self._now_ms)
-        extended = PartitionHead(
-            log_start_offset=head.log_start_offset,
+        extended = replace(
+            head,
             log_end_offset=end_offset,
             last_stable_offset=stable_offset,
             open_transactions=open_transactions,
             last_abort_offset=end_offset - 1 if is_aborted else head.last_abort_offset,
             index=index,
-            forgotten=head.forgotten,
             totals=totals,
-            compacted_to=head.compacted_to,
-            leadership=head.leadership,
         )
-        record: BatchesAppended | TransactionEnded
-        if marker is None:
-            record = BatchesAppended(
-                self.ordinal, self._rows, grown_bytes, extended, self.producer_id, entry, stretches
-            )
-        else:
-            assert entry is not None, "whoever is sent a marker is known by it"
-            record = TransactionEnded(
-                self.ordinal, self._rows, grown_bytes, extended, self.producer_id, entry, aborted, stretches
-            )
+        producers = () if entry is None else ((self.producer_id, entry),)
+        record = RowsAppended(self.ordinal, self._rows, grown_bytes, extended, producers, aborted, stretches)
         outcome = None if marker is None else marker.outcome
         return record, PartitionGrew(self.ordinal, self._record_count, self._batch_bytes, outcome, self._marker_bytes)

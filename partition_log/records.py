@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import NO_PRODUCER_ID
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.store import Family
 from partition_log.catalog.state import Topic
@@ -54,59 +52,22 @@ class PartitionDeleted(Struct, frozen=True, gc=False):
     ordinal: int
 
 
-class BatchesAppended(Struct, frozen=True, gc=False):
-    """Batches of a client are in the log, all of one producer or of none."""
+class RowsAppended(Struct, frozen=True, gc=False):
+    """A log has grown: by batches of a client, all of one producer or of none; by a marker; by batches with the marker
+    right behind them; or by several such transactions, each of another producer, all of them committed."""
 
     ordinal: int
     rows: Sequence[tuple[int, bytes]]
-    """Last offset and stored form of each batch."""
+    """Last offset and stored form of each row. A marker is a row by itself, or the end of one."""
     size_bytes: int
     """Bytes of all rows."""
     head: PartitionHead
-    producer_id: int = NO_PRODUCER_ID
-    producer: ProducerEntry | None = None
-    """None for batches of no producer."""
+    producers: Sequence[tuple[int, ProducerEntry]] = ()
+    """Producer ids, and what is known of each; empty for batches of no producer."""
+    aborted: AbortedTransaction | None = None
+    """What the marker aborted here, if it did and there was anything."""
     stretches: Sequence[Stretch] = ()
     """Stretches of the log that are finished now."""
-    aborted: ClassVar[None] = None
-
-
-class TransactionEnded(Struct, frozen=True, gc=False):
-    """A marker is in the log, right behind the batches that came with it if there are any, and its producer has no open
-    transaction here any more."""
-
-    ordinal: int
-    rows: Sequence[tuple[int, bytes]]
-    """Last offset and stored form of each row. The last one is the marker, or ends with it."""
-    size_bytes: int
-    """Bytes of all rows."""
-    head: PartitionHead
-    producer_id: int
-    producer: ProducerEntry
-    aborted: AbortedTransaction | None
-    """None where it was committed, or had no records here."""
-    stretches: Sequence[Stretch] = ()
-    """Stretches of the log that are finished now."""
-
-
-class TransactionsEnded(Struct, frozen=True, gc=False):
-    """Whole transactions of several producers are in the log, each a batch with its marker right behind it, all of them
-    committed."""
-
-    ordinal: int
-    rows: Sequence[tuple[int, bytes]]
-    """Last offset and stored form of each row."""
-    size_bytes: int
-    """Bytes of all rows."""
-    head: PartitionHead
-    producers: Sequence[tuple[int, ProducerEntry]]
-    """Producer ids, and what is known of each."""
-    stretches: Sequence[Stretch] = ()
-    """Stretches of the log that are finished now."""
-
-
-APPENDED: Final = frozenset((BatchesAppended, TransactionEnded))
-"""Nearly every record is one of these: those who take records apart ask for them first."""
 
 
 class ProducerSealed(Struct, frozen=True, gc=False):
@@ -149,9 +110,7 @@ LogRecord = (
     | LeaderEpochRaised
     | LogStartMoved
     | PartitionDeleted
-    | BatchesAppended
-    | TransactionEnded
-    | TransactionsEnded
+    | RowsAppended
     | ProducerSealed
     | ProducersForgotten
     | PartitionRestored

@@ -318,21 +318,14 @@ class LogService:
         return self._when_catalog_durable(results)
 
     def _find_offset(self, query: OffsetQuery, isolation: Isolation, context: CallContext) -> OffsetResult:
-        found = self._find_readable(Permission.DESCRIBE, context, query.name)
-        if isinstance(found, Refused):
-            return OffsetResult(query.name, error=found)
-        placed, head = found
-        try:
+        def find(placed: PlacedPartition, head: PartitionHead) -> OffsetResult:
             check_line(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
-            offset, timestamp_ms = self._position(
-                placed.ref.ordinal, head, query.timestamp_ms, bound=bound_of(head, isolation)
-            )
-        except Refused as refusal:
-            return OffsetResult(query.name, error=refusal)
-        except (LogDamaged, StoreUnreadable) as damage:
-            return OffsetResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
-        epoch = None if offset == NO_OFFSET else epoch_at(head.leadership, offset)
-        return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
+            bound = bound_of(head, isolation)
+            offset, timestamp_ms = self._position(placed.ref.ordinal, head, query.timestamp_ms, bound=bound)
+            epoch = None if offset == NO_OFFSET else epoch_at(head.leadership, offset)
+            return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
+
+        return self._look(OffsetResult, query.name, context, find)
 
     def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, *, bound: int) -> tuple[int, int]:
         if timestamp_ms == LATEST_TIMESTAMP:
@@ -362,15 +355,11 @@ class LogService:
         return self._when_catalog_durable(results)
 
     def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
-        found = self._find_readable(Permission.DESCRIBE, context, query.name)
-        if isinstance(found, Refused):
-            return CountResult(query.name, error=found)
-        placed, head = found
-        try:
+        def count(placed: PlacedPartition, head: PartitionHead) -> CountResult:
             counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
-        except (LogDamaged, StoreUnreadable) as damage:
-            return CountResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
-        return CountResult(placed.name, counted, head)
+            return CountResult(placed.name, counted, head)
+
+        return self._look(CountResult, query.name, context, count)
 
     def measure_records(self, command: MeasureRecords, context: CallContext) -> Pending[list[MeasureResult]]:
         """Where the visible records of ranges lie, all at the same moment, and no further than one call may read: where
@@ -394,15 +383,11 @@ class LogService:
     def _measure(
         self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
     ) -> MeasureResult:
-        found = self._find_readable(Permission.DESCRIBE, context, query.name)
-        if isinstance(found, Refused):
-            return MeasureResult(query.name, error=found)
-        placed, head = found
-        asked = MeasuredRange(query.start_offset, query.end_offset, command.isolation, command.step_bytes)
-        try:
+        def take(placed: PlacedPartition, head: PartitionHead) -> MeasureResult:
+            asked = MeasuredRange(query.start_offset, query.end_offset, command.isolation, command.step_bytes)
             return MeasureResult(placed.name, measure(self._store, placed.ref.ordinal, head, asked, budget))
-        except (LogDamaged, StoreUnreadable) as damage:
-            return MeasureResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
+
+        return self._look(MeasureResult, query.name, context, take)
 
     def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
         """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies
@@ -458,6 +443,27 @@ class LogService:
         placed, head = found
         shard: LogShard = self._runtime.shard(placed.shard)
         return PartitionStanding(placed.ref, head, shard.durable_oldest_open(placed.ref.ordinal))
+
+    def _look(
+        self,
+        result_type: Callable[..., ResultT],
+        name: PartitionName,
+        context: CallContext,
+        look: Callable[[PlacedPartition, PartitionHead], ResultT],
+    ) -> ResultT:
+        """What is seen of a partition, or a result with the error by which the caller sees nothing.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        found = self._find_readable(Permission.DESCRIBE, context, name)
+        if isinstance(found, Refused):
+            return result_type(name, error=found)
+        placed, head = found
+        try:
+            return look(placed, head)
+        except Refused as refusal:
+            return result_type(name, error=refusal)
+        except (LogDamaged, StoreUnreadable) as damage:
+            return result_type(name, error=self.fetcher.damage.met(placed.ref, damage))
 
     def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
         """The partition of this name, for a caller who may do this with it; or why the caller gets none.

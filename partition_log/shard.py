@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -38,7 +38,6 @@ from partition_log.growth import Growth
 from partition_log.leadership import head_of_new, raised
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
-    APPENDED,
     LeaderEpochRaised,
     LogRecord,
     LogStartMoved,
@@ -52,7 +51,7 @@ from partition_log.records import (
     ProducersForgotten,
     RecordsDeleted,
     RemovalCause,
-    TransactionsEnded,
+    RowsAppended,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -340,26 +339,18 @@ class LogShard:
     # Changing
 
     def replay(self, value: LogRecord) -> None:
-        # Nearly every record appends something, and a `match` would ask for one class after the other.
-        appended: Any = value
-        producers: Sequence[tuple[int, ProducerEntry]]
-        if type(value) in APPENDED:
-            producer: ProducerEntry | None = appended.producer
-            producers = () if producer is None else ((appended.producer_id, producer),)
-        elif isinstance(value, TransactionsEnded):
-            producers = value.producers
-        else:
+        # Nearly every record appends something.
+        if not isinstance(value, RowsAppended):
             self._replay_other(value)
             return
-        ordinal: int = appended.ordinal
-        head: PartitionHead = appended.head
+        ordinal, head = value.ordinal, value.head
         partition, before = self._partitions.get(ordinal), self._heads.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         assert before is not None, f"partition {ordinal} has no head"
         stable_offset = head.last_stable_offset
         assert before.last_stable_offset <= stable_offset, "the last stable offset never goes back"
         self._heads.put(ordinal, head)
-        for producer_id, entry in producers:
+        for producer_id, entry in value.producers:
             partition.put(producer_id, entry)
         oldest = next(iter(partition.first_offsets)) if partition.first_offsets else head.log_end_offset
         assert stable_offset == oldest, "all before the oldest open transaction is stable, and no more"

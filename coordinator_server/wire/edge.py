@@ -64,13 +64,16 @@ def throttle_ms_of(error: CoordinatorError) -> int:
     return THROTTLE_MS if own is None else own
 
 
-def set_error(message: Message, method: Method, error: CoordinatorError) -> None:
-    """Fill in the error fields of a response or of one of its items."""
+def set_error(message: ResponseT, method: Method, error: CoordinatorError | None) -> ResponseT:
+    """Return a response or one of its items with its error fields filled in, if there is an error."""
+    if error is None:
+        return message
     fields = message.DESCRIPTOR.fields_by_name
     message.error_code = int(error.code)  # type: ignore[attr-defined]  # a convention of our .proto files
     message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
     if "error_message" in fields:
         message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
+    return message
 
 
 def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:

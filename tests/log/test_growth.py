@@ -22,7 +22,7 @@ from partition_log.batches import batches
 from partition_log.codec import LogRows, log_key
 from partition_log.counting import count_records
 from partition_log.reading import Budget, PartitionRead, find_by_time
-from partition_log.records import PartitionCreated, TransactionEnded
+from partition_log.records import PartitionCreated, RowsAppended
 from partition_log.shard import Append, LogShard
 from partition_log.state import IndexProgress, Isolation, PartitionConfig
 from partition_log.stretches import stretches
@@ -174,7 +174,7 @@ def test_it_is_one_record() -> None:
     appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
     ending = marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)
     (record,) = (each.value for each in room.shard.decide_append_all(appends, 0, TURN, marker=ending).records)
-    assert isinstance(record, TransactionEnded)
+    assert isinstance(record, RowsAppended)
     assert [last_offset for last_offset, _row in record.rows] == [1, 3], "the marker is the tail of the last row"
 
 

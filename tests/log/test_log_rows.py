@@ -34,13 +34,12 @@ from partition_log.catalog.state import (
 from partition_log.codec import LogRows
 from partition_log.epoch_rows import decode_epoch, encode_epoch, epoch_key
 from partition_log.records import (
-    BatchesAppended,
     LogRecord,
     PartitionCreated,
     PartitionDeleted,
     ProducerSealed,
     ProducersForgotten,
-    TransactionEnded,
+    RowsAppended,
 )
 from partition_log.state import (
     AbortedTransaction,
@@ -179,37 +178,38 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
     [
         PartitionCreated(7),
         PartitionDeleted(7),
-        BatchesAppended(7, [(3, b"batch")], 5, PartitionHead()),
-        BatchesAppended(
+        RowsAppended(7, [(3, b"batch")], 5, PartitionHead()),
+        RowsAppended(
             7,
             [(2, b"batch"), (3, b"other")],
             10,
             PartitionHead(),
-            1,
-            ProducerEntry(0),
-            [STRETCH],
+            [(1, ProducerEntry(0))],
+            stretches=[STRETCH],
         ),
-        TransactionEnded(
+        RowsAppended(
             7,
             [(3, b"marker")],
             6,
             PartitionHead(),
-            1,
-            ProducerEntry(1),
-            None,
-            [STRETCH],
+            [(1, ProducerEntry(1))],
+            stretches=[STRETCH],
         ),
-        TransactionEnded(
+        RowsAppended(
             7,
             [(2, b"batch"), (3, b"marker")],
             11,
             PartitionHead(),
-            1,
-            ProducerEntry(1),
+            [(1, ProducerEntry(1))],
             AbortedTransaction(1, 0, 0, 3, 5, 1),
         ),
-        TransactionEnded(
-            7, [(3, b"marker")], 6, PartitionHead(), 1, ProducerEntry(1), AbortedTransaction(1, 0, 0, 1 << 18, 5, 1)
+        RowsAppended(
+            7,
+            [(3, b"marker")],
+            6,
+            PartitionHead(),
+            [(1, ProducerEntry(1))],
+            AbortedTransaction(1, 0, 0, 1 << 18, 5, 1),
         ),
         ProducerSealed(7, 1, ProducerEntry(0)),
         ProducersForgotten(7, (1, 2), PartitionHead()),

@@ -125,8 +125,7 @@ def _selection(message: admin_pb2.TransactionSelector) -> Selection:
 
 def _act_result(method: Method, result: ActResult) -> admin_pb2.TransactionActResult:
     message = admin_pb2.TransactionActResult(transactional_id=result.transactional_id)
-    if result.error is not None:
-        set_error(message, method, result.error)
+    set_error(message, method, result.error)
     if result.acted is not None:
         message.state = result.acted.before.state.api_name
         message.fenced_producer_id, message.fenced_producer_epoch = result.acted.fenced

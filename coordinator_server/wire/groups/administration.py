@@ -71,8 +71,7 @@ class AdministrationServicer:
 def _fill_description(description: group_pb2.GroupDescription, described: DescribedGroup) -> None:
     description.group_id = described.group_id
     description.group_state = described.state_name
-    if described.refusal is not None:
-        set_error(description, Method.DESCRIBE_GROUPS, described.refusal)
+    set_error(description, Method.DESCRIBE_GROUPS, described.refusal)
     description.protocol_type = described.protocol_type
     description.protocol_name = described.protocol_name
     description.generation_id = described.generation_id
@@ -91,7 +90,5 @@ def _fill_description(description: group_pb2.GroupDescription, described: Descri
 def _deleted_response(deleted: Sequence[DeletedGroup]) -> group_pb2.DeleteGroupsResponse:
     response = group_pb2.DeleteGroupsResponse()
     for each in deleted:
-        group = response.groups.add(group_id=each.group_id)
-        if each.refusal is not None:
-            set_error(group, Method.DELETE_GROUPS, each.refusal)
+        set_error(response.groups.add(group_id=each.group_id), Method.DELETE_GROUPS, each.refusal)
     return response

@@ -129,6 +129,5 @@ def _left_response(results: Sequence[Left]) -> group_pb2.LeaveGroupResponse:
     response = group_pb2.LeaveGroupResponse()
     for result in results:
         member = response.members.add(member_id=result.leaving.member_id, group_instance_id=result.leaving.instance_id)
-        if result.refusal is not None:
-            set_error(member, Method.LEAVE_GROUP, result.refusal)
+        set_error(member, Method.LEAVE_GROUP, result.refusal)
     return response

@@ -127,25 +127,19 @@ def _answer_each(
     """One result per partition named. The refusal of a whole request is the response's, and every partition repeats
     it, so that a client that reads results alone learns of it."""
 
-    def respond(results: Results) -> ResponseT:
-        response = response_type()
-        for name, refusal in zip(names, results, strict=True):
+    def filled(response: ResponseT, errors: Sequence[CoordinatorError | None]) -> ResponseT:
+        for name, error in zip(names, errors, strict=True):
             result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
-            if refusal is not None:
-                set_error(result, method, refusal)
+            set_error(result, method, error)
         return response
 
     def refuse(error: Exception) -> ResponseT:
         if not isinstance(error, CoordinatorError):
             raise error
-        response = error_response(method, response_type, error)
-        for name in names:
-            result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
-            set_error(result, method, error)
-        return response
+        return filled(error_response(method, response_type, error), [error] * len(names))
 
     try:
-        return use_case().map(respond, refuse)
+        return use_case().map(lambda results: filled(response_type(), results), refuse)
     except Refused as refusal:
         return settled(refuse(refusal))
 
@@ -154,8 +148,7 @@ def _fetch_response(groups: Iterable[FetchedGroup]) -> group_pb2.OffsetFetchResp
     response = group_pb2.OffsetFetchResponse()
     for group in groups:
         fetched = response.groups.add(group_id=group.group_id)
-        if group.refusal is not None:
-            set_error(fetched, Method.OFFSET_FETCH, group.refusal)
+        set_error(fetched, Method.OFFSET_FETCH, group.refusal)
         for each in group.offsets:
             _fill_fetched(fetched.offsets.add(), each)
     return response

@@ -8,10 +8,9 @@ missing encoding or a control batch with INVALID_RECORD (no server takes it).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
-
-from google.protobuf.message import Message
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import (
@@ -24,12 +23,12 @@ from coordinator_protocol.batch import (
     compression_of,
     encoding_of,
 )
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
-from coordinator_server.wire.edge import set_error, throttle_ms_of, unchecked_names
+from coordinator_server.wire.edge import ResponseT, set_error, throttle_ms_of, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
@@ -104,38 +103,38 @@ class LogServicer:
         self, request: log_pb2.CreateTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.CreateTopicsResponse]:
         created = self._topics.create_topics(create_topics(request), context)
-        return created.map(create_topics_response)
+        return created.map(partial(_topic_results, log_pb2.CreateTopicsResponse, Method.CREATE_TOPICS))
 
     def DeleteTopics(
         self, request: log_pb2.DeleteTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.DeleteTopicsResponse]:
-        return self._topics.delete_topics(DeleteTopics(topic_names(request.topics)), context).map(
-            delete_topics_response
-        )
+        deleted = self._topics.delete_topics(DeleteTopics(topic_names(request.topics)), context)
+        return deleted.map(partial(_topic_results, log_pb2.DeleteTopicsResponse, Method.DELETE_TOPICS))
 
     def DescribeTopics(
         self, request: log_pb2.DescribeTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeTopicsResponse]:
         described = self._topics.describe_topics(DescribeTopics(topic_names(request.topics)), context)
-        return settled(describe_topics_response(described))
+        return settled(log_pb2.DescribeTopicsResponse(topics=map(_topic_description, described)))
 
     def CreatePartitions(
         self, request: log_pb2.CreatePartitionsRequest, context: CallContext
     ) -> Pending[log_pb2.CreatePartitionsResponse]:
         created = self._topics.create_partitions(create_partitions(request), context)
-        return created.map(create_partitions_response)
+        return created.map(partial(_topic_results, log_pb2.CreatePartitionsResponse, Method.CREATE_PARTITIONS))
 
     def AlterTopicConfigs(
         self, request: log_pb2.AlterTopicConfigsRequest, context: CallContext
     ) -> Pending[log_pb2.AlterTopicConfigsResponse]:
         altered = self._topics.alter_topic_configs(alter_topic_configs(request), context)
-        return altered.map(alter_topic_configs_response)
+        return altered.map(_altered_configs)
 
     def DescribeTopicConfigs(
         self, request: log_pb2.DescribeTopicConfigsRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeTopicConfigsResponse]:
         described = self._topics.describe_topic_configs(DescribeTopicConfigs(topic_names(request.topics)), context)
-        return settled(describe_topic_configs_response(described))
+        topics = [_topic_configs(Method.DESCRIBE_TOPIC_CONFIGS, topic) for topic in described]
+        return settled(log_pb2.DescribeTopicConfigsResponse(topics=topics))
 
     def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
         transactional_id = request.transactional_id if request.HasField("transactional_id") else None
@@ -153,7 +152,9 @@ class LogServicer:
     def CountRecords(
         self, request: log_pb2.CountRecordsRequest, context: CallContext
     ) -> Pending[log_pb2.CountRecordsResponse]:
-        return self._log.count_records(count_records(request), context).map(count_records_response)
+        return self._log.count_records(count_records(request), context).map(
+            lambda results: log_pb2.CountRecordsResponse(results=map(_count_result, results))
+        )
 
     def MeasureRecords(
         self, request: log_pb2.MeasureRecordsRequest, context: CallContext
@@ -299,32 +300,15 @@ def _isolation(level: int) -> Isolation:
     return _ISOLATIONS[level]
 
 
-def create_topics_response(results: Sequence[TopicResult]) -> log_pb2.CreateTopicsResponse:
-    """What became of each topic."""
-    return log_pb2.CreateTopicsResponse(results=[_topic_result(Method.CREATE_TOPICS, result) for result in results])
+def _topic_results(
+    response_type: Callable[..., ResponseT], method: Method, results: Sequence[TopicResult]
+) -> ResponseT:
+    return response_type(results=[_topic_result(method, result) for result in results])
 
 
-def delete_topics_response(results: Sequence[TopicResult]) -> log_pb2.DeleteTopicsResponse:
-    """What became of each topic."""
-    return log_pb2.DeleteTopicsResponse(results=[_topic_result(Method.DELETE_TOPICS, result) for result in results])
-
-
-def create_partitions_response(results: Sequence[TopicResult]) -> log_pb2.CreatePartitionsResponse:
-    """What became of each topic."""
-    answered = [_topic_result(Method.CREATE_PARTITIONS, result) for result in results]
-    return log_pb2.CreatePartitionsResponse(results=answered)
-
-
-def alter_topic_configs_response(results: Sequence[TopicConfigs]) -> log_pb2.AlterTopicConfigsResponse:
-    """What became of each topic."""
+def _altered_configs(results: Sequence[TopicConfigs]) -> log_pb2.AlterTopicConfigsResponse:
     answered = [_topic_configs(Method.ALTER_TOPIC_CONFIGS, result) for result in results]
     return log_pb2.AlterTopicConfigsResponse(results=answered)
-
-
-def describe_topic_configs_response(topics: Sequence[TopicConfigs]) -> log_pb2.DescribeTopicConfigsResponse:
-    """Topics with their settings."""
-    described = [_topic_configs(Method.DESCRIBE_TOPIC_CONFIGS, topic) for topic in topics]
-    return log_pb2.DescribeTopicConfigsResponse(topics=described)
 
 
 def _topic_configs(method: Method, topic: TopicConfigs) -> log_pb2.TopicConfigs:
@@ -338,19 +322,12 @@ def _topic_configs(method: Method, topic: TopicConfigs) -> log_pb2.TopicConfigs:
             for each in topic.settings
         ],
     )
-    _set_any(message, method, topic.error)
-    return message
+    return set_error(message, method, topic.error)
 
 
 def _topic_result(method: Method, result: TopicResult) -> log_pb2.TopicResult:
     message = log_pb2.TopicResult(name=result.name, topic_id=result.topic_id, partition_count=result.partition_count)
-    _set_any(message, method, result.error)
-    return message
-
-
-def describe_topics_response(topics: Sequence[TopicDescription]) -> log_pb2.DescribeTopicsResponse:
-    """Topics with the positions of their partitions."""
-    return log_pb2.DescribeTopicsResponse(topics=[_topic_description(topic) for topic in topics])
+    return set_error(message, method, result.error)
 
 
 def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
@@ -370,8 +347,7 @@ def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
             for partition, head in enumerate(topic.heads)
         ],
     )
-    _set_any(message, Method.DESCRIBE_TOPICS, topic.error)
-    return message
+    return set_error(message, Method.DESCRIBE_TOPICS, topic.error)
 
 
 def _leader_epoch(epoch: LeaderEpoch) -> log_pb2.LeaderEpoch:
@@ -414,7 +390,7 @@ def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffset
             timestamp_ms=result.timestamp_ms,
             leader_epoch=result.leader_epoch,
         )
-        _set_any(message, Method.LIST_OFFSETS, result.error)
+        set_error(message, Method.LIST_OFFSETS, result.error)
     return response
 
 
@@ -425,11 +401,6 @@ def count_records(message: log_pb2.CountRecordsRequest) -> CountRecords:
             for item in message.partitions
         ]
     )
-
-
-def count_records_response(results: Sequence[CountResult]) -> log_pb2.CountRecordsResponse:
-    """How many records there are for each query."""
-    return log_pb2.CountRecordsResponse(results=[_count_result(result) for result in results])
 
 
 def _count_result(result: CountResult) -> log_pb2.CountResult:
@@ -446,8 +417,7 @@ def _count_result(result: CountResult) -> log_pb2.CountResult:
         message.high_watermark = head.log_end_offset
         message.last_stable_offset = head.last_stable_offset
         message.log_start_offset = head.log_start_offset
-    _set_any(message, Method.COUNT_RECORDS, result.error)
-    return message
+    return set_error(message, Method.COUNT_RECORDS, result.error)
 
 
 def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
@@ -469,7 +439,7 @@ def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.Measur
         )
         for step in measured.steps:
             message.steps.add(**step._asdict())
-        _set_any(message, Method.MEASURE_RECORDS, result.error)
+        set_error(message, Method.MEASURE_RECORDS, result.error)
     return response
 
 
@@ -494,13 +464,8 @@ def delete_records_response(results: Sequence[DeleteRecordsResult]) -> log_pb2.D
             low_watermark=result.low_watermark,
             held_back=result.held_back,
         )
-        _set_any(message, Method.DELETE_RECORDS, result.error)
+        set_error(message, Method.DELETE_RECORDS, result.error)
     return response
-
-
-def _set_any(message: Message, method: Method, error: CoordinatorError | None) -> None:
-    if error is not None:
-        set_error(message, method, error)
 
 
 def write_txn_markers(message: log_pb2.WriteTxnMarkersRequest) -> WriteTxnMarkers:
@@ -532,8 +497,7 @@ def markers_response(results: Sequence[tuple[int, Sequence[MarkerResult]]]) -> l
         for result in of_producer:
             topic, topic_id, partition = result.name
             item = message.partitions.add(topic=topic, topic_id=topic_id, partition=partition)
-            if result.error is not None:
-                set_error(item, Method.WRITE_TXN_MARKERS, result.error)
+            set_error(item, Method.WRITE_TXN_MARKERS, result.error)
     return response
 
 
@@ -548,8 +512,7 @@ def producers_response(described: Sequence[ProducersDescription]) -> log_pb2.Des
         topic, topic_id, partition = found.name
         message = response.partitions.add(topic=topic, topic_id=topic_id, partition=partition)
         message.producers.extend(_producer(producer_id, entry) for producer_id, entry in found.producers)
-        if found.error is not None:
-            set_error(message, Method.DESCRIBE_PRODUCERS, found.error)
+        set_error(message, Method.DESCRIBE_PRODUCERS, found.error)
     return response
 
 

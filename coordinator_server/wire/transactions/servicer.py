@@ -193,20 +193,17 @@ def _added_batch(
     message: transaction_pb2.AddPartitionsToTxnRequest, batch: requests.AddedBatch
 ) -> transaction_pb2.AddPartitionsToTxnResponse:
     response = transaction_pb2.AddPartitionsToTxnResponse()
-    if batch.error is not None:
-        set_error(response, Method.ADD_PARTITIONS_TO_TXN, batch.error)
+    set_error(response, Method.ADD_PARTITIONS_TO_TXN, batch.error)
     for member, added in zip(message.transactions, batch.transactions, strict=True):
         _fill_added(response.transactions.add(transactional_id=member.transactional_id), added)
     return response
 
 
 def _fill_added(response: _AddResponseT, added: requests.AddedPartitions) -> _AddResponseT:
-    if added.error is not None:
-        set_error(response, Method.ADD_PARTITIONS_TO_TXN, added.error)
+    set_error(response, Method.ADD_PARTITIONS_TO_TXN, added.error)
     for name, error in added.results:
         result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
-        if error is not None:
-            set_error(result, Method.ADD_PARTITIONS_TO_TXN, error)
+        set_error(result, Method.ADD_PARTITIONS_TO_TXN, error)
     return response
 
 
@@ -305,8 +302,7 @@ def description(described: requests.Description) -> transaction_pb2.TransactionD
         )
         if transaction.is_kept:
             message.client_producer_id, message.client_producer_epoch = transaction.client_identity
-    if described.error is not None:
-        set_error(message, Method.DESCRIBE_TRANSACTIONS, described.error)
+    set_error(message, Method.DESCRIBE_TRANSACTIONS, described.error)
     if described.history is not None:
         message.history_complete = described.history.is_complete
         message.history.extend(map(_step, described.history.steps))

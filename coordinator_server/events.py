@@ -27,6 +27,7 @@ from group_coordinator.events import (
     GroupConverted,
     GroupCreated,
     GroupRemoved,
+    KindEvent,
     LeaveReason,
     MemberJoined,
     MemberLeft,
@@ -189,12 +190,8 @@ _LINES: Final[Mapping[type, Callable[[Any, Turn], None]]] = {
 }
 """What is written of an event, by its class."""
 
-_OfAGroup = (
-    MemberJoined | MemberLeft | RebalanceStarted | RebalanceCompleted | RebalanceFailed | GroupCreated | GroupRemoved
-)
 
-
-def _group_fields(event: _OfAGroup, turn: Turn) -> dict[str, object]:
+def _group_fields(event: KindEvent, turn: Turn) -> dict[str, object]:
     return {"group_id": event.group_id, "kind": event.kind.value, **_caller(turn)}
 
 

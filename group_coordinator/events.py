@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
-
 from coordinator_protocol.marker import Outcome
-from group_coordinator.state import GroupKind
+from group_coordinator.state import GroupKind, OfGroup
 
 
 class LeaveReason(StrEnum):
@@ -28,100 +26,85 @@ class LeaveReason(StrEnum):
     """The group has more members than it may have."""
 
 
-class GroupCreated(Struct, frozen=True):
+class KindEvent(OfGroup, frozen=True):
+    """An event of either kind of group."""
+
+    kind: GroupKind
+
+
+class GroupCreated(KindEvent, frozen=True):
     """Somebody joined a group that was not there, or committed offsets of one."""
 
-    group_id: str
-    kind: GroupKind
 
-
-class GroupRemoved(Struct, frozen=True):
+class GroupRemoved(KindEvent, frozen=True):
     """The group is gone: somebody deleted it, or it had neither members nor offsets."""
 
-    group_id: str
-    kind: GroupKind
     is_deleted: bool
     """True if a caller asked for it; False if it expired."""
 
 
-class MemberJoined(Struct, frozen=True):
+class MemberJoined(KindEvent, frozen=True):
     """A new member; one that was told to come again with an id is not one yet."""
 
-    group_id: str
-    kind: GroupKind
     member_id: str
 
 
-class MemberLeft(Struct, frozen=True):
+class MemberLeft(KindEvent, frozen=True):
     """Somebody is a member no more."""
 
-    group_id: str
-    kind: GroupKind
     member_id: str
     reason: LeaveReason
 
 
-class RebalanceStarted(Struct, frozen=True):
+class RebalanceStarted(KindEvent, frozen=True):
     """The group needs a new assignment."""
 
-    group_id: str
-    kind: GroupKind
     cause: str
     """Why, in words for people."""
 
 
-class RebalanceCompleted(Struct, frozen=True):
+class RebalanceCompleted(KindEvent, frozen=True):
     """Every member can have its part of the new assignment, or nobody is left."""
 
-    group_id: str
-    kind: GroupKind
     generation: int
     member_count: int
     elapsed_ms: int
     """Time since it started, by wall clock."""
 
 
-class RebalanceFailed(Struct, frozen=True):
+class RebalanceFailed(KindEvent, frozen=True):
     """A rebalance must begin again before it was completed."""
 
-    group_id: str
-    kind: GroupKind
+
+class OffsetsEvent(OfGroup, frozen=True):
+    """Something happened to offsets of a group."""
+
+    offset_count: int
 
 
-class OffsetsCommitted(Struct, frozen=True):
+class OffsetsCommitted(OffsetsEvent, frozen=True):
     """Offsets were committed; those of a transaction are pending."""
 
-    group_id: str
-    offset_count: int
     is_transactional: bool = False
 
 
-class OffsetsSettled(Struct, frozen=True):
+class OffsetsSettled(OffsetsEvent, frozen=True):
     """A transaction ended, and its pending offsets were committed or dropped."""
 
-    group_id: str
-    offset_count: int
     outcome: Outcome
 
 
-class OffsetsExpired(Struct, frozen=True):
+class OffsetsExpired(OffsetsEvent, frozen=True):
     """Offsets were forgotten because of their age."""
 
-    group_id: str
-    offset_count: int
 
-
-class OffsetsDeleted(Struct, frozen=True):
+class OffsetsDeleted(OffsetsEvent, frozen=True):
     """Somebody deleted offsets of the group, or a topic that they belong to."""
 
-    group_id: str
-    offset_count: int
 
-
-class TargetComputed(Struct, frozen=True):
+class TargetComputed(OfGroup, frozen=True):
     """There is a target for this epoch; members move towards it."""
 
-    group_id: str
     assignment_epoch: int
     assignor_name: str
     changed_members: int
@@ -129,24 +112,20 @@ class TargetComputed(Struct, frozen=True):
     """How long it took another process, with the wait for it; None: it was computed here."""
 
 
-class TargetFailed(Struct, frozen=True):
+class TargetFailed(OfGroup, frozen=True):
     """The assignor failed in the other process; the group keeps the target that it has."""
 
-    group_id: str
     group_epoch: int
     assignor_name: str
     error: str
 
 
-class GroupConverted(Struct, frozen=True):
+class GroupConverted(OfGroup, frozen=True):
     """A group with members changed its protocol."""
 
-    group_id: str
     is_upgrade: bool
     """True: from classic to consumer. False: the other way."""
 
 
-class GroupNews(Struct, frozen=True):
+class GroupNews(OfGroup, frozen=True):
     """Effect: something changed for the members of a group: heartbeats that wait look again (`news`)."""
-
-    group_id: str

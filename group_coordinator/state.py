@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from msgspec import Struct
+
 from coordinator_runtime.decision import Effect
 from coordinator_runtime.ports import Committer
 
@@ -15,6 +17,12 @@ class GroupKind(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+class OfGroup(Struct, frozen=True):
+    """What is asked of one group, told of it, or stored of it."""
+
+    group_id: str
 
 
 PartitionKey = tuple[bytes, int]

@@ -25,38 +25,38 @@ from partition_log.state import (
 )
 
 
-class PartitionCreated(Struct, frozen=True, gc=False):
-    """A partition exists, and is empty."""
+class OfPartition(Struct, frozen=True, gc=False):
+    """A change of one partition, or what happened in it."""
 
     ordinal: int
+
+
+class PartitionCreated(OfPartition, frozen=True, gc=False):
+    """A partition exists, and is empty."""
+
     head: PartitionHead = EMPTY_HEAD
 
 
-class LeaderEpochRaised(Struct, frozen=True, gc=False):
+class LeaderEpochRaised(OfPartition, frozen=True, gc=False):
     """A partition goes on from its log end in another leader epoch."""
 
-    ordinal: int
     head: PartitionHead
 
 
-class LogStartMoved(Struct, frozen=True, gc=False):
+class LogStartMoved(OfPartition, frozen=True, gc=False):
     """What lies before the log start of a partition is not served any more, and may be removed once this is durable."""
 
-    ordinal: int
     head: PartitionHead
 
 
-class PartitionDeleted(Struct, frozen=True, gc=False):
+class PartitionDeleted(OfPartition, frozen=True, gc=False):
     """A partition is gone with everything in it."""
 
-    ordinal: int
 
-
-class RowsAppended(Struct, frozen=True, gc=False):
+class RowsAppended(OfPartition, frozen=True, gc=False):
     """A log has grown: by batches of a client, all of one producer or of none; by a marker; by batches with the marker
     right behind them; or by several such transactions, each of another producer, all of them committed."""
 
-    ordinal: int
     rows: Sequence[tuple[int, bytes]]
     """Last offset and stored form of each row. A marker is a row by itself, or the end of one."""
     size_bytes: int
@@ -70,18 +70,16 @@ class RowsAppended(Struct, frozen=True, gc=False):
     """Stretches of the log that are finished now."""
 
 
-class ProducerSealed(Struct, frozen=True, gc=False):
+class ProducerSealed(OfPartition, frozen=True, gc=False):
     """A producer's open transaction takes no more records."""
 
-    ordinal: int
     producer_id: int
     producer: ProducerEntry
 
 
-class ProducersForgotten(Struct, frozen=True, gc=False):
+class ProducersForgotten(OfPartition, frozen=True, gc=False):
     """Producers that did not write for long, and had nothing open, are unknown from now on."""
 
-    ordinal: int
     producer_ids: tuple[int, ...]
     head: PartitionHead
     raised_csns: Sequence[tuple[int, int]] = ()
@@ -90,17 +88,15 @@ class ProducersForgotten(Struct, frozen=True, gc=False):
     """What stays of those whose last transaction had records here."""
 
 
-class PartitionRestored(Struct, frozen=True, gc=False):
+class PartitionRestored(OfPartition, frozen=True, gc=False):
     """A partition as its stored row has it."""
 
-    ordinal: int
     head: PartitionHead
 
 
-class ProducerRestored(Struct, frozen=True, gc=False):
+class ProducerRestored(OfPartition, frozen=True, gc=False):
     """A producer as its stored row has it. Those with open transactions come in order of their first offsets."""
 
-    ordinal: int
     producer_id: int
     producer: ProducerEntry
 
@@ -134,10 +130,9 @@ class TopicChanged(Struct, frozen=True, gc=False):
     """None for one that is gone."""
 
 
-class PartitionGrew(Struct, frozen=True, gc=False):
+class PartitionGrew(OfPartition, frozen=True, gc=False):
     """Batches of a client are durable in a partition, or a marker, or both. Told by the runtime."""
 
-    ordinal: int
     record_count: int
     """Records in the batches; 0 = there is only a marker."""
     size_bytes: int
@@ -150,34 +145,30 @@ class PartitionGrew(Struct, frozen=True, gc=False):
     once."""
 
 
-class RecordsDeleted(Struct, frozen=True, gc=False):
+class RecordsDeleted(OfPartition, frozen=True, gc=False):
     """The log start of a partition went ahead, durably. Told by the runtime."""
 
-    ordinal: int
     offsets: int
     """How many offsets lie before it now that did not before."""
     cause: RemovalCause
 
 
-class RowsRemoved(Struct, frozen=True, gc=False):
+class RowsRemoved(OfPartition, frozen=True, gc=False):
     """What lay before the log start of a partition is being removed from the store."""
 
-    ordinal: int
     size_bytes: int
     """How much, to within a stretch of the log."""
 
 
-class ProducersExpired(Struct, frozen=True, gc=False):
+class ProducersExpired(OfPartition, frozen=True, gc=False):
     """A partition forgot producers that had not written for long. Told by the runtime."""
 
-    ordinal: int
     count: int
 
 
-class MarkerFromOutside(Struct, frozen=True, gc=False):
+class MarkerFromOutside(OfPartition, frozen=True, gc=False):
     """A marker that no coordinator of this server sent is durable in a partition. Told by the runtime."""
 
-    ordinal: int
     marker: Marker
 
 

@@ -28,6 +28,12 @@ class CreateTopics(Struct, frozen=True):
     """Check only; create nothing."""
 
 
+class NamedPartition(Struct, frozen=True):
+    """What is asked of one partition or told of it, by the name that the request has for it."""
+
+    name: PartitionName
+
+
 class TopicName(Struct, frozen=True):
     """A topic by name, by id, or by both."""
 
@@ -65,29 +71,23 @@ class DescribeTopicConfigs(Struct, frozen=True):
     topics: Sequence[TopicName] = ()
 
 
-class TopicConfigs(Struct, frozen=True):
+class TopicConfigs(TopicName, frozen=True):
     """All settings of a topic, also those that it does not have itself."""
 
-    name: str
-    topic_id: bytes = b""
     settings: Sequence[SettingValue] = ()
     error: CoordinatorError | None = None
 
 
-class TopicResult(Struct, frozen=True):
+class TopicResult(TopicName, frozen=True):
     """What became of one topic of a request."""
 
-    name: str
-    topic_id: bytes = b""
     partition_count: int = 0
     error: CoordinatorError | None = None
 
 
-class TopicDescription(Struct, frozen=True):
+class TopicDescription(TopicName, frozen=True):
     """A topic with the durable positions of its partitions, by partition number."""
 
-    name: str
-    topic_id: bytes = b""
     heads: tuple[PartitionHead, ...] = ()
     config: Mapping[str, str] = MappingProxyType({})
     """The value of every setting, also of those that the topic does not have itself."""
@@ -102,10 +102,9 @@ class Produce(Struct, frozen=True):
     batches: Sequence[ClientBatch]
 
 
-class ProduceResult(Struct, frozen=True):
+class ProduceResult(NamedPartition, frozen=True):
     """What became of one batch."""
 
-    name: PartitionName
     base_offset: int = 0
     """-1 with DUPLICATE_SEQUENCE_NUMBER: the records are in the log, where is not remembered."""
     log_start_offset: int = 0
@@ -115,10 +114,9 @@ class ProduceResult(Struct, frozen=True):
     error: CoordinatorError | None = None
 
 
-class FetchItem(Struct, frozen=True):
+class FetchItem(NamedPartition, frozen=True):
     """What a reader wants of one partition."""
 
-    name: PartitionName
     fetch_offset: int
     end_offset: int | None = None
     """Stop before this offset; None: only the isolation level bounds the read."""
@@ -146,11 +144,10 @@ class Fetch(Struct, frozen=True):
     """Hide nothing, and list the aborted transactions."""
 
 
-class FetchResult(Struct, frozen=True):
+class FetchResult(NamedPartition, frozen=True):
     """What was found in one partition. With OFFSET_OUT_OF_RANGE the head is there too, so that the reader knows what is
     in range; the error is a `leadership.Diverged` where the log is another one than it read."""
 
-    name: PartitionName
     next_offset: int
     """Offset from which the log goes on behind the damage, with CORRUPT_MESSAGE."""
     head: PartitionHead | None = None
@@ -168,10 +165,9 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
-class OffsetQuery(Struct, frozen=True):
+class OffsetQuery(NamedPartition, frozen=True):
     """A position asked for by end or by time."""
 
-    name: PartitionName
     timestamp_ms: int
     """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
     current_leader_epoch: int | None = None
@@ -185,10 +181,9 @@ class ListOffsets(Struct, frozen=True):
     isolation: Isolation = Isolation.READ_COMMITTED
 
 
-class OffsetResult(Struct, frozen=True):
+class OffsetResult(NamedPartition, frozen=True):
     """A position. -1 for both numbers: no record is that new."""
 
-    name: PartitionName
     offset: int = 0
     timestamp_ms: int = 0
     error: CoordinatorError | None = None
@@ -196,10 +191,9 @@ class OffsetResult(Struct, frozen=True):
     """The epoch of the offset; None without one."""
 
 
-class CountQuery(Struct, frozen=True):
+class CountQuery(NamedPartition, frozen=True):
     """Asks how many records lie from an offset on."""
 
-    name: PartitionName
     start_offset: int
 
 
@@ -209,19 +203,17 @@ class CountRecords(Struct, frozen=True):
     queries: Sequence[CountQuery]
 
 
-class CountResult(Struct, frozen=True):
+class CountResult(NamedPartition, frozen=True):
     """Records from an offset on, as far as one call counts, and the positions under which they were counted."""
 
-    name: PartitionName
     counted: Counted = NOTHING_COUNTED
     head: PartitionHead | None = None
     error: CoordinatorError | None = None
 
 
-class MeasureQuery(Struct, frozen=True):
+class MeasureQuery(NamedPartition, frozen=True):
     """Asks where the visible records of a range lie."""
 
-    name: PartitionName
     start_offset: int
     end_offset: int
 
@@ -234,18 +226,16 @@ class MeasureRecords(Struct, frozen=True):
     isolation: Isolation = Isolation.READ_COMMITTED
 
 
-class MeasureResult(Struct, frozen=True):
+class MeasureResult(NamedPartition, frozen=True):
     """Where the visible records of a range lie, as far as one call measures."""
 
-    name: PartitionName
     measured: Measured = NOTHING_MEASURED
     error: CoordinatorError | None = None
 
 
-class RecordsToDelete(Struct, frozen=True):
+class RecordsToDelete(NamedPartition, frozen=True):
     """Asks that a partition begins at an offset."""
 
-    name: PartitionName
     offset: int
     """The first offset that stays; `state.HIGH_WATERMARK`: all that there is goes."""
 
@@ -256,10 +246,9 @@ class DeleteRecords(Struct, frozen=True):
     partitions: Sequence[RecordsToDelete]
 
 
-class DeleteRecordsResult(Struct, frozen=True):
+class DeleteRecordsResult(NamedPartition, frozen=True):
     """Where the log of a partition begins now, and what kept it from beginning further on."""
 
-    name: PartitionName
     low_watermark: int = 0
     held_back: str = ""
     """Empty: nothing did."""
@@ -281,9 +270,8 @@ class PartitionStanding(Struct, frozen=True):
     """The transaction that committed readers wait for."""
 
 
-class ProducersDescription(Struct, frozen=True):
+class ProducersDescription(NamedPartition, frozen=True):
     """The producers that a partition remembers, durable state, by producer id."""
 
-    name: PartitionName
     producers: tuple[tuple[int, ProducerEntry], ...] = ()
     error: CoordinatorError | None = None

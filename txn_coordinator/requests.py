@@ -44,11 +44,16 @@ class InitProducerId(Struct, frozen=True, kw_only=True):
     """An open transaction is kept for that decision, not aborted."""
 
 
-class AddPartitions(Struct, frozen=True, kw_only=True):
-    """Adds partitions to a transaction, or only asks whether they are in it."""
+class OfProducer(Struct, frozen=True):
+    """What a producer asks for, and whom it says it is."""
 
     transactional_id: str
     identity: Identity
+
+
+class AddPartitions(OfProducer, frozen=True, kw_only=True):
+    """Adds partitions to a transaction, or only asks whether they are in it."""
+
     partitions: Sequence[PartitionName]
     verify_only: bool = False
 
@@ -78,39 +83,31 @@ class AddedBatch(Struct, frozen=True):
     """Why nothing was looked at. Every transaction repeats it."""
 
 
-class AddOffsets(Struct, frozen=True, kw_only=True):
+class AddOffsets(OfProducer, frozen=True, kw_only=True):
     """Adds a group to a transaction: offsets of the group may be committed in it."""
 
-    transactional_id: str
-    identity: Identity
     group_id: str
 
 
-class PrepareTransaction(Struct, frozen=True, kw_only=True):
+class PrepareTransaction(OfProducer, frozen=True, kw_only=True):
     """Prepares the open transaction for an outside decision."""
 
-    transactional_id: str
-    identity: Identity
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
     """What the log must hold, as in EndTxn."""
 
 
-class EndTxn(Struct, frozen=True, kw_only=True):
+class EndTxn(OfProducer, frozen=True, kw_only=True):
     """Commits or aborts the open transaction."""
 
-    transactional_id: str
-    identity: Identity
     outcome: Outcome
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
     """The sequence number of the last record that the client sent to each partition in this transaction. A commit is
     refused unless the log holds them; an abort needs nothing to be there."""
 
 
-class Transact(Struct, frozen=True):
+class Transact(OfProducer, frozen=True):
     """A whole transaction in one request."""
 
-    transactional_id: str
-    identity: Identity
     outcome: Outcome
     batches: Sequence[ClientBatch] = ()
     groups: Sequence[GroupOffsets] = ()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, Refused
+from group_coordinator.state import OfGroup
 
 
 class GroupFilter(Struct, frozen=True):
@@ -36,11 +37,10 @@ class DescribedMember(Struct, frozen=True):
     assignment: bytes
 
 
-class DescribedGroup(Struct, frozen=True):
+class DescribedGroup(OfGroup, frozen=True):
     """One classic group as it is on disk, or why it is not shown. What the members agreed on, and what each brought and
     got, is shown of a stable group only: while it rebalances that is changing (spec groups 4.8)."""
 
-    group_id: str
     state_name: str
     refusal: Refused | None = None
     protocol_type: str = ""
@@ -50,17 +50,15 @@ class DescribedGroup(Struct, frozen=True):
     members: tuple[DescribedMember, ...] = ()
 
 
-class DeletedGroup(Struct, frozen=True):
+class DeletedGroup(OfGroup, frozen=True):
     """What became of one group that was to be deleted."""
 
-    group_id: str
     refusal: CoordinatorError | None = None
 
 
-class AlterGroupConfig(Struct, frozen=True, kw_only=True):
+class AlterGroupConfig(OfGroup, frozen=True, kw_only=True):
     """Change settings of one group, which need not exist."""
 
-    group_id: str
     wanted: tuple[tuple[str, int], ...]
     """Names and values."""
     unset: frozenset[str]

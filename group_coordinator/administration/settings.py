@@ -9,19 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from msgspec import Struct
-
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.administration.requests import AlterGroupConfig
 from group_coordinator.config import GroupConfig
+from group_coordinator.state import OfGroup
 
 
-class GroupConfigChanged(Struct, frozen=True):
+class GroupConfigChanged(OfGroup, frozen=True):
     """These settings of one group differ from the server's; none: it follows the server again. The group need not
     exist."""
 
-    group_id: str
     overrides: Mapping[str, int]
     """Values by name; never changed, only replaced."""
 

@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.classic.state import ClassicProtocol
+from group_coordinator.state import OfGroup
 
 
-class JoinGroup(Struct, frozen=True, kw_only=True):
+class JoinGroup(OfGroup, frozen=True, kw_only=True):
     """Become a member, or take part in the rebalance under way."""
 
-    group_id: str
     member_id: str
     """Empty for somebody new."""
     new_member_id: str = ""
@@ -63,10 +63,9 @@ class JoinRefused(Refused):
         return type(self), (self.code, self.message, self.member_id)
 
 
-class SyncGroup(Struct, frozen=True, kw_only=True):
+class SyncGroup(OfGroup, frozen=True, kw_only=True):
     """Bring the assignment, if the member leads; get one's own part of it."""
 
-    group_id: str
     generation_id: int
     member_id: str
     instance_id: str | None = None
@@ -84,10 +83,9 @@ class Synced(Struct, frozen=True):
     assignment: bytes
 
 
-class Heartbeat(Struct, frozen=True):
+class Heartbeat(OfGroup, frozen=True):
     """The member lives."""
 
-    group_id: str
     generation_id: int
     member_id: str
     instance_id: str | None = None
@@ -109,10 +107,9 @@ class LeavingMember(Struct, frozen=True):
     reason: str = ""
 
 
-class LeaveGroup(Struct, frozen=True):
+class LeaveGroup(OfGroup, frozen=True):
     """Members leave, each for itself."""
 
-    group_id: str
     members: tuple[LeavingMember, ...]
 
 

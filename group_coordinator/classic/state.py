@@ -37,7 +37,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
 from coordinator_runtime.ports import Committer
 from group_coordinator.shard import GroupShard, Replays, Standing
-from group_coordinator.state import GroupKind, PartitionKey
+from group_coordinator.state import GroupKind, OfGroup, PartitionKey
 
 
 class ClassicState(StrEnum):
@@ -335,10 +335,8 @@ class ClassicGroupChanged(Struct, frozen=True):
     on, which lives in memory: what is stored of the group still stands."""
 
 
-class ClassicGroupForgotten(Struct, frozen=True):
+class ClassicGroupForgotten(OfGroup, frozen=True):
     """Record, a tombstone: the group was deleted, or changed its kind."""
-
-    group_id: str
 
 
 class ClassicGroups:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName, PartitionRef
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
+from group_coordinator.state import OfGroup
 
 Placed = PartitionRef | Refused
 """A partition that a request names, or why the caller cannot use it."""
@@ -15,36 +16,32 @@ Results = tuple[Refused | None, ...]
 """One per partition asked, in that order; None = done."""
 
 
-class OffsetCommit(Struct, frozen=True):
+class OffsetCommit(OfGroup, frozen=True):
     """Offsets to be seen at once."""
 
-    group_id: str
     committer: Committer
     offsets: tuple[NamedOffset, ...]
     retention_time_ms: int | None = None
     """Time after which the offsets are forgotten, in place of the server's retention."""
 
 
-class TxnOffsetCommit(Struct, frozen=True):
+class TxnOffsetCommit(OfGroup, frozen=True):
     """Offsets to be seen when a transaction commits."""
 
-    group_id: str
     committer: Committer
     offsets: tuple[NamedOffset, ...]
     membership: Membership
 
 
-class OffsetDelete(Struct, frozen=True):
+class OffsetDelete(OfGroup, frozen=True):
     """Offsets to be forgotten."""
 
-    group_id: str
     names: tuple[PartitionName, ...]
 
 
-class OffsetFetch(Struct, frozen=True):
+class OffsetFetch(OfGroup, frozen=True):
     """Offsets of one group to be read."""
 
-    group_id: str
     committer: Committer
     names: tuple[PartitionName, ...] | None
     """None = all that the group has."""
@@ -61,9 +58,8 @@ class FetchedOffset(Struct, frozen=True):
     """The pending offsets that make it UNSTABLE_OFFSET_COMMIT, each with its producer."""
 
 
-class FetchedGroup(Struct, frozen=True):
+class FetchedGroup(OfGroup, frozen=True):
     """Offsets of one group, or why there are none."""
 
-    group_id: str
     offsets: tuple[FetchedOffset, ...] = ()
     refusal: CoordinatorError | None = None

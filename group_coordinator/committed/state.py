@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from coordinator_runtime.ports import OutcomeNumber
-from group_coordinator.state import PartitionKey
+from group_coordinator.state import OfGroup, PartitionKey
 
 
 class Producer(NamedTuple):
@@ -45,39 +45,33 @@ class PendingOffset(Struct, frozen=True):
     that of this transaction."""
 
 
-class OffsetCommitted(Struct, frozen=True):
+class OffsetCommitted(OfGroup, frozen=True):
     """Everybody sees this offset now."""
 
-    group_id: str
     partition: PartitionKey
     offset: Offset
 
 
-class OffsetForgotten(Struct, frozen=True):
+class OffsetForgotten(OfGroup, frozen=True):
     """The group has no offset in the partition any more."""
 
-    group_id: str
     partition: PartitionKey
 
 
-class PendingOffsetHeld(Struct, frozen=True):
+class PendingOffsetHeld(OfGroup, frozen=True):
     """The offset is pending: it becomes visible or vanishes with the transaction of the producer."""
 
-    group_id: str
     producer: Producer
     partition: PartitionKey
     pending: PendingOffset
 
 
-class PendingOffsetForgotten(Struct, frozen=True):
+class PendingOffsetForgotten(OfGroup, frozen=True):
     """The offset is pending no more: it was settled or dropped."""
 
-    group_id: str
     producer: Producer
     partition: PartitionKey
 
 
-class GroupAdministered(Struct, frozen=True):
+class GroupAdministered(OfGroup, frozen=True):
     """Somebody deleted the group, or offsets of it. Changes nothing: the history tells by it who did so."""
-
-    group_id: str

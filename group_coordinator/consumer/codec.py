@@ -29,6 +29,7 @@ from group_coordinator.consumer.state import (
     ResolvedRegex,
     Subscription,
 )
+from group_coordinator.state import OfGroup
 
 _SEPARATOR: Final = b"\0"
 
@@ -123,14 +124,11 @@ def _held_values(held: Held) -> list[storage.TopicPartitionsValue]:
     return values
 
 
-def _no_group(record_type: int, record: records.ConsumerGroupForgotten | records.TargetEpochForgotten) -> EncodedRecord:
+def _no_group(record_type: int, record: OfGroup) -> EncodedRecord:
     return EncodedRecord(record_type, _key(record.group_id), None)
 
 
-_OfMember = records.MemberForgotten | records.TargetForgotten | records.AssignmentForgotten
-
-
-def _no_member(record_type: int, record: _OfMember, *, has_history: bool = True) -> EncodedRecord:
+def _no_member(record_type: int, record: records.OfMember, *, has_history: bool = True) -> EncodedRecord:
     return EncodedRecord(record_type, _key(record.group_id, record.member_id), None, has_history=has_history)
 
 

@@ -7,12 +7,12 @@ from msgspec import Struct
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.ports import PartitionName
 from group_coordinator.consumer.state import JOIN_EPOCH, ConsumerMember, Held, Owned
+from group_coordinator.state import OfGroup
 
 
-class HeartbeatRequest(Struct, frozen=True, kw_only=True):
+class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
     """One ConsumerGroupHeartbeat. None is "unchanged", or "none" from who joins (spec groups 3.2)."""
 
-    group_id: str
     member_id: str
     member_epoch: int
     instance_id: str | None = None
@@ -92,10 +92,9 @@ class MemberDescription(Struct, frozen=True):
     target: tuple[TopicShare, ...]
 
 
-class ConsumerGroupDescription(Struct, frozen=True):
+class ConsumerGroupDescription(OfGroup, frozen=True):
     """One consumer group as it is on disk, or why it is not shown."""
 
-    group_id: str
     refusal: Refused | None = None
     state_name: str = ""
     group_epoch: int = 0

@@ -213,8 +213,8 @@ class LogShard:
         records: tuple[Record, ...] = (Record(self.key, record),)
         if marker.is_last:
             # Nobody repeats a Transact of it, so where its records begin need not be remembered.
-            assert record.producer is not None, "whoever is sent a marker is known by it"
-            after = rules.head_after_forgetting(record.head, (record.producer,))
+            assert draft.entry is not None, "whoever is sent a marker is known by it"
+            after = rules.head_after_forgetting(record.head, (draft.entry,))
             # Markers may come in another order than their numbers were given.
             raised = ((marker.coordinator_shard, after.forgotten.csn_of(marker.coordinator_shard)),)
             records += (Record(self.key, ProducersForgotten(ordinal, (marker.producer_id,), after, raised)),)

@@ -408,8 +408,27 @@ class LogRows:
         self._ordinals_in = ordinals_in
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
-        # A KeyError is a bug of ours: what comes from the store does not go there.
-        _STAGES[type(record.value)](record.value, staged)
+        value = record.value
+        if not isinstance(value, RowsAppended):
+            # A KeyError is a bug of ours: what comes from the store does not go there.
+            _STAGES[type(value)](value, staged)
+            return
+        ordinal, rows, producers = value.ordinal, value.rows, value.producers
+        for last_offset, row in rows:
+            staged.added.append((_LOG, log_key(ordinal, last_offset), row))
+        # The head counts as often as if each transaction had come by itself: so a commit group holds as much either
+        # way.
+        heads_bytes = _HEAD_KEY_BYTES * (len(producers) or 1)
+        staged.size_bytes += heads_bytes + len(rows) * _LOG_KEY_BYTES + value.size_bytes
+        staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, value.head)
+        for producer_id, entry in producers:
+            producer = encode_producer(entry)
+            staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
+            staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
+        if value.aborted is not None:
+            _stage_aborted(ordinal, value.aborted, staged)
+        for stretch in value.stretches:
+            _stage_stretch(ordinal, stretch, staged)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -438,21 +457,6 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
     newest = record.head.leadership.history[-1]
     staged.added.append((_PARTITIONS, epoch_key(record.ordinal, newest.epoch), encode_epoch(newest)))
     staged.size_bytes += EPOCH_ROW_BYTES
-
-
-def _stage_appended(record: RowsAppended, staged: StagedRows) -> None:
-    ordinal, rows, producers = record.ordinal, record.rows, record.producers
-    staged.added += [(_LOG, log_key(ordinal, last_offset), row) for last_offset, row in rows]
-    # The head counts as often as if each transaction had come by itself: so a commit group holds as much either way.
-    heads_bytes = _HEAD_KEY_BYTES * (len(producers) or 1)
-    staged.size_bytes += heads_bytes + len(rows) * _LOG_KEY_BYTES + record.size_bytes
-    staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, record.head)
-    for producer_id, producer in producers:
-        _stage_producer(ordinal, producer_id, encode_producer(producer), staged)
-    if record.aborted is not None:
-        _stage_aborted(ordinal, record.aborted, staged)
-    for stretch in record.stretches:
-        _stage_stretch(ordinal, stretch, staged)
 
 
 def _stage_stretch(ordinal: int, stretch: Stretch, staged: StagedRows) -> None:
@@ -510,7 +514,6 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     LeaderEpochRaised: _stage_leadership,
     LogStartMoved: _stage_log_start,
     PartitionDeleted: _stage_deleted,
-    RowsAppended: _stage_appended,
 }
 
 

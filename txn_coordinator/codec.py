@@ -4,7 +4,7 @@ the edge."""
 from __future__ import annotations
 
 import struct
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
@@ -131,7 +131,7 @@ class CountersRows(StateRows):
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         given = record.value
         if isinstance(given, CsnGiven):
-            staged.encoded_later[_CSN_ROW] = partial(_encode_csn, given.csn)
+            staged.encoded_later[_CSN_ROW] = storage.CsnValue(csn=given.csn).SerializeToString
             # Each counts, so that a commit group holds as much as if all had been given one by one.
             staged.size_bytes += given.count * _CSN_KEY_BYTES
         else:
@@ -218,10 +218,6 @@ def _step_through(ran: TransactionRanThrough) -> TransactionStep:
     return TransactionStep(
         int(after.state), after.producer_id, after.producer_epoch, before.producer_epoch, after.csn, 0, decided
     )
-
-
-def _encode_csn(csn: int) -> bytes:
-    return storage.CsnValue(csn=csn).SerializeToString()
 
 
 @lru_cache(maxsize=256)

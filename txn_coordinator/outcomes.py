@@ -134,11 +134,12 @@ class Outcomes:
         if not is_fused:
             records = (*records, Record(self._key, TransactionChanged(decided), cause=decided.cause))
             return Decision(reply, records, checks, effects=(disarm, self.send_markers(decided)), events=(step,))
+        completing, unparking = _completion(self._key, completed, decided)
         return Decision(
             reply,
-            (*records, *_completing(self._key, completed, decided)),
+            (*records, *completing),
             (*checks, *joins, *then),
-            effects=(disarm, *_after_completion(self._key, completed)),
+            effects=(disarm, *unparking),
             events=(step, TransactionStepped(decided, completed)),
         )
 
@@ -267,26 +268,21 @@ def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacte
 def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:
     """Every participant has its marker: COMPLETE."""
     completed = ending_rules.complete(current, now_ms=turn.now_ms)
-    return Decision(
-        records=_completing(key, completed),
-        effects=_after_completion(key, completed),
-        events=(TransactionStepped(current, completed),),
-    )
+    records, effects = _completion(key, completed)
+    return Decision(records=records, effects=effects, events=(TransactionStepped(current, completed),))
 
 
-def _completing(key: ShardKey, completed: Transaction, decided: Transaction | None = None) -> tuple[Record, ...]:
-    """The records of COMPLETE. The id of a member was for this one transaction."""
+def _completion(
+    key: ShardKey, completed: Transaction, decided: Transaction | None = None
+) -> tuple[tuple[Record, ...], tuple[Effect, ...]]:
+    """The records of COMPLETE, and what may go on after it. The id of a member was for this one transaction."""
+    transactional_id = completed.transactional_id
     changed = Record(key, TransactionChanged(completed, decided), cause=completed.cause)
+    unpark = Unpark(TransactionInTheWay(transactional_id))
     if completed.member is None:
-        return (changed,)
-    return changed, Record(key, TransactionForgotten(completed.transactional_id), cause=completed.cause)
-
-
-def _after_completion(key: ShardKey, completed: Transaction) -> tuple[Effect, ...]:
-    unpark = Unpark(TransactionInTheWay(completed.transactional_id))
-    if completed.member is None:
-        return (unpark,)
-    return unpark, look_after(key, coordinator_key(completed.transactional_id))
+        return (changed,), (unpark,)
+    forgotten = Record(key, TransactionForgotten(transactional_id), cause=completed.cause)
+    return (changed, forgotten), (unpark, look_after(key, coordinator_key(transactional_id)))
 
 
 def look_after(key: ShardKey, sink: str, delay_ms: int = 0) -> ArmTimer:

@@ -100,6 +100,11 @@ DESCRIBE_TRANSACTIONS: Final = Rpc(
 LIST_TRANSACTIONS: Final = Rpc(
     Method.LIST_TRANSACTIONS, _TXN, txn.ListTransactionsRequest, txn.ListTransactionsResponse.FromString
 )
+JOIN_BATCH: Final = Rpc(Method.JOIN_BATCH, _TXN, txn.JoinBatchRequest, txn.JoinBatchResponse.FromString)
+SEAL_MEMBER: Final = Rpc(Method.SEAL_MEMBER, _TXN, txn.SealMemberRequest, txn.SealMemberResponse.FromString)
+COMMIT_BATCH: Final = Rpc(Method.COMMIT_BATCH, _TXN, txn.CommitBatchRequest, txn.CommitBatchResponse.FromString)
+ABORT_BATCH: Final = Rpc(Method.ABORT_BATCH, _TXN, txn.AbortBatchRequest, txn.AbortBatchResponse.FromString)
+DESCRIBE_SINKS: Final = Rpc(Method.DESCRIBE_SINKS, _TXN, txn.DescribeSinksRequest, txn.DescribeSinksResponse.FromString)
 CREATE_TOPICS: Final = Rpc(Method.CREATE_TOPICS, _LOG, log.CreateTopicsRequest, log.CreateTopicsResponse.FromString)
 DELETE_TOPICS: Final = Rpc(Method.DELETE_TOPICS, _LOG, log.DeleteTopicsRequest, log.DeleteTopicsResponse.FromString)
 DESCRIBE_TOPICS: Final = Rpc(

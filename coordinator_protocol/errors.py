@@ -243,6 +243,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.FIND_COORDINATOR,
         Method.DESCRIBE_TRANSACTIONS,
         Method.LIST_TRANSACTIONS,
+        Method.DESCRIBE_SINKS,
         Method.JOIN_GROUP,
         Method.SYNC_GROUP,
         Method.HEARTBEAT,

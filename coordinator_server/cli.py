@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from coordinator_protocol.version import VERSION
-from coordinator_server.commands import acl, backup, group, log, shard, store, token, topic
+from coordinator_server.commands import acl, backup, group, log, shard, sink, store, token, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.health import health
@@ -46,6 +46,7 @@ app.command()(explain)
 app.command()(abort)
 app.command()(hanging)
 app.add_typer(acl.app)
+app.add_typer(sink.app)
 app.add_typer(shard.app)
 app.add_typer(log.app)
 app.add_typer(store.app)

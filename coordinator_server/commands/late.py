@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import coordinator_client as sdk
-    from coordinator_api.v1 import admin_pb2
+    from coordinator_api.v1 import admin_pb2, transaction_pb2
     from coordinator_client import calls
     from coordinator_server.commands import log_rows, remote, remote_log
 else:
@@ -24,9 +24,10 @@ else:
 
     sdk = _Late("coordinator_client")
     admin_pb2 = _Late("coordinator_api.v1.admin_pb2")
+    transaction_pb2 = _Late("coordinator_api.v1.transaction_pb2")
     calls = _Late("coordinator_client.calls")
     log_rows = _Late("coordinator_server.commands.log_rows")
     remote = _Late("coordinator_server.commands.remote")
     remote_log = _Late("coordinator_server.commands.remote_log")
 
-__all__ = ["admin_pb2", "calls", "log_rows", "remote", "remote_log", "sdk"]
+__all__ = ["admin_pb2", "calls", "log_rows", "remote", "remote_log", "sdk", "transaction_pb2"]

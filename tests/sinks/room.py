@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator
@@ -24,6 +24,8 @@ from txn_coordinator.state import Identity
 SINK: Final = "spark/query"
 RUN: Final = "run 1"
 TIMEOUT_MS: Final = 60_000
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class SinkRoom:
         self.settle()
         return count
 
-    def answer(self, pending: Pending[object]) -> object:
+    def answer(self, pending: Pending[T]) -> T:
         """What is answered once it is durable. Raises Refused."""
         for _ in range(100):
             if pending.is_settled:
@@ -146,7 +148,7 @@ class SinkRoom:
         """What readers see."""
         return [value for partition in partitions or ("t-0", "t-1") for value in self.world.read(partition).values]
 
-    def refusal(self, pending: Pending[object]) -> ErrorCode:
+    def refusal(self, pending: Pending[Any]) -> ErrorCode:
         """With which code a call is refused."""
         try:
             answer = self.answer(pending)

@@ -195,7 +195,7 @@ class SinkDecisions:
             participants += member.participant_count + 1
             if ends and participants > PARTICIPANTS_AT_ONCE:
                 break
-            if member.producer_id in sink.committing:
+            if sink.outcome_of(member) is Outcome.COMMIT:
                 ending = Ending(Outcome.COMMIT, bumps_epoch=True, cause=_DECISION, csn=sink.last_csn)
             else:
                 ending = Ending(Outcome.ABORT, bumps_epoch=True, cause=_GIVEN_UP, csn=csn)

@@ -27,6 +27,7 @@ SUITE: Final = Suite(
         "I": "Two-phase commit with outside participants (KIP-939)",
         "J": "Own cases, where Kafka is wrong or silent",
         "K": "Leader epochs (KIP-320)",
+        "L": "Sinks: many members, one decision",
     },
 )
 

@@ -416,3 +416,38 @@ def store_no_settings(encode: Any, codec: Any, value: Any) -> Any:
 
 def look_away(_check: Any, *_args: Any, **_kwargs: Any) -> None:
     """What should refuse to serve says nothing."""
+
+
+# Sinks
+
+
+def not_committed(_original: Any, _sink: Any, _batch_id: int) -> bool:
+    return False
+
+
+def give_nobody_up(_original: Any, sink: Any, _members: Any) -> Any:
+    return sink
+
+
+def never_idle(_original: Any, _sink: Any, _members: Any, *, now_ms: int) -> int:
+    return 0 * now_ms
+
+
+def choose_whoever_is_there(original: Any, sink: Any, request: Any, identity: Any, members: Any) -> Any:
+    return members.get(identity.producer_id) or original(sink, request, identity, members)
+
+
+def look_after_nobody(_original: Any, _decisions: Any, _turn: Any, _expiration_ms: int) -> tuple[()]:
+    return ()
+
+
+def abort_what_commits(original: Any, sink: Any, member: Any) -> Any:
+    return None if original(sink, member) is None else Outcome.ABORT
+
+
+def keep_producers(original: Any, shard: Any, turn: Any, *, ordinal: int, marker: Any) -> Any:
+    return original(shard, turn, ordinal=ordinal, marker=replace(marker, is_last=False))
+
+
+def csn_for_each(original: Any, outcomes: Any, current: Any, ending: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(outcomes, current, replace(ending, csn=0), *args, **kwargs)

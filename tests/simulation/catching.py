@@ -20,7 +20,7 @@ from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
 
 SEEDS_MAX = 300
-_WITHOUT = {"member_weight": 0.0, "shard_weight": 0.0, "transact_share": 0.0}
+_WITHOUT = {"member_weight": 0.0, "sink_weight": 0.0, "shard_weight": 0.0, "transact_share": 0.0}
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 
 

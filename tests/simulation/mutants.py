@@ -45,6 +45,9 @@ from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
 from txn_coordinator.rules import ending, initialising, transacting
 from txn_coordinator.shard import TransactionShard
+from txn_coordinator.sinks import rules as sink_rules
+from txn_coordinator.sinks.decisions import SinkDecisions
+from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Transaction
 
 Change = tuple[Any, str, Callable[..., Any]]
@@ -85,6 +88,7 @@ def _bound(change: Callable[..., Any], original: Any) -> Callable[..., Any]:
     return mutated
 
 
+_SINKING = {"sink_weight": 40.0, "tick_weight": 3.0, "steps": 600}
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
 _TRANSACTING = {"transact_share": 0.7, "version_1_share": 0.0}
 _MOVING = {"shard_weight": 3.0}
@@ -159,9 +163,62 @@ SPECIFIED = (
 )
 """The eight that spec transactions 12 names, in its order."""
 
+SINKS = (
+    Mutant(
+        "batch_committed_twice",
+        "a committed batch may be written again",
+        ((sink_rules, "is_committed", bugs.not_committed),),
+        _SINKING,
+    ),
+    Mutant(
+        "members_never_given_up",
+        "a new run, or an abort, leaves the members that are there",
+        ((sink_rules, "give_up", bugs.give_nobody_up),),
+        _SINKING,
+    ),
+    Mutant(
+        "sinks_never_idle",
+        "members of a dead engine wait for ever",
+        ((sink_rules, "idle_ms", bugs.never_idle),),
+        _SINKING,
+    ),
+    Mutant(
+        "commit_what_is_not_sealed",
+        "a decision takes members that still write",
+        ((sink_rules, "_chosen", bugs.choose_whoever_is_there),),
+        _SINKING,
+    ),
+    Mutant(
+        "decision_stops_at_a_crash",
+        "after a load nobody looks after sinks",
+        ((SinkDecisions, "on_loaded", bugs.look_after_nobody),),
+        _SINKING | _CRASHING,
+    ),
+    Mutant(
+        "abort_what_was_decided",
+        "a decision that is carried out later aborts its members",
+        ((Sink, "outcome_of", bugs.abort_what_commits),),
+        _SINKING | _SPLIT,
+    ),
+    Mutant(
+        "producers_of_members_stay",
+        "a partition keeps the producer of a member behind its last marker",
+        ((LogShard, "decide_marker", bugs.keep_producers),),
+        _SINKING,
+    ),
+    Mutant(
+        "csn_for_each_member",
+        "members of one decision have csns of their own",
+        ((Outcomes, "decide", bugs.csn_for_each),),
+        _SINKING | _SPLIT,
+    ),
+)
+"""Bugs of sinks."""
+
 MUTANTS = (
     *CANARIES,
     *SPECIFIED,
+    *SINKS,
     Mutant(
         "time_out_what_awaits_a_decision",
         "a timeout aborts what waits for an outside decision",

@@ -51,6 +51,8 @@ class Options:
     """How often somebody asks for more partitions, or alters a topic."""
     aborted_stride: int
     """How densely aborted transactions have rows: small, so that short ones lie across several."""
+    sink_weight: float
+    """How often an engine that writes to a sink does something."""
     lane: bool
     """Whether Transacts of the common shape take the lane."""
 
@@ -83,4 +85,5 @@ class Options:
             retention=Retention(rng.choice((-1, -1, 500, 3_000)), rng.choice((-1, -1, 1, 500, 3_000))),
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),
             growth_weight=rng.choice((0.3, 2.0)),
+            sink_weight=rng.choice((0.0, 0.0, 40.0)),
         )

@@ -33,6 +33,7 @@ from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Offse
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
 from tests.simulation.removal import Removals
+from tests.simulation.sinks import Sinks
 from tests.simulation.strangers import check_that_they_are_noticed
 from tests.simulation.topics import Topics
 from txn_coordinator.outcomes import Ended
@@ -99,6 +100,7 @@ class Simulation:
         self._removals = Removals(
             self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=_plain
         )
+        self._sinks = Sinks(self.world, options.seed, is_wanted=bool(options.sink_weight))
         if options.member_weight:
             self._members.gather()
 
@@ -151,6 +153,7 @@ class Simulation:
             (self.options.shard_weight, lambda: shards.move_one(self.world, self._rng)),
             (2 * self.options.shard_weight, lambda: shards.go_on(self.world)),
             (self.options.member_weight, self._members.step),
+            (self.options.sink_weight, self._sinks.step),
             (self.options.delete_weight, partial(self._if_served, self._removals.delete)),
             (self.options.delete_weight, partial(self._if_served, self._removals.hold)),
         ]
@@ -329,6 +332,7 @@ class Simulation:
     def _on_restarted(self) -> None:
         self._calls.clear()
         self._members.forsaken()
+        self._sinks.forsaken()
         self._removals.watch()
         self._topics.look()
 
@@ -451,6 +455,7 @@ class Simulation:
             self.world.settle()
         self._topics.look()
         self._members.check_calm()
+        self._sinks.check_calm()
         for transactional_id in sorted(self.history.participants):
             self._recover_participant(transactional_id)
         self._note_calm()

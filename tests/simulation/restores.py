@@ -51,6 +51,7 @@ def options_of(seed: int) -> Options:
         member_weight=0.0,
         delete_weight=0.0,
         growth_weight=0.0,
+        sink_weight=0.0,  # its books know of no restore
         retention=Retention(FOR_EVER, FOR_EVER),
         has_passing_topic=False,
     )

@@ -82,7 +82,7 @@ def test_what_lies_in_whole_stretches_is_told_without_reading_it() -> None:
     found = measure(room.room.store, room.room.ordinal(), room.room.head(), whole, budget)
     assert (found.steps[0].first_offset, found.steps[0].end_offset, found.steps[0].records) == (0, 400, 400)
     stretch_count = 400 // SHORT_STRETCHES.index_interval_batches
-    assert before - budget.batches <= stretch_count + 4 * SHORT_STRETCHES.index_interval_batches
+    assert stretch_count <= before - budget.batches <= stretch_count + 4 * SHORT_STRETCHES.index_interval_batches
 
 
 def test_a_stretch_of_aborted_records_and_markers_is_no_step() -> None:
@@ -133,3 +133,18 @@ def test_a_range_that_is_none_is_refused(room: LogRoom) -> None:
     unknown = MeasureRecords([MeasureQuery(ORDERS_0._replace(partition=9), 0, 1)], 1)
     (result,) = room.log.measure_records(unknown, CONTEXT).result()
     assert code(result) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_stretch_of_markers_alone_is_no_step_and_a_step_begins_inside_a_batch_where_the_range_does() -> None:
+    producers = range(1, 5)
+    room = performed([*(("append", each, 3) for each in producers), *(("commit", each, 1) for each in producers)])
+    for _ in range(4):
+        room.perform("plain", 1, 1)
+    found = measured(room, 1, 20, step_bytes=1).steps
+    assert [(step.first_offset, step.end_offset, step.records) for step in found] == [
+        (1, 3, 2),
+        (3, 6, 3),
+        (6, 9, 3),
+        (9, 12, 3),
+        (16, 20, 4),
+    ]

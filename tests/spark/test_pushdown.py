@@ -41,6 +41,7 @@ def at(milliseconds: float) -> dt.datetime:
         ([EqualTo(("topic",), "t"), EqualNullSafe(("topic",), "t")], Narrowing(topics=frozenset({"t"}))),
         ([GreaterThan(("offset",), 4), LessThan(("offset",), 9)], Narrowing(start_offset=5, end_offset=9)),
         ([GreaterThanOrEqual(("offset",), -4), LessThanOrEqual(("offset",), -9)], Narrowing(end_offset=0)),
+        ([LessThanOrEqual(("offset",), 9), LessThan(("offset",), 12)], Narrowing(end_offset=10)),
         ([In(("offset",), (7, 3))], Narrowing(start_offset=3, end_offset=8)),
         ([GreaterThan(("timestamp",), at(5.5)), LessThan(("timestamp",), at(9))], Narrowing(since_ms=5)),
         ([EqualTo(("timestamp",), at(7)), GreaterThan(("timestamp",), at(3))], Narrowing(since_ms=7)),

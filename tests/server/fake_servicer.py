@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_runtime.pending import Pending, settled
@@ -17,7 +21,7 @@ LIST_TRANSACTIONS = f"/{SERVICE.full_name}/ListTransactions"
 
 class FakeTransactionServicer:
     """EndTxn and InitProducerId wait for the test; FindCoordinator echoes; ListTransactions is too large to send;
-    DescribeTransactions has a defect."""
+    DescribeTransactions has a defect. All others give an empty answer, whatever methods the service has."""
 
     def __init__(self) -> None:
         self.contexts: list[CallContext] = []
@@ -52,26 +56,6 @@ class FakeTransactionServicer:
         self.initialising.append(pending)
         return pending
 
-    def AddPartitionsToTxn(
-        self, request: transaction_pb2.AddPartitionsToTxnRequest, context: CallContext
-    ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
-        return settled(transaction_pb2.AddPartitionsToTxnResponse())
-
-    def AddOffsetsToTxn(
-        self, request: transaction_pb2.AddOffsetsToTxnRequest, context: CallContext
-    ) -> Pending[transaction_pb2.AddOffsetsToTxnResponse]:
-        return settled(transaction_pb2.AddOffsetsToTxnResponse())
-
-    def Transact(
-        self, request: transaction_pb2.TransactRequest, context: CallContext
-    ) -> Pending[transaction_pb2.TransactResponse]:
-        return settled(transaction_pb2.TransactResponse())
-
-    def PrepareTransaction(
-        self, request: transaction_pb2.PrepareTransactionRequest, context: CallContext
-    ) -> Pending[transaction_pb2.PrepareTransactionResponse]:
-        return settled(transaction_pb2.PrepareTransactionResponse())
-
     def DescribeTransactions(
         self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext
     ) -> Pending[transaction_pb2.DescribeTransactionsResponse]:
@@ -82,3 +66,22 @@ class FakeTransactionServicer:
     ) -> Pending[transaction_pb2.ListTransactionsResponse]:
         response = transaction_pb2.ListTransactionsResponse(unknown_state_filters=["x" * 100_000])
         return settled(response)
+
+
+def _give_empty_answers() -> None:
+    for method in SERVICE.methods:
+        if hasattr(FakeTransactionServicer, method.name):
+            continue
+
+        def answer(
+            _self: object,
+            _request: Any,
+            _context: CallContext,
+            response: type[Message] = GetMessageClass(method.output_type),
+        ) -> Pending[Message]:
+            return settled(response())
+
+        setattr(FakeTransactionServicer, method.name, answer)
+
+
+_give_empty_answers()

@@ -241,15 +241,18 @@ class Dispatcher:
             if method not in self._lane_names:
                 replies.append(self(method, body, call))
                 continue
-            taken = self._take(islice(calls, len(replies), None))
-            replies += taken
-            if not taken:
+            left = self._take(islice(calls, len(replies), None), replies)
+            for method, body, call in calls[len(replies) : len(replies) + left]:
                 replies.append(Pending())
                 self._begin(self._table[method], body, call, replies[-1], self._clock.monotonic_us())
         return replies
 
-    def _take(self, calls: Iterable[Call]) -> Sequence[Pending[bytes]]:
-        """Offer calls to the lane, up to the first one that is not for it. Replies of those that it took."""
+    def _take(self, calls: Iterable[Call], replies: list[Pending[bytes]]) -> int:
+        """Offer calls to the lane, up to the first one that is not for it, and add a reply for each that it took.
+
+        Returns how many of the next calls are for the general path: none where some were taken, one where none was,
+        and after a defect all that it took back. They are not offered again, so that a message costs no more than in
+        proportion to its calls, whatever is wrong with the lane."""
         lane, began_us = self._lane, self._clock.monotonic_us()
         assert lane is not None, "methods are offered to a lane"
         codec = self._table[lane.method]
@@ -268,16 +271,17 @@ class Dispatcher:
                         break
                     taken.append((Pending(), request, answer))
             if not taken:
-                return []
+                return 1
             ended = lane.end()
         except Exception as defect:  # noqa: BLE001  our bug: it costs these calls their place in the lane
             self._met_defect(codec.method, defect)
             lane.take_back()
-            return []
+            return len(taken) or 1
         room.calls += len(taken)
         self._unanswered[ended] = codec.method, room, len(taken)
         ended.on_settled(partial(self._answer_taken, lane, codec, taken, began_us))
-        return [reply for reply, _request, _answer in taken]
+        replies += [reply for reply, _request, _answer in taken]
+        return 0
 
     def _answer_taken(
         self,

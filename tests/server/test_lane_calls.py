@@ -43,6 +43,7 @@ class FakeLane:
     def __init__(self, order: list[str]) -> None:
         self.order = order
         self.ends: list[Pending[None]] = []
+        self.has_failing_end = False
 
     def take(self, request: transaction_pb2.TransactRequest, _context: CallContext) -> bytes | None:
         if request.transactional_id == "defect":
@@ -53,6 +54,8 @@ class FakeLane:
         return request.transactional_id.encode()
 
     def end(self) -> Pending[None]:
+        if self.has_failing_end:
+            raise KeyError("a defect")
         self.order.append("end")
         self.ends.append(Pending())
         return self.ends[-1]
@@ -173,4 +176,29 @@ def test_a_defect_of_the_lane_costs_nobody_an_answer() -> None:
         *("lane a", "taken back", "general a"),
         *("taken back", "general defect"),
         *("lane b", "end"),
+    ]
+
+
+def test_calls_that_a_defect_took_back_are_not_offered_again() -> None:
+    """Else the last call of a long message would be offered as often as the message has calls."""
+    desk = Desk()
+    desk.lane.has_failing_end = True
+    with structlog.testing.capture_logs() as lines:
+        replies = desk.send("a", "b", "c", "D", "e")
+    assert [line["event"] for line in lines] == ["defect", "defect"]
+    assert desk.order == [
+        *("lane a", "lane b", "lane c", "taken back", "general a", "general b", "general c", "general D"),
+        *("lane e", "taken back", "general e"),
+    ]
+    assert len(replies) == 5
+
+
+def test_a_defect_in_the_middle_leaves_the_calls_behind_it_to_the_lane() -> None:
+    desk = Desk()
+    with structlog.testing.capture_logs():
+        desk.send("a", "b", "defect", "c")
+    assert desk.order == [
+        *("lane a", "lane b", "taken back", "general a", "general b"),
+        *("taken back", "general defect"),
+        *("lane c", "end"),
     ]

@@ -58,6 +58,7 @@ from coordinator_client.producer import PreparedTransaction, Producer, Transacti
 from coordinator_client.producer_shell import ProducerConfig, ProducerOptions
 from coordinator_client.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
 from coordinator_client.settings import Skipped
+from coordinator_client.snapshots import Snapshot
 from coordinator_client.state import Identity
 from coordinator_client.tls import Tls
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, PermissionType, ResourceType
@@ -124,6 +125,7 @@ __all__ = [
     "ResourceType",
     "Retriable",
     "Skipped",
+    "Snapshot",
     "Tls",
     "TopicDescription",
     "TopicPartition",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -39,6 +39,7 @@ from coordinator_client.errors import OutcomeUnknown, Rejected, check_here, reje
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.settings import duration_ms
+from coordinator_client.snapshots import LEASE_MS, Snapshot, release_snapshot, renew_snapshot, take_snapshot
 from coordinator_client.tls import Tls
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_topic_name, check_transactional_id
@@ -124,6 +125,18 @@ class Admin(GroupCalls, AclCalls):
         """Close the connection if it was made here."""
         if self._is_own:
             self._connection.close()
+
+    def take_snapshot(self, topics: Collection[str], *, lease_ms: int = LEASE_MS) -> Snapshot:
+        """Take a snapshot of some topics, for `read(..., snapshot=...)`; see `snapshots.take_snapshot`."""
+        return take_snapshot(self._connection, topics, lease_ms=lease_ms, deadlines=self._deadlines)
+
+    def renew_snapshot(self, snapshot: Snapshot, *, lease_ms: int = LEASE_MS) -> None:
+        """Hold the records of a snapshot for so long from now on; see `snapshots.renew_snapshot`."""
+        renew_snapshot(self._connection, snapshot, lease_ms=lease_ms, deadlines=self._deadlines)
+
+    def release_snapshot(self, snapshot: Snapshot) -> None:
+        """Hold the records of a snapshot no longer; see `snapshots.release_snapshot`."""
+        release_snapshot(self._connection, snapshot, deadlines=self._deadlines)
 
     def create_topic(
         self,

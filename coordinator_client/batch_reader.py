@@ -35,6 +35,7 @@ from coordinator_client.settings import RAISE, SKIP, Skipped, check_durations, c
 from coordinator_client.transport import Call
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
+from coordinator_protocol.snapshots import SnapshotFilter
 
 
 class FetchAhead:
@@ -87,6 +88,8 @@ class PartitionRange:
     end_epoch: int | None = None
     """The leader epoch in which `end_offset` was learned (`OffsetResult.leader_epoch`). With it, nothing is read where
     the log before the end is another one by now; without it, that goes unnoticed."""
+    shown: SnapshotFilter | None = None
+    """What a snapshot shows of the range, whose end and epoch are given then; None: it is read as it is now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +261,7 @@ class BatchReader:
         found = [
             (
                 _Cursor(cursor.range, max(cursor.next_offset, result.fields.next_offset), _epoch_after(cursor, result)),
-                self._visible_end(result),
+                self._visible_end(cursor, result),
             )
             for cursor, result in zip(cursors, reply.results, strict=True)
         ]
@@ -267,8 +270,8 @@ class BatchReader:
             [cursor for cursor in _in_turn([cursor for cursor, _ in found]) if not cursor.is_over] if has_more else []
         )
 
-    def _visible_end(self, result: PartitionReply) -> int:
-        is_committed = self.options.isolation == "read_committed"
+    def _visible_end(self, cursor: _Cursor, result: PartitionReply) -> int:
+        is_committed = self.options.isolation == "read_committed" and cursor.range.shown is None
         return result.fields.last_stable_offset if is_committed else result.fields.high_watermark
 
     def _request(self, cursors: Sequence[_Cursor]) -> log.FetchRequest:
@@ -288,6 +291,7 @@ class BatchReader:
                 end_offset=cursor.range.end_offset,
                 last_read_epoch=cursor.epoch,
                 end_epoch=cursor.range.end_epoch,
+                snapshot=_filter(cursor.range.shown),
             )
         return request
 
@@ -348,6 +352,13 @@ class BatchReader:
                     aborted.marker_offset,
                 )
             )
+
+
+def _filter(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
+    if shown is None:
+        return None
+    producers = shown.excluded if shown.only is None else shown.only
+    return log.SnapshotFilter(producer_ids=producers, first_offsets=producers.values(), only=shown.only is not None)
 
 
 def _epoch_after(cursor: _Cursor, result: PartitionReply) -> int | None:

@@ -129,6 +129,11 @@ COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, 
 DESCRIBE_PRODUCERS: Final = Rpc(
     Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString
 )
+TAKE_SNAPSHOT: Final = Rpc(Method.TAKE_SNAPSHOT, _LOG, log.TakeSnapshotRequest, log.TakeSnapshotResponse.FromString)
+RENEW_SNAPSHOT: Final = Rpc(Method.RENEW_SNAPSHOT, _LOG, log.RenewSnapshotRequest, log.RenewSnapshotResponse.FromString)
+RELEASE_SNAPSHOT: Final = Rpc(
+    Method.RELEASE_SNAPSHOT, _LOG, log.ReleaseSnapshotRequest, log.ReleaseSnapshotResponse.FromString
+)
 DELETE_RECORDS: Final = Rpc(Method.DELETE_RECORDS, _LOG, log.DeleteRecordsRequest, log.DeleteRecordsResponse.FromString)
 ABORT_TRANSACTIONS: Final = Rpc(
     Method.ABORT_TRANSACTIONS, _ADMIN, admin.AbortTransactionsRequest, admin.AbortTransactionsResponse.FromString

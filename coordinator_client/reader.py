@@ -22,6 +22,7 @@ from coordinator_client.settings import (
     check_on_corrupt_batch,
     isolation_level,
 )
+from coordinator_client.snapshots import Snapshot
 from coordinator_client.state import Headers, TopicPartitionCount
 from coordinator_client.tls import Tls
 from coordinator_protocol.errors import ErrorCode, Method
@@ -61,6 +62,8 @@ class ReadOptions(TypedDict, total=False):
     patience_ms: int
     wait_ms: int | None
     tls: Tls | None
+    snapshot: Snapshot | None
+    since: Snapshot | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +105,27 @@ class ReadPlan:
     tls: Tls | None = None
     """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
 
+    snapshot: Snapshot | None = None
+    """Read what this snapshot shows (`Admin.take_snapshot`), which says itself where that begins and ends: not with
+    `start`, `end`, `follow`, `raw` or another isolation. Default: read each partition by itself."""
+
+    since: Snapshot | None = None
+    """With `snapshot`: read only what this earlier one did not show, each record once."""
+
     def __post_init__(self) -> None:
         for name, position in (("start", self.start), ("end", self.end)):
             _check_position(name, position)
         check_on_corrupt_batch(self.on_corrupt_batch)
         check_durations(self, wrong_argument, may_be_zero=("wait_ms",))
+        settings = (self.isolation, self.start, self.end, self.follow, self.raw)
+        if self.snapshot is not None and settings != ("read_committed", EARLIEST, LATEST, False, False):
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                "a snapshot says itself where it begins and ends, and shows committed records: leave out isolation, "
+                "start, end, follow and raw",
+            )
+        if self.since is not None and self.snapshot is None:
+            raise rejected(ErrorCode.INVALID_REQUEST, "since is compared with a snapshot: give that too")
         if self.end is None and not self.follow:
             raise rejected(ErrorCode.INVALID_REQUEST, "a read without an end never stops: say so with follow=True")
         if self.end == EARLIEST:
@@ -146,8 +165,8 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
     """Return the records of a topic: each partition in the order of its offsets, partitions in turns.
 
     Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms`,
-    `wait_ms` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration ends even while others write. A
-    connection made here is closed with the iterator.
+    `wait_ms`, `tls`, `snapshot`, `since` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration
+    ends even while others write. A connection made here is closed with the iterator.
 
     Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist,
     CorruptBatch for stored bytes that are damaged; Retriable where the server stays out of reach.
@@ -160,15 +179,22 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
 
     def records() -> Iterator[ReadRecord]:
         try:
-            reader = BatchReader(connection, plan_ranges(connection, topic, plan), fetching)
-            reader.skipped = skipped
-            for _, found in reader.decoded(_records):
-                yield from found
+            for ranges in _ranges(connection, topic, plan):
+                reader = BatchReader(connection, ranges, fetching)
+                reader.skipped = skipped
+                for _, found in reader.decoded(_records):
+                    yield from found
         finally:
             if is_own:
                 connection.close()
 
     return RecordReader(records(), skipped)
+
+
+def _ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[list[PartitionRange]]:
+    if plan.snapshot is not None:
+        return plan.snapshot.ranges(topic, plan.partitions, since=plan.since)
+    return [plan_ranges(connection, topic, plan)]
 
 
 def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[PartitionRange]:

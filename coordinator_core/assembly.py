@@ -34,7 +34,7 @@ from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import ALLOW_ALL, NO_LEASES, Authorizer, GroupParticipant, OffsetLeases
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, GroupParticipant, UnfinishedTransactions
 from coordinator_runtime.rounds import Rounds
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
@@ -48,9 +48,11 @@ from group_coordinator.services import GroupServices, GroupSurroundings, group_s
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.foreign_markers import ForeignMarkers
+from partition_log.leases import Leases
 from partition_log.removal import LogRemoval
 from partition_log.service import LogService
 from partition_log.shard import PartitionMarkers, PartitionTransactions
+from partition_log.snapshots import SnapshotService
 from partition_log.topics import TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
@@ -60,6 +62,7 @@ from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.reading import TransactionReader
 from txn_coordinator.service import TransactionPorts, TransactionService
 from txn_coordinator.sinks.service import SinkService
+from txn_coordinator.unfinished import UnfinishedOutcomes
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
@@ -83,8 +86,7 @@ class Surroundings:
     """Told by whoever runs the core how much of the store's disk is free."""
     backups: BackupMaker | None = None
     """Makes backups of the store; None: nobody does."""
-    leases: OffsetLeases = NO_LEASES
-    """Who keeps old records from being removed."""
+    new_snapshot_id: Callable[[], bytes] = new_uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ class Log:
     topics: TopicService
     records: LogService
     removal: LogRemoval
+    snapshots: SnapshotService
     foreign_markers: ForeignMarkers
 
 
@@ -188,6 +191,7 @@ class _Foundation:
     markers: LocalMarkers
     owners: ProducerOwners
     checks: BatchChecks
+    leases: Leases
 
 
 def assemble(
@@ -217,6 +221,7 @@ def assemble(
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
         checks=BatchChecks(surroundings.payload_worker, config.limits, surroundings.disk),
+        leases=Leases(runtime, surroundings.new_snapshot_id),
     )
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, counters):
@@ -228,7 +233,7 @@ def assemble(
     send_members_away_with_their_shard(loader, router, answers, news)
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
-    log = _log(base, verifier)
+    log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))
     hanging = HangingTransactions(runtime, base.owners, open_transactions, base.markers, shard_key)
     transactions = _transactions(base, sender, log.records)
     core = Core(
@@ -305,7 +310,7 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, catalog, config, incarnation=base.store.incarnation, leases=around.leases),
+        partitions_kind(runtime, catalog, config, incarnation=base.store.incarnation, leases=base.leases),
         groups_kind(
             runtime,
             catalog,
@@ -338,7 +343,7 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
     )
 
 
-def _log(base: _Foundation, verifier: CoordinatorVerifier) -> Log:
+def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: UnfinishedTransactions) -> Log:
     runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
     records = LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks)
     removal = LogRemoval(runtime, base.store, catalog, records.fetcher.damage)
@@ -356,6 +361,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier) -> Log:
         ),
         records=records,
         removal=removal,
+        snapshots=SnapshotService(runtime, records, unfinished, base.leases, authorizer),
         foreign_markers=ForeignMarkers(runtime, catalog, guard=base.owners, authorizer=authorizer),
     )
 

@@ -52,6 +52,7 @@ _READ_GROUP: Final = Ask(_P.READ, _GROUP)
 _LOOK: Final = Ask(_P.DESCRIBE, _CLUSTER)
 _ADMINISTER: Final = Ask(_P.ALTER, _CLUSTER)
 _LAST_SEQUENCES: Final = Ask(_P.DESCRIBE, _TOPIC, when="with last_sequences, of each topic")
+_READ_HELD: Final = Ask(_P.READ, _TOPIC, when="of each topic of the snapshot")
 _DESCRIBED: Final = (
     Ask(_P.DESCRIBE, _ID, _ITEM),
     Ask(_P.DESCRIBE, _TOPIC, _HIDDEN, "topics of the transaction"),
@@ -148,6 +149,9 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.LIST_OFFSETS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.COUNT_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.MEASURE_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
+    Method.TAKE_SNAPSHOT: (Ask(_P.READ, _TOPIC),),
+    Method.RENEW_SNAPSHOT: (_READ_HELD,),
+    Method.RELEASE_SNAPSHOT: (_READ_HELD,),
     Method.WRITE_TXN_MARKERS: (
         Ask(_P.ALTER, _CLUSTER, when="for people"),
         Ask(_P.CLUSTER_ACTION, _CLUSTER, when="otherwise, for servers"),

@@ -250,6 +250,27 @@ class OpenTransactions(Protocol):
         """An operation on the partition's shard that does what `then` decides about those of one partition."""
 
 
+class UnfinishedTransaction(Struct, frozen=True):
+    """A transaction that is decided and may have its marker in some partitions and not in others. Where one decision
+    ends several transactions, under one csn, each of them is unfinished until all are finished."""
+
+    producer_id: int
+    coordinator_shard: int
+    csn: int
+    partitions: frozenset[int] | None
+    """Ordinals of its partitions; None: it is not known any more which they were."""
+    writes_once: bool = False
+    """The producer id has no other transaction, ever, so a partition may forget it with its marker."""
+
+
+class UnfinishedTransactions(Protocol):
+    """What a snapshot asks of those that decide outcomes. The transaction coordinator implements it."""
+
+    def unfinished(self) -> Sequence[UnfinishedTransaction]:
+        """Every decided transaction that durable state may show in part, at this moment. Raises Refused where that is
+        not known of all: COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR."""
+
+
 class OffsetLeases(Protocol):
     """Says which old records somebody still reads, so that they are not removed."""
 

@@ -163,6 +163,18 @@ class TimelineMap(Generic[K, V]):
             if not isinstance(oldest, _Absent):
                 yield key, oldest
 
+    def durable_copy(self) -> dict[K, V]:
+        """All keys and values that are on disk, of this moment; it costs next to nothing per key."""
+        self._journal.note()
+        found = self._live.copy()
+        for key, replaced in self._replaced.items():
+            oldest = replaced[0]
+            if isinstance(oldest, _Absent):
+                found.pop(key, None)
+            else:
+                found[key] = oldest
+        return found
+
     def _undo(self, key: K, old: V | _Absent, *, is_noted: bool) -> None:
         if isinstance(old, _Absent):
             del self._live[key]

@@ -33,7 +33,7 @@ from partition_log.reading import Budget, PartitionRead
 from partition_log.records import DamageFound, RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
 from partition_log.shard import LogShard
-from partition_log.state import AbortedTransaction, PartitionHead
+from partition_log.state import AbortedTransaction, Isolation, PartitionHead
 
 PLACES_TOLD_MAX: Final = 10_000
 """Beyond so many, a new one is not told any more: the disk is lost, and that has been said."""
@@ -208,7 +208,7 @@ class Fetcher:
                 fetch_offset=item.fetch_offset,
                 end_offset=item.end_offset,
                 bytes_max=item.partition_bytes_max or request.bytes_max,
-                visibility=(request.isolation, request.is_raw),
+                visibility=(request.isolation, request.is_raw, item.shown),
             )
             fetch.positions.append(_Position(item, placed, read))
         self._advance(fetch)
@@ -359,9 +359,24 @@ def _check(request: Fetch) -> None:
             numbers["partition_max_bytes"] = item.partition_bytes_max
         if item.end_epoch is not None and item.end_offset is None:
             raise Refused(ErrorCode.INVALID_REQUEST, "end_epoch is that of end_offset, which is not set: set both")
+        if item.shown is not None:
+            _check_snapshot(request, item)
     for name, number in numbers.items():
         if number < 0:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
+
+
+def _check_snapshot(request: Fetch, item: FetchItem) -> None:
+    if item.end_offset is None or item.end_epoch is None:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "a snapshot ends where it says: set end_offset and end_epoch to the end_offset and leader_epoch of the"
+            " partition in the snapshot",
+        )
+    if request.is_raw or request.isolation is not Isolation.READ_COMMITTED:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "a snapshot shows committed records only: leave raw and isolation_level unset"
+        )
 
 
 def _out_of_range(offset: int, head: PartitionHead) -> Refused:

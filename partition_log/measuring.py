@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from coordinator_protocol.batch import stored_bytes
+from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.store import Store
 from partition_log.aborted import aborted_between
 from partition_log.batches import batches
@@ -53,16 +54,19 @@ class MeasuredRange(NamedTuple):
     isolation: Isolation
     step_bytes: int
     """A step ends with the stretch, or outside of whole ones with the batch, with which it has this many."""
+    shown: SnapshotFilter | None = None
+    """What a snapshot shows of it; None: it is read as it is now."""
 
 
 def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: Budget) -> Measured:
     """Measure under the view, from the start or the log start to the end or the bound of the isolation level.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
-    at, end = max(asked.start_offset, head.log_start_offset), min(asked.end_offset, bound_of(head, asked.isolation))
+    bound = bound_of(head, asked.isolation) if asked.shown is None else head.log_end_offset
+    at, end = max(asked.start_offset, head.log_start_offset), min(asked.end_offset, bound)
     if at >= end:
         return Measured((), max(end, asked.start_offset))
-    reading = _Reading(store, ordinal, head, asked.isolation is Isolation.READ_COMMITTED, budget)
+    reading = _Reading(store, ordinal, head, asked.isolation is Isolation.READ_COMMITTED, asked.shown, budget)
     steps = _Steps(asked.step_bytes)
     for part_end, within in _parts(store, ordinal, at, end):
         if budget.is_spent:
@@ -106,6 +110,7 @@ class _Reading:
     ordinal: int
     head: PartitionHead
     hides_aborted: bool
+    shown: SnapshotFilter | None
     budget: Budget
     aborted: AbortedIndex = field(init=False)
     next_offset: int = 0
@@ -114,8 +119,10 @@ class _Reading:
         self.aborted = AbortedIndex(self.store, self.ordinal, self.head, self.budget)
 
     def is_mixed(self, start: int, end: int) -> bool:
-        """Whether some of what lies there was aborted, and is not shown."""
+        """Whether some of what lies there is not shown."""
         self.budget.batches -= 1
+        if self.shown is not None and self.shown.hides_before(end):
+            return True
         if not self.hides_aborted or start > self.head.last_abort_offset:
             return False
         self.budget.batches -= SEEK_COST_BATCHES
@@ -132,6 +139,9 @@ class _Reading:
             self.budget.batches -= 1
             self.budget.read_bytes -= len(encoded)
             is_hidden = self.hides_aborted and header.is_transactional and self.aborted.hides(header)
+            if self.shown is not None:
+                transactional = header.is_transactional
+                is_hidden |= self.shown.hides(header.producer_id, header.base_offset, is_transactional=transactional)
             if not (header.is_control or is_hidden):
                 first = max(header.base_offset, start)
                 records = header.records_between(start, end)

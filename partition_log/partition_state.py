@@ -61,8 +61,9 @@ class Partition:
 
     def __init__(self, journal: Journal) -> None:
         self.producers: TimelineMap[int, ProducerEntry] = TimelineMap(journal)
-        self.ongoing: TimelineMap[int, OpenTransaction] = TimelineMap(journal, keys_ascend=True)
-        """Open transactions by first offset, ascending: the first one is what the last stable offset waits for."""
+        self.ongoing: TimelineMap[int, int] = TimelineMap(journal, keys_ascend=True)
+        """Producer ids of open transactions by first offset, ascending: the first one is what the last stable offset
+        waits for."""
         self.first_offsets = self.ongoing.keys()
         """First offsets of the open transactions, live and ascending: a view, because every operation looks there."""
 
@@ -76,7 +77,7 @@ class Partition:
                 assert was_open is not None
                 self.ongoing.remove(was_open.first_offset)
             elif was_open is None:
-                self.ongoing.put(is_open.first_offset, is_open)
+                self.ongoing.put(is_open.first_offset, producer_id)
         self.producers.put(producer_id, producer)
 
     def first_unstable_without(self, opened: OpenTransaction | None) -> int | None:

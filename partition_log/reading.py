@@ -18,6 +18,7 @@ from typing import Final
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, payload_of
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import control_batch, decode_marker_payload
+from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.store import Family, Store, StoreDamaged
 from partition_log.aborted import aborted_between, next_multiple
 from partition_log.batches import LogDamaged, LogReads, batches
@@ -77,6 +78,7 @@ class PartitionRead:
         "_is_raw",
         "_isolation",
         "_ordinal",
+        "_shown",
         "_store",
         "aborted_records_hidden",
         "batches",
@@ -95,13 +97,14 @@ class PartitionRead:
         fetch_offset: int,
         end_offset: int | None,
         bytes_max: int,
-        visibility: tuple[Isolation, bool],
+        visibility: tuple[Isolation, bool, SnapshotFilter | None],
     ) -> None:
         self._store = store
         self._ordinal = ordinal
         self._end_offset = end_offset
         self._bytes_left = bytes_max
-        self._isolation, self._is_raw = visibility
+        # The last: what a snapshot shows of the range, which may end beyond the last stable offset.
+        self._isolation, self._is_raw, self._shown = visibility
         self.fetch_offset = fetch_offset
         self.next_offset = fetch_offset
         self.batches: list[tuple[BatchHeader, bytes]] = []
@@ -118,7 +121,7 @@ class PartitionRead:
     def advance(self, head: PartitionHead, budget: Budget) -> None:
         """Read on from `next_offset`, as far as view and budget allow. Damage ends the read in front of it; one that
         begins at the damage is told. Raises LogDamaged, StoreUnreadable: then there is nothing to show."""
-        bound = bound_of(head, self._isolation)
+        bound = bound_of(head, self._isolation) if self._shown is None else head.log_end_offset
         if self.next_offset >= bound or self.is_complete():
             return
         if budget.is_spent or (self.batches and self._bytes_left <= 0):
@@ -174,6 +177,11 @@ class PartitionRead:
     def _take(self, header: BatchHeader, encoded: bytes, aborted: AbortedIndex | None, budget: Budget) -> bool:
         """Show or hide one batch and move behind it; False if there is no room for it."""
         size = len(encoded)
+        if self._shown is not None and self._shown.hides(
+            header.producer_id, header.base_offset, is_transactional=header.is_transactional
+        ):
+            self._pass(header, size, budget)
+            return True
         # The cheapest test comes first: most batches are neither.
         if header.is_control and self._is_raw:
             encoded = _whole_marker(header, encoded)

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
 from partition_log.catalog.settings import SettingValue
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
@@ -130,6 +131,8 @@ class FetchItem(NamedPartition, frozen=True):
     end_epoch: int | None = None
     """The leader epoch in which `end_offset` was learned; None: it does not say, and is not told where the log before
     that is another one by now."""
+    shown: SnapshotFilter | None = None
+    """What a snapshot shows of the range, which has an end and its epoch then; None: it is read as it is now."""
 
 
 class Fetch(Struct, frozen=True):
@@ -216,6 +219,8 @@ class MeasureQuery(NamedPartition, frozen=True):
 
     start_offset: int
     end_offset: int
+    shown: SnapshotFilter | None = None
+    """What a snapshot shows of it; None: it is measured as it is now."""
 
 
 class MeasureRecords(Struct, frozen=True):

@@ -12,7 +12,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -27,7 +27,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
-from coordinator_runtime.ports import EndIdentity
+from coordinator_runtime.ports import EndIdentity, UnfinishedTransaction
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     HIGH_WATERMARK,
@@ -466,3 +466,30 @@ def stretches_after(
             index = IndexProgress(last_offset + 1, 0, 0, newest_ms)
     assert counted == totals, "the rows are what the totals count"
     return index, finished
+
+
+def exclusions(
+    opened: Mapping[int, int],
+    unfinished: Iterable[UnfinishedTransaction],
+    entry_of: Callable[[int], ProducerEntry | None],
+) -> dict[int, int]:
+    """What a snapshot excludes in one partition: by producer id, the first offset of its transaction that is open
+    there, or that has its marker there and is not finished elsewhere. All of it is one reading of durable state.
+    `opened`: producer ids by first offset.
+
+    Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
+    excluded = {producer_id: first_offset for first_offset, producer_id in opened.items()}
+    for each in unfinished:
+        if each.producer_id in excluded:
+            continue
+        entry = entry_of(each.producer_id)
+        if entry is None:
+            # Forgotten with its marker, or never here. All that such a producer wrote is in this transaction.
+            if each.writes_once:
+                excluded[each.producer_id] = 0
+            continue
+        last = entry.last_marker
+        is_this = last is not None and (entry.coordinator_shard, last.csn) == (each.coordinator_shard, each.csn)
+        if last is not None and is_this and last.first_offset != NO_OFFSET:
+            excluded[each.producer_id] = last.first_offset
+    return excluded

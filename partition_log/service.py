@@ -384,7 +384,8 @@ class LogService:
         self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
     ) -> MeasureResult:
         def take(placed: PlacedPartition, head: PartitionHead) -> MeasureResult:
-            asked = MeasuredRange(query.start_offset, query.end_offset, command.isolation, command.step_bytes)
+            start, end = query.start_offset, query.end_offset
+            asked = MeasuredRange(start, end, command.isolation, command.step_bytes, query.shown)
             return MeasureResult(placed.name, measure(self._store, placed.ref.ordinal, head, asked, budget))
 
         return self._look(MeasureResult, query.name, context, take)
@@ -425,7 +426,7 @@ class LogService:
         return self._when_catalog_durable(results)
 
     def _describe_producers(self, name: PartitionName, context: CallContext) -> ProducersDescription:
-        found = self._find_readable(Permission.READ, context, name)
+        found = self.find_readable(Permission.READ, context, name)
         if isinstance(found, Refused):
             return ProducersDescription(name, error=found)
         placed, _head = found
@@ -437,7 +438,7 @@ class LogService:
         catalog as it is now: whoever answers it waits until that is durable.
 
         Raises Refused INVALID_REQUEST for what is no partition's name."""
-        found = self._find_readable(Permission.DESCRIBE, context, name)
+        found = self.find_readable(Permission.DESCRIBE, context, name)
         if isinstance(found, Refused):
             return found
         placed, head = found
@@ -454,7 +455,7 @@ class LogService:
         """What is seen of a partition, or a result with the error by which the caller sees nothing.
 
         Raises Refused INVALID_REQUEST for what is no partition's name."""
-        found = self._find_readable(Permission.DESCRIBE, context, name)
+        found = self.find_readable(Permission.DESCRIBE, context, name)
         if isinstance(found, Refused):
             return result_type(name, error=found)
         placed, head = found
@@ -483,7 +484,7 @@ class LogService:
             return denial(self._authorizer, context, permission, ResourceType.TOPIC, topic)
         return self._catalog.refusal(*name) if placed is None else placed
 
-    def _find_readable(
+    def find_readable(
         self, permission: Permission, context: CallContext, name: PartitionName
     ) -> tuple[PlacedPartition, PartitionHead] | Refused:
         """The partition as `_find` finds it, with its durable positions."""

@@ -29,7 +29,7 @@ from coordinator_runtime.decision import (
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.incarnation import FIRST, Incarnation
-from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, OpenInPartition
+from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, OpenInPartition, UnfinishedTransaction
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
@@ -104,8 +104,21 @@ class LogShard:
     def durable_open_transactions(self, ordinal: int) -> list[OpenTransaction]:
         """Transactions with records here and no durable marker, by first offset."""
         partition = self._partitions.durable(ordinal)
-        found = [] if partition is None else [opened for _, opened in partition.ongoing.durable_items()]
+        entries = (
+            [] if partition is None else map(partition.producers.durable, partition.ongoing.durable_copy().values())
+        )
+        found = [
+            entry.open_transaction for entry in entries if entry is not None and entry.open_transaction is not None
+        ]
         return sorted(found, key=lambda opened: opened.first_offset)
+
+    def durable_exclusions(self, ordinal: int, unfinished: Iterable[UnfinishedTransaction]) -> dict[int, int]:
+        """What a snapshot of this moment excludes in a partition, as `rules.exclusions` says. Of the unfinished
+        transactions, those that may have records here."""
+        partition = self._partitions.durable(ordinal)
+        if partition is None:
+            return {}
+        return rules.exclusions(partition.ongoing.durable_copy(), unfinished, partition.producers.durable)
 
     def open_transactions(self, ordinal: int) -> list[OpenInPartition]:
         """Transactions with records in a partition and no marker, live state, by first offset; none where there is no

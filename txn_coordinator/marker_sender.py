@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.decision import Decision, ShardKey
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import MarkerPort, OpenInPartition, OpenTransactions
+from coordinator_runtime.ports import MarkerPort, OpenInPartition, OpenTransactions, UnfinishedTransaction
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.outcomes import SendMarkers, complete_operation
 
@@ -124,6 +124,19 @@ class MarkerSender:
     def unfinished_ids(self) -> Iterator[str]:
         """Transactional ids with markers that are not durable yet."""
         return (job.order.transactional_id for job in self._jobs.values() if job.missing)
+
+    def unfinished(self) -> list[UnfinishedTransaction]:
+        """Decided transactions whose COMPLETE is not known to be durable."""
+        return [
+            UnfinishedTransaction(
+                producer_id=job.order.marker.producer_id,
+                coordinator_shard=job.order.marker.coordinator_shard,
+                csn=job.order.marker.csn,
+                partitions=frozenset(job.order.partitions),
+                writes_once=job.order.marker.is_last,
+            )
+            for job in self._jobs.values()
+        ]
 
     def stop(self, shard: ShardKey, coordinator_epoch: int) -> None:
         """Send nothing more for a shard as the coordinator with this epoch or an older one, whatever was decided: a

@@ -77,6 +77,7 @@ PUBLIC = [
     "ResourceType",
     "Retriable",
     "Skipped",
+    "Snapshot",
     "Tls",
     "TopicDescription",
     "TopicSetting",

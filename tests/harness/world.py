@@ -61,7 +61,6 @@ from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.lane_calls import transact
-from tests.harness.leases import HeldOffsets
 from tests.harness.manual_clock import ManualClock
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
@@ -168,7 +167,6 @@ class Inside:
         self.driver = HandDriver(store, clock, options.runtime_limits)
         self.runtime = self.driver.runtime
         self._topic_number = 0
-        self.leases: dict[int, int] = {}
         core = self.core = assemble(
             self.runtime,
             store,
@@ -177,7 +175,6 @@ class Inside:
                 worker=HeldWorker(),
                 payload_worker=HeldWorker(),
                 new_topic_id=self._new_topic_id,
-                leases=HeldOffsets(self.leases),
             ),
             options.authorizer,
         )

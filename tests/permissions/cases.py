@@ -394,6 +394,23 @@ LOG: Final = (
         (SEE_TOPIC,),
     ),
     Case(
+        "TakeSnapshot",
+        lambda _room, n: _log.TakeSnapshotRequest(
+            topics=[common_pb2.TopicPartitions(topic=n.topic, partitions=[0])], lease_ms=1_000
+        ),
+        (READ_TOPIC,),
+    ),
+    Case(
+        "RenewSnapshot",
+        lambda room, _n: _log.RenewSnapshotRequest(snapshot_id=room.snapshot_id, lease_ms=1_000),
+        (READ_TOPIC,),
+    ),
+    Case(
+        "ReleaseSnapshot",
+        lambda room, _n: _log.ReleaseSnapshotRequest(snapshot_id=room.snapshot_id),
+        (READ_TOPIC,),
+    ),
+    Case(
         "MeasureRecords",
         lambda _room, n: _log.MeasureRecordsRequest(
             step_bytes=1, partitions=[_log.MeasureQuery(topic=n.topic, end_offset=1)]

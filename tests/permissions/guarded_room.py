@@ -144,6 +144,8 @@ class GuardedRoom:
             "generation_id": joined.generation_id,
         }
         self.told(group_pb2.SyncGroupRequest(**self.member))
+        held = common_pb2.TopicPartitions(topic=named.topic, partitions=[0])
+        self.snapshot_id = self.told(log_pb2.TakeSnapshotRequest(topics=[held], lease_ms=3_600_000)).snapshot_id
         self.world.settle()
 
     def identity(self, transactional_id: str) -> dict[str, Any]:

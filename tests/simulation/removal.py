@@ -12,6 +12,8 @@ from random import Random
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending
+from partition_log.leases import LEASE_MS_MAX
+from partition_log.leases import Lease as HeldRecords
 from partition_log.records import RowsRemoved
 from partition_log.requests import DeleteRecords, DeleteRecordsResult, RecordsToDelete
 from partition_log.shard import LogShard
@@ -42,13 +44,14 @@ class Removals:
         self._now = now
         self._plain = plain
         self._copied_to: defaultdict[str, int] = defaultdict(int)
-        self._held: dict[str, Lease] = {}
+        self._held: dict[str, tuple[Lease, bytes]] = {}
+        """Leases with their ids. No run lasts as long as one."""
         self.watch()
 
     def watch(self) -> None:
         """The server has started."""
         self._world.inside.removal.on_removed = self._on_removed
-        for lease in self._held.values():
+        for lease, _id in self._held.values():
             lease.ended_at = self._now()
         self._held.clear()
 
@@ -94,17 +97,17 @@ class Removals:
         """Somebody begins to read old records, or is done with them. What is staged becomes durable first."""
         partition = self._rng.choice(self._partitions)
         ordinal = self._world.inside.catalog.resolve(*partition_name(partition)).ordinal
-        leases = self._world.inside.leases
+        leases = self._world.inside.core.log.snapshots.leases
         if partition in self._held:
-            self._held.pop(partition).ended_at = self._now()
-            del leases[ordinal]
+            lease, lease_id = self._held.pop(partition)
+            lease.ended_at = self._now()
+            leases.release(lease_id)
             return
         self._world.settle()
         start = self.log_start(partition)
         lease = Lease(partition, start + self._rng.randrange(4), self._now())
-        self._held[partition] = lease
+        self._held[partition] = lease, leases.take(HeldRecords((), {ordinal: lease.offset}), LEASE_MS_MAX)
         self._history.leases.append(lease)
-        leases[ordinal] = lease.offset
 
     def copy_rest(self) -> None:
         """Copy what lies below the log starts and was not removed yet."""

@@ -30,6 +30,7 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.wire.edge import ResponseT, set_error, throttle_ms_of, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
+from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, MarkerResult, WriteTxnMarkers
@@ -265,8 +266,10 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
         current = item.current_leader_epoch if item.HasField("current_leader_epoch") else None
         last_read = item.last_read_epoch if item.HasField("last_read_epoch") else None
         end_epoch = item.end_epoch if item.HasField("end_epoch") else None
+        shown = filter_of(item.snapshot) if item.HasField("snapshot") else None
+        partition_bytes_max = item.partition_max_bytes
         items.append(
-            FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes, current, last_read, end_epoch)
+            FetchItem(name, item.fetch_offset, end_offset, partition_bytes_max, current, last_read, end_epoch, shown)
         )
     return Fetch(
         tuple(items),
@@ -423,7 +426,12 @@ def _count_result(result: CountResult) -> log_pb2.CountResult:
 def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
     """Raises Refused INVALID_REQUEST for an unknown isolation level."""
     queries = [
-        MeasureQuery(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset, item.end_offset)
+        MeasureQuery(
+            PartitionName(item.topic, item.topic_id, item.partition),
+            item.start_offset,
+            item.end_offset,
+            filter_of(item.snapshot) if item.HasField("snapshot") else None,
+        )
         for item in message.partitions
     ]
     return MeasureRecords(queries, message.step_bytes, _isolation(message.isolation_level))

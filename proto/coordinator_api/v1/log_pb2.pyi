@@ -1385,6 +1385,7 @@ class FetchPartition(_message.Message):
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     LAST_READ_EPOCH_FIELD_NUMBER: _builtins.int
     END_EPOCH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -1410,6 +1411,15 @@ class FetchPartition(_message.Message):
     reads a range in pieces, or again, and must not be shown records of two lines of the log. Only with end_offset.
     Absent: not checked.
     """
+    @_builtins.property
+    def snapshot(self) -> Global___SnapshotFilter:
+        """The range is one of a snapshot, which goes beyond the last stable offset and shows what the filter leaves. Then
+        end_offset and end_epoch are needed: SnapshotPartition.end_offset, or an offset before it, and its leader_epoch. What
+        the filter hides is not counted as hidden. A partition whose records were deleted before they were read has
+        OFFSET_OUT_OF_RANGE; one whose log lost them (a restore), as well, with `diverging`. Not with `raw`, nor with
+        READ_UNCOMMITTED: INVALID_REQUEST.
+        """
+
     def __init__(
         self,
         *,
@@ -1422,10 +1432,11 @@ class FetchPartition(_message.Message):
         current_leader_epoch: _builtins.int | None = ...,
         last_read_epoch: _builtins.int | None = ...,
         end_epoch: _builtins.int | None = ...,
+        snapshot: Global___SnapshotFilter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_epoch", b"_end_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_epoch", b"end_epoch", "end_offset", b"end_offset", "last_read_epoch", b"last_read_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_epoch", b"_end_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_epoch", b"end_epoch", "end_offset", b"end_offset", "last_read_epoch", b"last_read_epoch", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_epoch", b"_end_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_epoch", b"end_epoch", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_read_epoch", b"last_read_epoch", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_epoch", b"_end_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_epoch", b"end_epoch", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_read_epoch", b"last_read_epoch", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes", "snapshot", b"snapshot", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
@@ -1445,6 +1456,43 @@ class FetchPartition(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_read_epoch) -> _WhichOneofReturnType__last_read_epoch | None: ...
 
 Global___FetchPartition: _TypeAlias = FetchPartition  # noqa: Y015
+
+@_typing.final
+class SnapshotFilter(_message.Message):
+    """What of a range a snapshot shows. Batches are shown or hidden whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSETS_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
+    only: _builtins.bool
+    """... nothing is shown (false), or these and nothing else (true). False is what TakeSnapshot answers. True is for what
+    a later snapshot shows below the end of an earlier one: the transactions that are in the earlier one's filter and
+    not in the later one's.
+    """
+    @_builtins.property
+    def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Producers, and for each, at the same place, an offset: of its transactional batches that begin there or later ..."""
+
+    @_builtins.property
+    def first_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """... as many as producer_ids, else INVALID_REQUEST."""
+
+    def __init__(
+        self,
+        *,
+        producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+        first_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offsets", b"first_offsets", "only", b"only", "producer_ids", b"producer_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotFilter: _TypeAlias = SnapshotFilter  # noqa: Y015
 
 @_typing.final
 class FetchResponse(_message.Message):
@@ -1971,6 +2019,7 @@ class MeasureQuery(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     START_OFFSET_FIELD_NUMBER: _builtins.int
     END_OFFSET_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -1980,6 +2029,10 @@ class MeasureQuery(_message.Message):
     """Not before start_offset. Measured up to, not including this offset, or the end of what may be read if that is before
     it.
     """
+    @_builtins.property
+    def snapshot(self) -> Global___SnapshotFilter:
+        """As FetchPartition.snapshot: what a reader of that range is shown."""
+
     def __init__(
         self,
         *,
@@ -1988,10 +2041,11 @@ class MeasureQuery(_message.Message):
         partition: _builtins.int = ...,
         start_offset: _builtins.int = ...,
         end_offset: _builtins.int = ...,
+        snapshot: Global___SnapshotFilter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "partition", b"partition", "snapshot", b"snapshot", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2108,6 +2162,230 @@ class MeasuredStep(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MeasuredStep: _TypeAlias = MeasuredStep  # noqa: Y015
+
+@_typing.final
+class TakeSnapshotRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    lease_ms: _builtins.int
+    """How long retention and DeleteRecords leave the records alone, which RenewSnapshot prolongs: 1 to 3,600,000 ms. 0: not
+    at all. A lease ends with the server; then the snapshot can be read as long as its records are there.
+    """
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]:
+        """No partition twice."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
+        lease_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "lease_ms", b"lease_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeSnapshotRequest: _TypeAlias = TakeSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class TakeSnapshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    snapshot_id: _builtins.bytes
+    """16 bytes that name the lease; empty without one."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPartition]:
+        """In the order asked."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        snapshot_id: _builtins.bytes = ...,
+        partitions: _abc.Iterable[Global___SnapshotPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "partitions", b"partitions", "snapshot_id", b"snapshot_id", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeSnapshotResponse: _TypeAlias = TakeSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class SnapshotPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    SHOWN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    start_offset: _builtins.int
+    """The log start at that moment. Read from here ..."""
+    end_offset: _builtins.int
+    """... up to, not including, the durable end at that moment."""
+    last_stable_offset: _builtins.int
+    leader_epoch: _builtins.int
+    """The leader epoch in which the end was learned; send it as FetchPartition.end_epoch."""
+    @_builtins.property
+    def shown(self) -> Global___SnapshotFilter:
+        """Without the transactions that were not finished in all their partitions at that moment. It is part of the snapshot:
+        send it with every range of it.
+        """
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        last_stable_offset: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        shown: Global___SnapshotFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shown", b"shown"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "partition", b"partition", "shown", b"shown", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotPartition: _TypeAlias = SnapshotPartition  # noqa: Y015
+
+@_typing.final
+class RenewSnapshotRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.bytes
+    lease_ms: _builtins.int
+    """How long from now on: 1 to 3,600,000 ms."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        snapshot_id: _builtins.bytes = ...,
+        lease_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "lease_ms", b"lease_ms", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewSnapshotRequest: _TypeAlias = RenewSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class RenewSnapshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewSnapshotResponse: _TypeAlias = RenewSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseSnapshotRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.bytes
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        snapshot_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseSnapshotRequest: _TypeAlias = ReleaseSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseSnapshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseSnapshotResponse: _TypeAlias = ReleaseSnapshotResponse  # noqa: Y015
 
 @_typing.final
 class DeleteRecordsRequest(_message.Message):

@@ -89,6 +89,21 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.FromString,
                 _registered_method=True)
+        self.TakeSnapshot = channel.unary_unary(
+                '/coordinator_api.v1.LogService/TakeSnapshot',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotResponse.FromString,
+                _registered_method=True)
+        self.RenewSnapshot = channel.unary_unary(
+                '/coordinator_api.v1.LogService/RenewSnapshot',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.RenewSnapshotRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.RenewSnapshotResponse.FromString,
+                _registered_method=True)
+        self.ReleaseSnapshot = channel.unary_unary(
+                '/coordinator_api.v1.LogService/ReleaseSnapshot',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.ReleaseSnapshotRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.ReleaseSnapshotResponse.FromString,
+                _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/coordinator_api.v1.LogService/DeleteRecords',
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
@@ -191,6 +206,35 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeSnapshot(self, request, context):
+        """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
+        stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
+        Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
+        decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
+        INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
+        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
+        each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewSnapshot(self, request, context):
+        """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
+        is left of the records can still be read. Needs the permission read on each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseSnapshot(self, request, context):
+        """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+        Needs the permission read on each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRecords(self, request, context):
         """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
         there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
@@ -274,6 +318,21 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.MeasureRecords,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.SerializeToString,
+            ),
+            'TakeSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeSnapshot,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotResponse.SerializeToString,
+            ),
+            'RenewSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewSnapshot,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.RenewSnapshotRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.RenewSnapshotResponse.SerializeToString,
+            ),
+            'ReleaseSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseSnapshot,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.ReleaseSnapshotRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.ReleaseSnapshotResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -588,6 +647,87 @@ class LogService(object):
             '/coordinator_api.v1.LogService/MeasureRecords',
             coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/TakeSnapshot',
+            coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/RenewSnapshot',
+            coordinator__api_dot_v1_dot_log__pb2.RenewSnapshotRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.RenewSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/ReleaseSnapshot',
+            coordinator__api_dot_v1_dot_log__pb2.ReleaseSnapshotRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.ReleaseSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,23 @@ class LogServiceStub:
     or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
     aborted transactions meet a range the headers of batches are read.
     """
+    TakeSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]
+    """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
+    stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
+    Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
+    decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
+    INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
+    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
+    each topic.
+    """
+    RenewSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]
+    """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
+    is left of the records can still be read. Needs the permission read on each topic.
+    """
+    ReleaseSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]
+    """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+    Needs the permission read on each topic.
+    """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
     there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
@@ -109,6 +126,23 @@ class LogServiceAsyncStub(LogServiceStub):
     """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
     or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
     aborted transactions meet a range the headers of batches are read.
+    """
+    TakeSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]  # type: ignore[assignment]
+    """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
+    stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
+    Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
+    decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
+    INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
+    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
+    each topic.
+    """
+    RenewSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]  # type: ignore[assignment]
+    """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
+    is left of the records can still be read. Needs the permission read on each topic.
+    """
+    ReleaseSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]  # type: ignore[assignment]
+    """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+    Needs the permission read on each topic.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
@@ -220,6 +254,41 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
         or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
         aborted transactions meet a range the headers of batches are read.
+        """
+
+    @_abc_1.abstractmethod
+    def TakeSnapshot(
+        self,
+        request: _log_pb2.TakeSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.TakeSnapshotResponse, _abc.Awaitable[_log_pb2.TakeSnapshotResponse]]:
+        """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
+        stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
+        Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
+        decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
+        INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
+        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
+        each topic.
+        """
+
+    @_abc_1.abstractmethod
+    def RenewSnapshot(
+        self,
+        request: _log_pb2.RenewSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.RenewSnapshotResponse, _abc.Awaitable[_log_pb2.RenewSnapshotResponse]]:
+        """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
+        is left of the records can still be read. Needs the permission read on each topic.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleaseSnapshot(
+        self,
+        request: _log_pb2.ReleaseSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.ReleaseSnapshotResponse, _abc.Awaitable[_log_pb2.ReleaseSnapshotResponse]]:
+        """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+        Needs the permission read on each topic.
         """
 
     @_abc_1.abstractmethod

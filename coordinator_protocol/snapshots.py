@@ -1,0 +1,94 @@
+"""Snapshots: what of a partition belongs to a view of several partitions at one moment, and what lies between two.
+
+A snapshot shows a transaction in all partitions or in none. Each partition is shown up to its durable end, and without
+the transactions that were not finished everywhere when the snapshot was taken: its *exclusions*, by producer id, with
+the offset from which nothing of that producer is shown. They are part of the snapshot, so what becomes of those
+transactions later changes nothing in it, and reading it again gives the same records. It waits for no open transaction.
+
+An excluded transaction is the last of its producer before the end: none begins before the one before it is finished.
+
+Source: spec log-and-runtime 2.4, Algorithm S and its delta rule; decision 40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+NOTHING_EXCLUDED: Final[Mapping[int, int]] = {}
+
+
+class SnapshotFilter(Struct, frozen=True):
+    """Which batches of a range a snapshot shows, besides that it shows nothing of aborted transactions."""
+
+    excluded: Mapping[int, int] = NOTHING_EXCLUDED
+    """By producer id: the first offset from which nothing transactional of it is shown."""
+    only: Mapping[int, int] | None = None
+    """By producer id: the first offset from which its transactional batches are shown, and nothing else. None: no such
+    restriction."""
+
+    def hides(self, producer_id: int, base_offset: int, *, is_transactional: bool) -> bool:
+        """Whether the batch does not belong to what is shown."""
+        if self.only is not None:
+            first_offset = self.only.get(producer_id) if is_transactional else None
+            return first_offset is None or base_offset < first_offset
+        if not is_transactional:
+            return False
+        first_offset = self.excluded.get(producer_id)
+        return first_offset is not None and base_offset >= first_offset
+
+    def hides_before(self, end_offset: int) -> bool:
+        """Whether it may hide something before an offset."""
+        return self.only is not None or any(first < end_offset for first in self.excluded.values())
+
+
+SHOW_ALL: Final = SnapshotFilter()
+
+
+class PartitionView(Struct, frozen=True):
+    """One partition of a snapshot."""
+
+    start_offset: int
+    """The log start when it was taken."""
+    end_offset: int
+    """The durable log end when it was taken; not included."""
+    leader_epoch: int
+    """The leader epoch in which the end was learned."""
+    excluded: Mapping[int, int] = NOTHING_EXCLUDED
+
+
+class Scan(Struct, frozen=True):
+    """A range of offsets to read, and what of it is shown."""
+
+    start_offset: int
+    end_offset: int
+    shown: SnapshotFilter = SHOW_ALL
+
+
+def scan_of(view: PartitionView) -> Scan:
+    """Everything that a snapshot shows of a partition."""
+    return Scan(view.start_offset, view.end_offset, SnapshotFilter(view.excluded))
+
+
+def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ...]:
+    """What a later snapshot shows of a partition and an earlier one did not, each record once: what the log has grown
+    by, and what was excluded before and is finished now. A record that the later one does not show, although the log
+    has it, comes in the delta to the one that does.
+
+    ValueError where the second is not the later one."""
+    if after.end_offset < before.end_offset:
+        raise ValueError(f"a snapshot that ends at {after.end_offset} is not later than one at {before.end_offset}")
+    finished = {
+        producer_id: first_offset
+        for producer_id, first_offset in before.excluded.items()
+        if first_offset < before.end_offset and after.excluded.get(producer_id, before.end_offset) > first_offset
+    }
+    scans = []
+    if finished:
+        first_offset = max(min(finished.values()), before.start_offset)
+        scans.append(Scan(first_offset, before.end_offset, SnapshotFilter(only=finished)))
+    if before.end_offset < after.end_offset:
+        scans.append(Scan(before.end_offset, after.end_offset, SnapshotFilter(after.excluded)))
+    return tuple(scans)

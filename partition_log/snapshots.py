@@ -1,0 +1,149 @@
+"""Snapshots of several partitions at one moment: taken, held, and given up.
+
+All of a snapshot is read from durable state in one turn of the loop, between two commit groups: each partition's end,
+and the transactions that are not finished in all of theirs. Which those are, and what they hide, is in
+`rules.exclusions`; what that means to a reader in `coordinator_protocol/snapshots.py`.
+
+Source: spec log-and-runtime 2.4, Algorithm S; decision 40.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_partitions
+from coordinator_protocol.snapshots import PartitionView
+from coordinator_runtime.decision import CATALOG_KEY, once_durable
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    Permission,
+    ResourceType,
+    UnfinishedTransaction,
+    UnfinishedTransactions,
+)
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.state import PlacedPartition
+from partition_log.leases import Lease, Leases
+from partition_log.service import LogService
+from partition_log.shard import LogShard
+from partition_log.state import PartitionHead
+
+
+class TakeSnapshot(Struct, frozen=True):
+    """The partitions that a snapshot shall show, and how long their records are held; 0 = they are not."""
+
+    names: Sequence[PartitionName]
+    lease_ms: int = 0
+
+
+class RenewSnapshot(Struct, frozen=True):
+    """How much longer the records of a snapshot are held."""
+
+    snapshot_id: bytes
+    lease_ms: int
+
+
+class ReleaseSnapshot(Struct, frozen=True):
+    """A snapshot that nobody reads any more."""
+
+    snapshot_id: bytes
+
+
+class Snapshot(Struct, frozen=True):
+    """A view of several partitions at one moment."""
+
+    snapshot_id: bytes
+    """The id of its lease; empty: it has none."""
+    views: Sequence[tuple[PartitionName, PartitionView, PartitionHead]]
+    """By partition, in the order asked."""
+
+
+class SnapshotService:
+    """Takes snapshots, and holds their records."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: LogService,
+        unfinished: UnfinishedTransactions,
+        leases: Leases,
+        authorizer: Authorizer,
+    ) -> None:
+        self._runtime = runtime
+        self._log = log
+        self.unfinished = unfinished
+        self.leases = leases
+        self._authorizer = authorizer
+
+    def take(self, command: TakeSnapshot, context: CallContext) -> Pending[Snapshot]:
+        """Show all of these partitions as they are at this moment, every transaction in all of them or in none. The
+        caller must be allowed to read each topic.
+
+        The Pending is refused as a whole: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION and its kin;
+        INVALID_REQUEST for no partition, one that is none or is named twice, or a lease that is too long;
+        THROTTLING_QUOTA_EXCEEDED where there are too many leases; COORDINATOR_LOAD_IN_PROGRESS and KAFKA_STORAGE_ERROR
+        where not all of the transaction coordinator serves."""
+        check_partitions(command.names)
+        if not command.names:
+            raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one partition: name them")
+        found: list[tuple[PlacedPartition, PartitionHead]] = []
+        for name in command.names:
+            readable = self._log.find_readable(Permission.READ, context, name)
+            if isinstance(readable, Refused):
+                # It may rest on the catalog as it is now, which a crash would take back.
+                return self._runtime.write(once_durable(CATALOG_KEY, readable), is_urgent=True)
+            found.append(readable)
+        self.leases.check_room(command.lease_ms)
+        views = self._views(found)
+        snapshot_id = b""
+        if command.lease_ms:
+            offsets = {placed.ref.ordinal: head.log_start_offset for placed, head in found}
+            snapshot_id = self.leases.take(Lease(tuple(name for name, _, _ in views), offsets), command.lease_ms)
+        return settled(Snapshot(snapshot_id, views))
+
+    def _views(
+        self, found: Sequence[tuple[PlacedPartition, PartitionHead]]
+    ) -> list[tuple[PartitionName, PartitionView, PartitionHead]]:
+        anywhere: list[UnfinishedTransaction] = []
+        by_ordinal: defaultdict[int, list[UnfinishedTransaction]] = defaultdict(list)
+        for each in self.unfinished.unfinished():
+            if each.partitions is None:
+                anywhere.append(each)
+            for ordinal in each.partitions or ():
+                by_ordinal[ordinal].append(each)
+        views = []
+        for placed, head in found:
+            ordinal = placed.ref.ordinal
+            shard: LogShard = self._runtime.shard(placed.shard)
+            excluded = shard.durable_exclusions(ordinal, [*anywhere, *by_ordinal.get(ordinal, ())])
+            view = PartitionView(head.log_start_offset, head.log_end_offset, head.leadership.epoch, excluded)
+            views.append((placed.name, view, head))
+        return views
+
+    def renew(self, command: RenewSnapshot, context: CallContext) -> None:
+        """Hold the records of a snapshot for so long from now on. Raises Refused SNAPSHOT_NOT_FOUND,
+        TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+        self._check(command.snapshot_id, context)
+        self.leases.renew(command.snapshot_id, command.lease_ms)
+
+    def release(self, command: ReleaseSnapshot, context: CallContext) -> None:
+        """Hold the records of a snapshot no longer. Raises Refused SNAPSHOT_NOT_FOUND, TOPIC_AUTHORIZATION_FAILED."""
+        self._check(command.snapshot_id, context)
+        self.leases.release(command.snapshot_id)
+
+    def _check(self, snapshot_id: bytes, context: CallContext) -> None:
+        for topic in {name.topic for name in self.leases.find(snapshot_id).names}:
+            asked = (context, Permission.READ, ResourceType.TOPIC, topic)
+            if not self._authorizer.is_allowed(*asked):
+                self._authorizer.on_refused(*asked)
+                # Not by name: the caller may have no other way to learn it.
+                raise Refused(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "this needs the permission read on each topic of the snapshot"
+                )

@@ -1,0 +1,245 @@
+"""Histories of transactions over several partitions, with snapshots taken in between, for the tests of snapshots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
+from coordinator_runtime.pending import Pending
+from partition_log.measuring import Step as MeasuredStep
+from partition_log.requests import (
+    DeleteRecords,
+    DeleteRecordsResult,
+    Fetch,
+    FetchItem,
+    MeasureQuery,
+    MeasureRecords,
+    RecordsToDelete,
+)
+from partition_log.snapshots import Snapshot, TakeSnapshot
+from tests.harness.calls import called, partition_name
+from tests.harness.entries import entries_of
+from tests.harness.group_calls import ANYBODY
+from tests.harness.world import World, WorldOptions
+from txn_coordinator.config import TwoPhase
+from txn_coordinator.state import Identity
+
+PARTITIONS = ("t-0", "t-1", "t-2")
+CLIENTS = ("a", "b", "c")
+STEPS = (
+    *("produce",) * 8,
+    *("commit", "commit", "abort"),
+    *("flush",) * 6,
+    *("snapshot", "snapshot", "unload", "load", "load", "tick"),
+)
+Step: TypeAlias = tuple[str, int, int]
+"""What happens, to which client, in which partition."""
+Shown: TypeAlias = dict[str, list[str]]
+"""Values by partition."""
+
+
+@dataclass
+class Client:
+    """One transactional id, which does one thing after the other."""
+
+    name: str
+    identity: Identity
+    transaction: int = 0
+    is_open: bool = False
+    sequences: dict[str, int] = field(default_factory=dict)
+    waits_for: Pending[object] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self.waits_for is not None and not self.waits_for.is_settled
+
+
+@dataclass
+class Taken:
+    """A snapshot, what it showed at once, and what a vector of last stable offsets showed at the same moment."""
+
+    snapshot: Snapshot
+    shown: Shown
+    up_to_lso: Shown
+
+
+class SnapshotRoom:
+    """A server with three partitions and three clients."""
+
+    def __init__(self, *, split: bool) -> None:
+        two_phase = TwoPhase.SPLIT if split else TwoPhase.FUSED
+        self.world = World(WorldOptions(two_phase=two_phase, shard_count=4))
+        self.world.create_topic("t", len(PARTITIONS))
+        self.clients = [self._client(name) for name in CLIENTS]
+        self.taken: list[Taken] = []
+        self.away: set[str] = set()
+
+    def _client(self, name: str) -> Client:
+        begun = self.world.init(name)
+        self.world.settle()
+        return Client(name, begun.result())
+
+    def play(self, steps: Sequence[Step]) -> None:
+        """Do all of it; what cannot be done at its moment is left out."""
+        for what, number, place in steps:
+            client, partition = self.clients[number % len(CLIENTS)], PARTITIONS[place % len(PARTITIONS)]
+            match what:
+                case "produce" if not client.is_busy and partition not in self.away:
+                    self.produce(client, partition)
+                case "commit" | "abort" if client.is_open and not client.is_busy:
+                    self.end(client, Outcome.COMMIT if what == "commit" else Outcome.ABORT)
+                case "flush":
+                    self.world.flush(1)
+                case "tick":
+                    self.world.tick(20)
+                case "unload" if partition not in self.away:
+                    self.away.add(partition)
+                    called(partial(self.world.unload, partition))
+                case "load":
+                    self.load()
+                case "snapshot":
+                    self.take()
+
+    def produce(self, client: Client, partition: str) -> None:
+        if partition not in client.sequences:
+            client.sequences[partition] = 0
+        sequence, value = client.sequences[partition], f"{client.name}{client.transaction}.{partition}"
+        client.is_open = True
+
+        def on_done(done: Pending[object]) -> None:
+            try:
+                result = done.result()
+            except CoordinatorError:
+                return
+            if getattr(result, "error", None) is None:
+                client.sequences[partition] = sequence + 1
+
+        values = [f"{value}.{sequence}"]
+        client.waits_for = self.world.produce(client.name, client.identity, partition, values, sequence=sequence)
+        client.waits_for.on_settled(on_done)
+
+    def end(self, client: Client, outcome: Outcome) -> None:
+        def on_done(done: Pending[object]) -> None:
+            try:
+                ended = done.result()
+            except CoordinatorError:
+                return
+            client.identity = ended.next_identity  # type: ignore[attr-defined]  # the reply to EndTxn
+            client.transaction += 1
+            client.is_open = False
+            client.sequences = {}
+
+        client.waits_for = self.world.end(client.name, client.identity, outcome)
+        client.waits_for.on_settled(on_done)
+
+    def load(self) -> None:
+        """Read again what was let go of. Markers for these partitions come later than those for others."""
+        for partition in sorted(self.away):
+            called(partial(self.world.load, partition))
+        self.away.clear()
+        self.world.settle()
+
+    def take(self, lease_ms: int = 0) -> Taken | None:
+        """Take a snapshot and read it; None where a partition or a coordinator is away."""
+        snapshots = self.world.inside.core.log.snapshots
+        command = TakeSnapshot([partition_name(each) for each in PARTITIONS], lease_ms)
+        reply = called(lambda: snapshots.take(command, ANYBODY))
+        try:
+            snapshot = reply.result() if reply.is_settled else None
+        except Refused:
+            snapshot = None
+        if snapshot is None:
+            return None
+        taken = Taken(snapshot, self.read_all(snapshot), {each: self.world.read(each).values for each in PARTITIONS})
+        self.taken.append(taken)
+        return taken
+
+    def calm(self) -> Taken:
+        """Everything that is under way ends, open transactions are committed, and a last snapshot is taken."""
+        self.load()
+        for _ in range(20):
+            self.world.settle()
+            self.world.tick(1_500)
+        for client in self.clients:
+            if client.is_open:
+                self.end(client, Outcome.COMMIT)
+        for _ in range(20):
+            self.world.settle()
+            self.world.tick(1_500)
+        taken = self.take()
+        assert taken is not None
+        return taken
+
+    def read_all(self, snapshot: Snapshot) -> Shown:
+        return {partition: self.scan(partition, view, scan_of(view)) for partition, view in named(snapshot)}
+
+    def views(self, taken: Taken) -> dict[str, PartitionView]:
+        return dict(named(taken.snapshot))
+
+    def measure(self, partition: str, view: PartitionView) -> Sequence[MeasuredStep]:
+        """Where a snapshot's records lie, in the smallest steps."""
+        scan = scan_of(view)
+        query = MeasureQuery(partition_name(partition), scan.start_offset, scan.end_offset, scan.shown)
+        (result,) = self.world.inside.log.measure_records(MeasureRecords([query], 1), ANYBODY).result()
+        assert result.measured.next_offset == scan.end_offset
+        return result.measured.steps
+
+    def delete(self, partition: str) -> DeleteRecordsResult:
+        """Somebody wants all records of a partition gone."""
+        command = DeleteRecords([RecordsToDelete(partition_name(partition), -1)])
+        deleted = self.world.inside.log.delete_records(command, ANYBODY)
+        self.world.settle()
+        return deleted.result()[0]
+
+    def delta(self, before: Snapshot, after: Snapshot) -> Shown:
+        """What a reader adds to what it has of the first snapshot to have the second."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for (partition, earlier), (_same, later) in zip(named(before), named(after), strict=True):
+            for each in scans_between(earlier, later):
+                found[partition] += self.scan(partition, later, each)
+        return found
+
+    def scan(self, partition: str, view: PartitionView, scan: Scan) -> list[str]:
+        """Read a range of a snapshot. Raises Refused."""
+        at, values = scan.start_offset, list[str]()
+        while at < scan.end_offset:
+            item = FetchItem(
+                partition_name(partition),
+                at,
+                scan.end_offset,
+                end_epoch=view.leader_epoch,
+                shown=scan.shown,
+            )
+            (result,) = self.world.inside.log.fetch(Fetch((item,)), ANYBODY).result()
+            if result.error is not None:
+                raise result.error
+            values += [entry.value for header, stored in result.batches for entry in entries_of(header, stored)]
+            assert result.next_offset > at
+            at = result.next_offset
+        return values
+
+
+def named(snapshot: Snapshot) -> list[tuple[str, PartitionView]]:
+    """The partitions of a snapshot by name, as `t-0`."""
+    return [(f"{name.topic}-{name.partition}", view) for name, view, _head in snapshot.views]
+
+
+def by_transaction(shown: Shown) -> dict[str, list[str]]:
+    """Values by transaction, each sorted."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for values in shown.values():
+        for value in values:
+            found[value.partition(".")[0]].append(value)
+    return {transaction: sorted(values) for transaction, values in found.items()}
+
+
+def torn(shown: Shown, whole: Shown) -> list[str]:
+    """The transactions of which some records are shown and others are not."""
+    all_of = by_transaction(whole)
+    return [transaction for transaction, values in by_transaction(shown).items() if values != all_of.get(transaction)]

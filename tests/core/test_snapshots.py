@@ -1,0 +1,250 @@
+"""Snapshots show every transaction in all partitions or in none, and what lies between two of them is exact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter, scans_between
+from coordinator_runtime.ports import UnfinishedTransaction
+from partition_log.leadership import Diverged
+from partition_log.leases import LEASE_MS_MAX, LEASES_MAX
+from partition_log.requests import Fetch, FetchItem
+from partition_log.rules import exclusions
+from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, TakeSnapshot
+from partition_log.state import Isolation, LastMarker, ProducerEntry
+from tests.core.snapshot_room import STEPS, Shown, SnapshotRoom, Step, by_transaction, torn
+from tests.harness.calls import called, partition_name
+from tests.harness.group_calls import ANYBODY
+from txn_coordinator.records import SinkChanged
+from txn_coordinator.sinks.state import Sink
+
+BOTH_WAYS = pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
+_STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 2), st.integers(0, 2))
+
+
+def _counted(shown: Shown) -> dict[str, Counter[str]]:
+    return {partition: Counter(values) for partition, values in shown.items() if values}
+
+
+def check_history(room: SnapshotRoom) -> None:
+    """Nothing is torn, skipped or shown twice, and no snapshot changes."""
+    last = room.calm()
+    for taken in room.taken:
+        assert not torn(taken.shown, last.shown)
+        assert room.read_all(taken.snapshot) == taken.shown, "it was read once more and showed something else"
+    assert by_transaction(last.shown) == by_transaction(last.up_to_lso), "nothing is open, so all is shown"
+    have = room.taken[0].shown
+    for before, after in zip(room.taken, room.taken[1:], strict=False):
+        added = room.delta(before.snapshot, after.snapshot)
+        assert not torn({p: have[p] + added.get(p, []) for p in have}, last.shown)
+        have = {partition: have[partition] + added.get(partition, []) for partition in have}
+        assert _counted(have) == _counted(after.shown)
+
+
+@BOTH_WAYS
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(_STEP, max_size=60))
+def test_no_history_tears_a_snapshot_or_a_delta(split: bool, steps: list[Step]) -> None:
+    room = SnapshotRoom(split=split)
+    room.play(steps)
+    check_history(room)
+
+
+def _history(seed: int, *, split: bool) -> SnapshotRoom:
+    rng, room = Random(seed), SnapshotRoom(split=split)
+    room.play([(rng.choice(STEPS), rng.randrange(3), rng.randrange(3)) for _ in range(250)])
+    return room
+
+
+@BOTH_WAYS
+def test_vectors_of_last_stable_offsets_tear_where_snapshots_do_not(split: bool) -> None:
+    torn_vectors = 0
+    for seed in range(12):
+        room = _history(seed, split=split)
+        check_history(room)
+        last = room.taken[-1]
+        torn_vectors += sum(bool(torn(taken.up_to_lso, last.shown)) for taken in room.taken)
+    assert torn_vectors > 20, "these histories would not show a difference"
+
+
+def test_a_snapshot_shows_what_lies_beyond_an_open_transaction() -> None:
+    room = SnapshotRoom(split=False)
+    older, newer, _ = room.clients
+    room.play(
+        [("produce", 0, 0), ("flush", 0, 0), ("produce", 1, 0), ("flush", 0, 0), ("commit", 1, 0), ("flush", 0, 0)]
+    )
+    taken = room.take()
+    assert taken is not None
+    assert (taken.shown["t-0"], taken.up_to_lso["t-0"]) == (["b0.t-0.0"], [])
+    room.end(older, Outcome.COMMIT)
+    room.world.settle()
+    later = room.take()
+    assert later is not None
+    assert room.delta(taken.snapshot, later.snapshot)["t-0"] == ["a0.t-0.0"]
+    assert newer.identity.producer_id not in room.views(later)["t-0"].excluded
+
+
+def test_transactions_that_one_decision_ends_are_shown_together() -> None:
+    """Two members of one decision: the first has its marker and is forgotten, the second is still open."""
+    room = SnapshotRoom(split=False)
+    room.play([("produce", 0, 0), ("produce", 1, 1), ("flush", 0, 0)])
+    first, second, _ = room.clients
+    room.end(first, Outcome.COMMIT)
+    room.world.settle()
+    members = [
+        UnfinishedTransaction(client.identity.producer_id, 0, 7, None, writes_once=True) for client in (first, second)
+    ]
+    forgotten, opened = exclusions({}, members, {}.get), exclusions({5: 9}, members, {}.get)
+    assert forgotten == dict.fromkeys((first.identity.producer_id, second.identity.producer_id), 0)
+    assert opened == {9: 5, **forgotten}
+    before = PartitionView(2, 10, 0, {1: 0, 2: 5})
+    assert scans_between(before, PartitionView(2, 12, 0, {2: 0})) == (
+        Scan(2, 10, SnapshotFilter(only={1: 0})),
+        Scan(10, 12, SnapshotFilter({2: 0})),
+    )
+
+
+def test_no_member_of_a_decision_under_way_is_shown() -> None:
+    room = SnapshotRoom(split=True)
+    room.play([("produce", 0, 0), ("produce", 1, 1), ("flush", 0, 0)])
+    world, (complete, opened, _) = room.world, room.clients
+    room.end(complete, Outcome.COMMIT)
+    world.settle()
+    producer_ids = frozenset(client.identity.producer_id for client in (complete, opened))
+    sink = Sink(
+        name="s", run_id="r", batch_id=0, txn_timeout_ms=1, last_update_ms=0, last_csn=9, committing=producer_ids
+    )
+    shard = world.inside.runtime.shard(world.shard_of("s"))
+    with world.inside.runtime.journal.loading():
+        shard.replay(SinkChanged(sink))
+    under_way = {each.producer_id for each in world.inside.core.log.snapshots.unfinished.unfinished()}
+    assert under_way == producer_ids
+    with world.inside.runtime.journal.loading():
+        shard.replay(SinkChanged(replace(sink, committing=frozenset())))
+    assert not world.inside.core.log.snapshots.unfinished.unfinished()
+
+
+def test_an_id_without_records_in_a_partition_excludes_nothing_there() -> None:
+    idle = UnfinishedTransaction(7, 0, 3, frozenset({1}))
+    ended = ProducerEntry(0, last_marker=LastMarker(0, Outcome.COMMIT, csn=3), coordinator_shard=0)
+    for entry in (None, ended, replace(ended, coordinator_shard=1), replace(ended, last_marker=None)):
+        assert exclusions({}, [idle], {7: entry}.get) == {}
+    with_records = replace(ended, last_marker=LastMarker(0, Outcome.COMMIT, csn=3, first_offset=4))
+    assert exclusions({}, [idle], {7: with_records}.get) == {7: 4}
+    assert exclusions({}, [replace(idle, csn=4)], {7: with_records}.get) == {}
+
+
+def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
+    room = SnapshotRoom(split=False)
+    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    snapshots = room.world.inside.core.log.snapshots
+    for ends in ("released", "over"):
+        taken = room.take(lease_ms=60_000)
+        assert taken is not None
+        snapshot_id = taken.snapshot.snapshot_id
+        assert room.delete("t-0").held_back
+        room.world.tick(50_000)
+        snapshots.renew(RenewSnapshot(snapshot_id, 60_000), ANYBODY)
+        room.world.tick(50_000)
+        assert len(snapshots.leases) == 1
+        if ends == "released":
+            snapshots.release(ReleaseSnapshot(snapshot_id), ANYBODY)
+        else:
+            room.world.tick(10_000)
+        for ask in (
+            partial(snapshots.renew, RenewSnapshot(snapshot_id, 1), ANYBODY),
+            partial(snapshots.release, ReleaseSnapshot(snapshot_id), ANYBODY),
+        ):
+            with pytest.raises(Refused, match="lease ran out") as refusal:
+                ask()
+            assert refusal.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert room.delete("t-0").low_watermark == 2
+    with pytest.raises(Refused, match="is not in the log") as gone:
+        room.read_all(taken.snapshot)
+    assert gone.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_leases_are_few_and_bounded() -> None:
+    room = SnapshotRoom(split=False)
+    snapshots, name = room.world.inside.core.log.snapshots, partition_name("t-0")
+    one = TakeSnapshot((name,), 1)
+    assert len({snapshots.take(one, ANYBODY).result().snapshot_id for _ in range(LEASES_MAX)}) == LEASES_MAX
+    refused = {
+        one: "1000 snapshots are held",
+        TakeSnapshot((name,), LEASE_MS_MAX + 1): "must be from 0",
+        TakeSnapshot((name,), -1): "must be from 0",
+        TakeSnapshot(()): "at least one partition",
+        TakeSnapshot((name, name)): "twice",
+        TakeSnapshot((partition_name("u-0"),)): "u",
+    }
+    for command, why in refused.items():
+        reply = called(partial(snapshots.take, command, ANYBODY))
+        room.world.settle()
+        with pytest.raises(Refused, match=why):
+            reply.result()
+    room.world.tick(1)
+    assert not len(snapshots.leases)
+    assert snapshots.take(one, ANYBODY).result().snapshot_id
+
+
+def test_no_snapshot_is_taken_while_a_coordinator_is_away() -> None:
+    room = SnapshotRoom(split=True)
+    room.world.unload("a")
+    room.world.settle()
+    snapshots = room.world.inside.core.log.snapshots
+    with pytest.raises(Refused, match="load it") as refusal:
+        snapshots.take(TakeSnapshot([partition_name("t-0")]), ANYBODY)
+    assert refusal.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_snapshot_outlives_the_server_and_knows_a_log_that_lost_something() -> None:
+    room = SnapshotRoom(split=False)
+    backup = room.world.back_up()
+    room.play(
+        [("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0), ("produce", 1, 1), ("flush", 0, 0)]
+    )
+    taken = room.take(lease_ms=60_000)
+    assert taken is not None
+    room.world.crash()
+    room.world.settle()
+    assert room.read_all(taken.snapshot) == taken.shown
+    room.world.restore(backup)
+    room.world.settle()
+    with pytest.raises(Diverged, match="planned in leader epoch"):
+        room.read_all(taken.snapshot)
+    room.world.delete_topic("t")
+    room.world.settle()
+    with pytest.raises(Refused) as refusal:
+        room.read_all(taken.snapshot)
+    assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_what_snapshots_show_is_measured_as_it_is_read() -> None:
+    for seed in range(4):
+        room = _history(seed, split=False)
+        for taken in room.taken:
+            for partition, view in room.views(taken).items():
+                found = room.measure(partition, view)
+                assert sum(step.records for step in found) == len(taken.shown[partition])
+
+
+def test_a_range_of_a_snapshot_says_where_it_ends_and_is_committed() -> None:
+    room = SnapshotRoom(split=False)
+    name, shown = partition_name("t-0"), SnapshotFilter()
+    for item, options in (
+        (FetchItem(name, 0, shown=shown), {}),
+        (FetchItem(name, 0, 1, shown=shown), {}),
+        (FetchItem(name, 0, 1, end_epoch=0, shown=shown), {"is_raw": True}),
+        (FetchItem(name, 0, 1, end_epoch=0, shown=shown), {"isolation": Isolation.READ_UNCOMMITTED}),
+    ):
+        with pytest.raises(Refused, match="a snapshot"):
+            room.world.inside.log.fetch(Fetch((item,), **options), ANYBODY)  # type: ignore[arg-type]  # as named

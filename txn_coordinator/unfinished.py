@@ -1,0 +1,51 @@
+"""What a snapshot must know of outcomes: the transactions that are decided and not finished everywhere.
+
+A transaction is finished once its COMPLETE is durable, so each is unfinished from its durable PREPARE on, whatever its
+partitions have of its markers. A fused one never is: all of it becomes durable at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.ports import UnfinishedTransaction
+from coordinator_runtime.runtime import Runtime
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.shard import TransactionShard
+
+
+class UnfinishedOutcomes:
+    """Implements `coordinator_runtime.ports.UnfinishedTransactions`."""
+
+    def __init__(self, runtime: Runtime, sender: MarkerSender, shard_count: int) -> None:
+        self._runtime = runtime
+        self._sender = sender
+        self._keys = [ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count)]
+
+    def unfinished(self) -> Sequence[UnfinishedTransaction]:
+        """Every decided transaction that is not finished, at this moment. Raises Refused COORDINATOR_LOAD_IN_PROGRESS,
+        KAFKA_STORAGE_ERROR."""
+        members = [member for key in self._keys for member in self._members(key)]
+        return [*self._sender.unfinished(), *members]
+
+    def _members(self, key: ShardKey) -> Iterator[UnfinishedTransaction]:
+        """Members of the decisions of sinks that are being carried out, the complete ones too: until all are, none is
+        shown."""
+        shard: TransactionShard | None = self._runtime.table.find(key)
+        if shard is None:
+            raise Refused(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"shard {key.number} of the transaction coordinator does not serve, so nobody knows which of its"
+                " transactions are finished: try again, or load it (txnctl shard)",
+            )
+        if shard.unreadable:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"shard {key.number} of the transaction coordinator has transactional ids that only a newer server can"
+                " read, so nobody knows whether they are finished: start the version that wrote them",
+            )
+        for sink in shard.sinks.state.all_durable():
+            for producer_id in sink.committing:
+                yield UnfinishedTransaction(producer_id, key.number, sink.last_csn, None, writes_once=True)

@@ -144,7 +144,7 @@ class Lane:
         for decision in self._offsets:
             records += decision.records
             events += decision.events
-        turn = Turn(self._now_ms, context.client_id, context.host)
+        turn = Turn(self._now_ms, context.client_id, context.host, context.principal)
         try:
             return self._parts.runtime.write_decided(records, events, turn)
         finally:
@@ -260,7 +260,7 @@ class Lane:
         if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
             # A group that comes into being is told of, once.
             raise NotCommon
-        decision = operation.decide(shard, Turn(self._now_ms, context.client_id, context.host))
+        decision = operation.decide(shard, Turn(self._now_ms, context.client_id, context.host, context.principal))
         if decision.joins:
             raise NotCommon
         if decision.records:

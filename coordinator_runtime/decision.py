@@ -67,6 +67,8 @@ class Turn(Struct, frozen=True, gc=False):
     """Wall clock, Unix milliseconds: for stored times only; deadlines are the runtime's."""
     client_id: str = ""
     host: str = ""
+    principal: str = ""
+    """Empty: the server itself."""
 
 
 class Record(Struct, frozen=True, gc=False):

@@ -327,7 +327,7 @@ class Runtime:
         self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool
     ) -> ShardKey | None:
         """Perform the operation once. When it met a transaction in its way and may wait: the shard that said so."""
-        turn = Turn(self.clock.wall_ms(), context.client_id, context.host)
+        turn = Turn(self.clock.wall_ms(), context.client_id, context.host, context.principal)
         savepoint = self.journal.position()
         work = Work(self.table, self.journal, turn, can_park)
         try:

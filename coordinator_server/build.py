@@ -28,6 +28,7 @@ from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.addresses import Address
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
+from coordinator_server.audit import AuditLog
 from coordinator_server.backups import ServerBackups
 from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
@@ -38,7 +39,6 @@ from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.refusals import Refusals
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control
 from coordinator_server.transport import Dispatcher
@@ -92,6 +92,7 @@ class Server:
     observer: ShardObserver
     backups: ServerBackups | None
     """None: there is no directory for them."""
+    audit: AuditLog
 
 
 def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
@@ -131,7 +132,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     core = assemble(runtime, store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = reads.spent
-    core.access.on_denied = refusals = Refusals(clock)
+    audit = AuditLog(clock)
     readings = AllReadings(
         numbers=numbers,
         config=_metrics_config(config),
@@ -142,7 +143,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         protocol=SERVICES[0].file.package,
         answers=answers,
         of_backups=dict if backups is None else backups.readings,
-        refusals=refusals,
+        audit=audit,
     )
     return Server(
         core=core,
@@ -153,8 +154,9 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         worker=worker,
         payload_worker=payload_worker,
         readings=readings,
-        observer=observe(core, commits, dispatcher, numbers),
+        observer=observe(core, commits, dispatcher, numbers, audit),
         backups=backups,
+        audit=audit,
     )
 
 
@@ -174,7 +176,9 @@ def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups |
     return ServerBackups(opened.checkpoint, opened.store_id, settings, clock)
 
 
-def observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: ServerNumbers) -> ShardObserver:
+def observe(
+    core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: ServerNumbers, audit: AuditLog
+) -> ShardObserver:
     """Count and log what happens from now on."""
     runtime, fetcher = core.runtime, core.log.records.fetcher
     runtime.on_group = numbers.runtime.group_durable
@@ -188,7 +192,9 @@ def observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: 
     shard_observer = ShardObserver(numbers)
     core.admin.shards.on_asked = log_control
     groups = GroupObserver(numbers.groups)
-    observer = EventObserver(numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.catalog)
+    observer = EventObserver(
+        numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.catalog, audit=audit
+    )
     runtime.on_event = observer
     core.admin.hanging.on_found = observer.hanging_found
 
@@ -197,6 +203,7 @@ def observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: 
         core.retire(shard, coordinator_epoch)
 
     core.sender.on_fenced = on_fenced
+    core.access.on_denied = audit.refused
     fetcher.on_read = numbers.log.read
     core.log.removal.on_removed = numbers.log.removed
     fetcher.damage.on_found = observer.damage_found
@@ -218,7 +225,8 @@ async def load(server: Server, config: Config, address: Address) -> int:
     await core.load_shared()
     # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
     core.loader.listen(server.observer)
-    server.dispatcher.open(servicers(core, NodeAddress(config.node_id, address.host, address.port)), lane_front(core))
+    node = NodeAddress(config.node_id, address.host, address.port)
+    server.dispatcher.open(servicers(core, node), lane_front(core), server.audit.audited)
     readings.is_loaded = True
     failed = await core.load_shards()
     server.observer.is_start_over = True

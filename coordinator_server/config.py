@@ -391,6 +391,14 @@ class Config(BaseSettings):
     log_level: LogLevel = LogLevel.INFO
     """debug, info, warning or error."""
 
+    audit_file: Path | None = None
+    """File for the audit log: acts of administrators, refusals and fences, a JSON line each. Unset: they stand among
+    the lines of the log."""
+
+    audit_file_max_bytes: int = Field(default=16 * MEBI, ge=MEBI)
+    """Size at which the audit file becomes NAME.1 and another begins; ten of them are kept. Too small: a busy day
+    pushes the last one out."""
+
     @classmethod
     def settings_customise_sources(
         cls,

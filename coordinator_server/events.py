@@ -20,6 +20,7 @@ import structlog
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.ports import TopicCatalog
+from coordinator_server.audit import AuditLog
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
@@ -232,12 +233,14 @@ class EventObserver:
         *,
         clock: Clock,
         catalog: TopicCatalog,
+        audit: AuditLog,
     ) -> None:
         self._transactions = transactions
         self._log_numbers = log
         log.partition = catalog.by_ordinal
         self._clock = clock
         self._catalog = catalog
+        self._audit = audit
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
         self._tellers: dict[type, Callable[[Any, Turn], None]] = {
             PartitionGrew: log.grew,
@@ -291,8 +294,7 @@ class EventObserver:
             **self._partition(event.ordinal),
             offsets=event.offsets,
             cause=event.cause.value,
-            client_id=turn.client_id,
-            host=turn.host,
+            **_caller(turn),
         )
 
     def _hanging_aborted(self, event: HangingTransactionAborted, turn: Turn) -> None:
@@ -301,8 +303,7 @@ class EventObserver:
             **self._partition(event.ordinal),
             producer_id=event.producer_id,
             producer_epoch=event.producer_epoch,
-            client_id=turn.client_id,
-            host=turn.host,
+            **_caller(turn),
         )
 
     def damage_found(self, event: DamageFound) -> None:
@@ -350,11 +351,15 @@ class EventObserver:
         if state in DECIDED:
             if after.cause in _CAUSE_EVENTS:
                 _log.info(_CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
+            if after.cause == "fence":
+                self._tell_fence(after, turn)
         elif state is TransactionState.EMPTY or after.cause == "keep":
             if is_admin_fence(before, after):
                 _log.info("fenced_by_admin", **_fields(before, after, turn))
+                self._tell_fence(after, turn)
             elif _takes_over(before, after):
                 _log.info("taken_over", **_fields(before, after, turn))
+                self._tell_fence(after, turn)
         elif before is not None and before.state in DECIDED:
             elapsed_ms = now_ms - before.last_update_ms
             if elapsed_ms >= SLOW_COMMIT_MS:
@@ -362,10 +367,20 @@ class EventObserver:
         if self._is_debug:
             _log.debug("stepped", **_fields(before, after, turn))
 
+    def _tell_fence(self, after: Transaction, turn: Turn) -> None:
+        self._audit.fenced(
+            turn.principal,
+            turn.client_id,
+            turn.host,
+            transactional_id=after.transactional_id,
+            producer_id=after.producer_id,
+            cause=after.cause,
+        )
+
     def _topic_changed(self, event: TopicChanged, turn: Turn) -> None:
         topic = event.before or event.after
         assert topic is not None, "a topic appeared or went"
-        caller = {"client_id": turn.client_id, "host": turn.host}
+        caller = _caller(turn)
         fields = {"topic": topic.name, "topic_id": topic.topic_id.hex(), "partitions": len(topic.partition_ordinals)}
         if event.after is None:
             self._log_numbers.forget(topic.name)
@@ -388,8 +403,7 @@ class EventObserver:
             producer_epoch=marker.txn_epoch,
             outcome=marker.outcome.name.lower(),
             csn=marker.csn,
-            client_id=turn.client_id,
-            host=turn.host,
+            **_caller(turn),
         )
 
     def _partition(self, ordinal: int) -> dict[str, object]:
@@ -421,8 +435,7 @@ def _fields(before: Transaction | None, after: Transaction, turn: Turn) -> dict[
         "old_state": None if before is None else before.state.api_name,
         "new_state": after.state.api_name,
         "cause": after.cause,
-        "client_id": turn.client_id,
-        "host": turn.host,
+        **_caller(turn),
     }
 
 

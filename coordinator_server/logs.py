@@ -7,8 +7,15 @@ print.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from io import TextIOWrapper
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
+from pathlib import Path
+from queue import Queue
 from typing import Final, TextIO
 
 import structlog
@@ -30,6 +37,12 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+AUDIT_FILES_KEPT: Final = 10
+"""Full files of the audit log that are kept, beside the one that is written."""
+AUDIT_WAITING_MAX: Final = 10_000
+"""Lines of the audit log that may wait for a slow disk. Further ones are told on stderr alone."""
 
 
 _LEVELS: Final = {
@@ -74,6 +87,49 @@ def configure_logs(log_format: LogFormat, log_level: LogLevel, stream: TextIO | 
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[log_level])
+    # Whatever else is not wanted: what administrators did is on record.
+    logging.getLogger("audit").setLevel(logging.INFO)
     # Their debug lines are one per selector event and one per call, of no use to anybody here.
     for library in ("asyncio", "_cygrpc"):
         logging.getLogger(library).setLevel(max(logging.WARNING, _LEVELS[log_level]))
+
+
+class _AuditFile(RotatingFileHandler):
+    """A file for its owner alone, which becomes NAME.1 when it is full."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return os.fdopen(descriptor, "a", encoding="utf-8")
+
+
+@contextmanager
+def audit_file(path: Path, *, bytes_max: int) -> Iterator[None]:
+    """Write the lines of the audit log to a file of their own, as JSON, instead of among all others. A thread writes
+    them, so that no slow disk holds up the server; what waits is written before this ends.
+
+    Raises: OSError where the file cannot be written."""
+    logger = logging.getLogger("audit")
+    written = _AuditFile(path, maxBytes=bytes_max, backupCount=AUDIT_FILES_KEPT, encoding="utf-8")
+    written.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer()]
+        )
+    )
+    waiting: Queue[logging.LogRecord] = Queue(AUDIT_WAITING_MAX)
+    queued = _Unformatted(waiting)
+    listener = QueueListener(waiting, written)
+    listener.start()
+    logger.handlers, logger.propagate = [queued], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = [], True
+        listener.stop()
+        written.close()
+
+
+class _Unformatted(QueueHandler):
+    """Hands lines over as they are: the one who writes them formats them."""
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record

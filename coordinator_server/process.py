@@ -10,9 +10,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 import structlog
@@ -33,7 +34,7 @@ from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, 
 from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
 from coordinator_server.listeners import Identities, Listeners, OpenListener, why_unsafe
 from coordinator_server.listening import AddressRefused
-from coordinator_server.logs import configure_logs
+from coordinator_server.logs import audit_file, configure_logs
 from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
@@ -107,8 +108,25 @@ def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_sto
         )
     configure_logs(config.log_format, config.log_level)
     keep_freed_memory()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with ExitStack() as until_the_end:
+        if config.audit_file is not None:
+            until_the_end.enter_context(_audit_file(config.audit_file, config.audit_file_max_bytes))
+        runner = until_the_end.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         return runner.run(_live(config, announce, opener))
+
+
+@contextmanager
+def _audit_file(path: Path, bytes_max: int) -> Iterator[None]:
+    """Raises CommandFailed."""
+    with ExitStack() as until_the_end:
+        try:
+            until_the_end.enter_context(audit_file(path, bytes_max=bytes_max))
+        except OSError as error:
+            raise CommandFailed(
+                ExitStatus.USAGE,
+                f"the audit file {path} cannot be written: {error.strerror}; set audit_file to another",
+            ) from error
+        yield
 
 
 def end_process(status: ExitStatus) -> NoReturn:

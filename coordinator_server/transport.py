@@ -37,6 +37,9 @@ REQUEST_ID_BYTES: Final = 16
 CLIENT_TXN_VERSIONS: Final = (1, 2)
 CLIENT_TXN_VERSION_DEFAULT: Final = 2
 
+Serve = Callable[[Any, CallContext], Pending[Any]]
+"""A function of a servicer: request and caller, and the response once it is there."""
+
 Call = tuple[str, bytes, CallContext]
 """Full method name, serialised request, caller."""
 
@@ -163,7 +166,7 @@ class Dispatcher:
         """Told of every call that ended without one."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         """Told of every bug of ours that failed a call."""
-        self._serve_functions: dict[Method, Callable[[Any, CallContext], Pending[Any]]] = {}
+        self._serve_functions: dict[Method, Serve] = {}
         self._admission = admission
         self._places = admission.places
         self._message_bytes_max = message_bytes_max
@@ -175,8 +178,14 @@ class Dispatcher:
         """Names of the methods whose calls are offered to the lane."""
         self._gate = Gate.LOADING
 
-    def open(self, servicers: Iterable[object], lane: LaneFront | None = None) -> None:
-        """Take work from now on. A servicer has one function per method, with the method's name."""
+    def open(
+        self,
+        servicers: Iterable[object],
+        lane: LaneFront | None = None,
+        around: Callable[[Method, Serve], Serve] = lambda _method, serve: serve,
+    ) -> None:
+        """Take work from now on. A servicer has one function per method, with the method's name; what `around` makes of
+        it is called."""
         self._lane = lane
         if lane is not None:
             self._lane_names = [name for name, codec in self._table.items() if codec.method == lane.method]
@@ -186,7 +195,7 @@ class Dispatcher:
                 function for servicer in servicers if (function := getattr(servicer, codec.method, None)) is not None
             ]
             assert len(found) == 1, f"{codec.method} must have one servicer and has {len(found)}"
-            self._serve_functions[codec.method] = found[0]
+            self._serve_functions[codec.method] = around(codec.method, found[0])
         self._gate = Gate.SERVING
 
     def close(self) -> None:

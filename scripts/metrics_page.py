@@ -17,7 +17,7 @@ _SECTIONS: Final = {
     "Store": ("txn_store_",),
     "Backups": ("txn_backup",),
     "Calls": ("txn_rpc_",),
-    "Access": ("txn_access_",),
+    "Access": ("txn_access_", "txn_audit_"),
     "Listeners": ("txn_tls_", "txn_insecure_"),
     "Probe": ("txn_probe_",),
 }

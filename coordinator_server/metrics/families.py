@@ -370,7 +370,14 @@ FAMILIES: Final = (
     _counter(
         "txn_access_refusals_total",
         ("operation", "resource_type"),
-        "Refusals of callers who may not do what they asked for, where the server goes by ACLs. The log names them.",
+        "Refusals of callers who may not do what they asked for, where the server goes by ACLs. The audit log names "
+        "them.",
+    ),
+    _counter(
+        "txn_audit_lines_total",
+        ("kind", "written"),
+        "Lines of the audit log: acts of administrators, refusals, fences; and whether they were written, because in a "
+        "flood few of those that say the same are.",
     ),
     _gauge("txn_access_acls", (), "ACLs in force."),
     _gauge("txn_access_enforced", (), "1 if callers may do only what an ACL allows them, 0 if they may do everything."),

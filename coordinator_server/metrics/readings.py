@@ -16,13 +16,13 @@ from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
+from coordinator_server.audit import AuditLog
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import MS, Readings, Values, by_label, single
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.refusals import Refusals
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard
 
@@ -91,7 +91,7 @@ class AllReadings:
     calls_in_flight: Callable[[], Mapping[Method, int]]
     answers: AnswerBytes
     of_backups: Callable[[], Readings]
-    refusals: Refusals
+    audit: AuditLog
     protocol: str
     """Name of the wire protocol."""
     is_loaded: bool = False
@@ -117,7 +117,8 @@ class AllReadings:
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
             **_of_disk(self.core.checks.disk),
             **self.of_backups(),
-            "txn_access_refusals_total": self.refusals.counts(),
+            "txn_access_refusals_total": self.audit.refusals(),
+            "txn_audit_lines_total": self.audit.counts(),
             "txn_access_acls": single(self.core.access.acl_count),
             "txn_access_enforced": single(int(self.core.config.enforces_acls)),
             **(self._of_loaded(now_ms) if self.is_loaded else {}),

@@ -19,6 +19,7 @@ from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import CommitGroup, Store
 from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.audit import AuditLog
 from coordinator_server.build import SERVICES, observe
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.partitions import LogNumbers, survey
@@ -121,7 +122,8 @@ class Side:
         # It never runs: the world writes the groups.
         commits = CommitThread(store, clock, on_durable=_unused, on_failure=_unused, mark_durable=_unused)
         on_defect = runtime.on_defect
-        core.loader.listen(observe(core, commits, self._dispatcher, numbers))
+        audit = AuditLog(clock, lambda kind, **told: self.noted.append(f"audit: {kind} {told}"))
+        core.loader.listen(observe(core, commits, self._dispatcher, numbers, audit))
         runtime.on_defect = on_defect
         self._dispatcher.on_defect = self._defects.append
         self._numbers = numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_server.audit import AuditLog
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
@@ -25,7 +26,14 @@ class Watched(Administered):
         self.numbers = TransactionNumbers()
         self.numbers.load([])
         groups = GroupObserver(GroupNumbers())
-        observer = EventObserver(self.numbers, LogNumbers(), groups, clock=self.clock, catalog=self.inside.catalog)
+        observer = EventObserver(
+            self.numbers,
+            LogNumbers(),
+            groups,
+            clock=self.clock,
+            catalog=self.inside.catalog,
+            audit=AuditLog(self.clock, lambda *_line, **_told: None),
+        )
         self.inside.runtime.on_event = observer
         self.hanging.on_found = observer.hanging_found
         self.inside.sender.on_fenced = observer.coordinator_fenced

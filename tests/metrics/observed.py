@@ -10,6 +10,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import Family
+from coordinator_server.audit import AuditLog
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Histogram, Readings, Sample
@@ -49,6 +50,7 @@ class ObservedWorld(World):
             GroupObserver(GroupNumbers()),
             clock=self.clock,
             catalog=self.inside.catalog,
+            audit=AuditLog(self.clock, lambda *_line, **_told: None),
         )
         self.inside.log.fetcher.on_read = self.log.read
         self.inside.log.fetcher.damage.on_found = observer.damage_found

@@ -48,11 +48,12 @@ _TOPIC, _GROUP, _ID, _CLUSTER = (
 )
 _WRITE_ID: Final = Ask(_P.WRITE, _ID)
 _WRITE_SINK: Final = Ask(_P.WRITE, _ID, when="named as the sink")
+_DECIDE_SINK: Final = Ask(_P.DECIDE, _ID, when="named as the sink")
 _READ_GROUP: Final = Ask(_P.READ, _GROUP)
 _LOOK: Final = Ask(_P.DESCRIBE, _CLUSTER)
 _ADMINISTER: Final = Ask(_P.ALTER, _CLUSTER)
 _LAST_SEQUENCES: Final = Ask(_P.DESCRIBE, _TOPIC, when="with last_sequences, of each topic")
-_READ_HELD: Final = Ask(_P.READ, _TOPIC, when="of each topic of the snapshot")
+_HOLD: Final = Ask(_P.SNAPSHOT, _TOPIC, when="of each topic of the snapshot")
 _DESCRIBED: Final = (
     Ask(_P.DESCRIBE, _ID, _ITEM),
     Ask(_P.DESCRIBE, _TOPIC, _HIDDEN, "topics of the transaction"),
@@ -92,8 +93,8 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.LIST_TRANSACTIONS: (Ask(_P.DESCRIBE, _ID, _HIDDEN),),
     Method.JOIN_BATCH: (_WRITE_SINK,),
     Method.SEAL_MEMBER: (_WRITE_SINK, _LAST_SEQUENCES),
-    Method.COMMIT_BATCH: (_WRITE_SINK,),
-    Method.ABORT_BATCH: (_WRITE_SINK,),
+    Method.COMMIT_BATCH: (_DECIDE_SINK,),
+    Method.ABORT_BATCH: (_DECIDE_SINK,),
     Method.DESCRIBE_SINKS: (
         Ask(_P.DESCRIBE, _ID, _ITEM, "named as the sink, of each that is named; others are left out"),
     ),
@@ -149,9 +150,9 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.LIST_OFFSETS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.COUNT_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.MEASURE_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
-    Method.TAKE_SNAPSHOT: (Ask(_P.READ, _TOPIC),),
-    Method.RENEW_SNAPSHOT: (_READ_HELD,),
-    Method.RELEASE_SNAPSHOT: (_READ_HELD,),
+    Method.TAKE_SNAPSHOT: (Ask(_P.READ, _TOPIC), Ask(_P.SNAPSHOT, _TOPIC)),
+    Method.RENEW_SNAPSHOT: (_HOLD,),
+    Method.RELEASE_SNAPSHOT: (_HOLD,),
     Method.WRITE_TXN_MARKERS: (
         Ask(_P.ALTER, _CLUSTER, when="for people"),
         Ask(_P.CLUSTER_ACTION, _CLUSTER, when="otherwise, for servers"),

@@ -52,7 +52,11 @@ class Permission(StrEnum):
     TWO_PHASE_COMMIT = "two_phase_commit"
     """To take part in somebody else's two-phase commit, and to end what waits for it (KIP-939)."""
     BACKUP = "backup"
-    """To let the server make a backup. Ours: Kafka has none."""
+    """To let the server make a backup. This and the next ones are ours: Kafka has none."""
+    DECIDE = "decide"
+    """To commit or give up the batches of a sink. Its tasks need not be allowed to."""
+    SNAPSHOT = "snapshot"
+    """To hold records for readers of a snapshot, against retention and whoever deletes them."""
 
 
 class ResourceType(StrEnum):
@@ -83,10 +87,20 @@ class PermissionType(StrEnum):
 _P = Permission
 PERMISSIONS_OF: Final[Mapping[ResourceType, frozenset[Permission]]] = {
     ResourceType.TOPIC: frozenset(
-        {_P.READ, _P.WRITE, _P.CREATE, _P.DELETE, _P.ALTER, _P.DESCRIBE, _P.DESCRIBE_CONFIGS, _P.ALTER_CONFIGS}
+        {
+            _P.READ,
+            _P.WRITE,
+            _P.CREATE,
+            _P.DELETE,
+            _P.ALTER,
+            _P.DESCRIBE,
+            _P.DESCRIBE_CONFIGS,
+            _P.ALTER_CONFIGS,
+            _P.SNAPSHOT,
+        }
     ),
     ResourceType.GROUP: frozenset({_P.READ, _P.DELETE, _P.DESCRIBE, _P.DESCRIBE_CONFIGS, _P.ALTER_CONFIGS}),
-    ResourceType.TRANSACTIONAL_ID: frozenset({_P.WRITE, _P.DESCRIBE, _P.TWO_PHASE_COMMIT}),
+    ResourceType.TRANSACTIONAL_ID: frozenset({_P.WRITE, _P.DESCRIBE, _P.TWO_PHASE_COMMIT, _P.DECIDE}),
     ResourceType.CLUSTER: frozenset(
         {_P.CREATE, _P.ALTER, _P.DESCRIBE, _P.CLUSTER_ACTION, _P.IDEMPOTENT_WRITE, _P.BACKUP}
     ),

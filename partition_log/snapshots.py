@@ -27,6 +27,7 @@ from coordinator_runtime.ports import (
     ResourceType,
     UnfinishedTransaction,
     UnfinishedTransactions,
+    denial,
 )
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.state import PlacedPartition
@@ -84,7 +85,7 @@ class SnapshotService:
 
     def take(self, command: TakeSnapshot, context: CallContext) -> Pending[Snapshot]:
         """Show all of these partitions as they are at this moment, every transaction in all of them or in none. The
-        caller must be allowed to read each topic.
+        caller needs READ and SNAPSHOT on each topic.
 
         The Pending is refused as a whole: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION and its kin;
         INVALID_REQUEST for no partition, one that is none or is named twice, or a lease that is too long;
@@ -96,6 +97,10 @@ class SnapshotService:
         found: list[tuple[PlacedPartition, PartitionHead]] = []
         for name in command.names:
             readable = self._log.find_readable(Permission.READ, context, name)
+            if not isinstance(readable, Refused):
+                topic = readable[0].ref.topic
+                if not self._authorizer.is_allowed(context, Permission.SNAPSHOT, ResourceType.TOPIC, topic):
+                    readable = denial(self._authorizer, context, Permission.SNAPSHOT, ResourceType.TOPIC, topic)
             if isinstance(readable, Refused):
                 # It may rest on the catalog as it is now, which a crash would take back.
                 return self._runtime.write(once_durable(CATALOG_KEY, readable), is_urgent=True)
@@ -140,10 +145,11 @@ class SnapshotService:
 
     def _check(self, snapshot_id: bytes, context: CallContext) -> None:
         for topic in {name.topic for name in self.leases.find(snapshot_id).names}:
-            asked = (context, Permission.READ, ResourceType.TOPIC, topic)
+            asked = (context, Permission.SNAPSHOT, ResourceType.TOPIC, topic)
             if not self._authorizer.is_allowed(*asked):
                 self._authorizer.on_refused(*asked)
                 # Not by name: the caller may have no other way to learn it.
                 raise Refused(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "this needs the permission read on each topic of the snapshot"
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    "this needs the permission snapshot on each topic of the snapshot",
                 )

@@ -53,6 +53,7 @@ def _one(permission: Permission, resource: ResourceType) -> tuple[Question, ...]
 
 WRITE_ID, READ_GROUP = _one(_P.WRITE, _I), _one(_P.READ, _G)
 WRITE_TOPIC, READ_TOPIC, SEE_TOPIC = _one(_P.WRITE, _T), _one(_P.READ, _T), _one(_P.DESCRIBE, _T)
+DECIDE_ID, HOLD_TOPIC = _one(_P.DECIDE, _I), _one(_P.SNAPSHOT, _T)
 END_PROMISED = ((_P.ALTER, _C), (_P.TWO_PHASE_COMMIT, _I))
 LOOK, ADMINISTER = _one(_P.DESCRIBE, _C), _one(_P.ALTER, _C)
 
@@ -231,8 +232,8 @@ TRANSACTIONS: Final = (
         lambda room, n: _txn.SealMemberRequest(**room.sink_member(n.id), last_sequences=_sequences(n)),
         (WRITE_ID, SEE_TOPIC),
     ),
-    Case("CommitBatch", lambda _room, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (WRITE_ID,)),
-    Case("AbortBatch", lambda _room, n: _txn.AbortBatchRequest(sink=n.id), (WRITE_ID,)),
+    Case("CommitBatch", lambda _room, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (DECIDE_ID,)),
+    Case("AbortBatch", lambda _room, n: _txn.AbortBatchRequest(sink=n.id), (DECIDE_ID,)),
     Case("DescribeSinks", lambda _room, n: _txn.DescribeSinksRequest(sinks=[n.id]), (_one(_P.DESCRIBE, _I),)),
     Case("ListTransactions", lambda _room, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
 )
@@ -398,17 +399,17 @@ LOG: Final = (
         lambda _room, n: _log.TakeSnapshotRequest(
             topics=[common_pb2.TopicPartitions(topic=n.topic, partitions=[0])], lease_ms=1_000
         ),
-        (READ_TOPIC,),
+        (READ_TOPIC, HOLD_TOPIC),
     ),
     Case(
         "RenewSnapshot",
         lambda room, _n: _log.RenewSnapshotRequest(snapshot_id=room.snapshot_id, lease_ms=1_000),
-        (READ_TOPIC,),
+        (HOLD_TOPIC,),
     ),
     Case(
         "ReleaseSnapshot",
         lambda room, _n: _log.ReleaseSnapshotRequest(snapshot_id=room.snapshot_id),
-        (READ_TOPIC,),
+        (HOLD_TOPIC,),
     ),
     Case(
         "MeasureRecords",

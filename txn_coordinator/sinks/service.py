@@ -52,7 +52,8 @@ class SinkDescription(Struct, frozen=True):
 
 
 class SinkService:
-    """Use cases of sinks. Who may write to a sink may do all of it: WRITE on the transactional id of its name."""
+    """Use cases of sinks. Its tasks need WRITE on the transactional id of its name; who commits or gives up their batches
+    needs DECIDE on it."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class SinkService:
 
     def join_batch(self, request: JoinRequest, context: CallContext) -> Pending[Joined]:
         """A member of the batch, or the news that the batch is committed. Raises or replies Refused, as all others."""
-        self._check_writer(request.sink, context)
+        self._check_caller(request.sink, context)
         rules.check_join(request, self._limits)
         return self._write(request.sink, lambda shard, turn: shard.sinks.decide_join(request, turn), context)
 
@@ -81,7 +82,7 @@ class SinkService:
         if sink == command.transactional_id:
             text = f"{command.transactional_id!a:.300} is no member of a sink's batch; use what JoinBatch answered"
             raise Refused(ErrorCode.INVALID_REQUEST, text)
-        self._check_writer(sink, context)
+        self._check_caller(sink, context)
         _check_identity(command.identity)
         prepare = PrepareTransaction(
             transactional_id=command.transactional_id,
@@ -104,18 +105,22 @@ class SinkService:
     def commit_batch(self, request: CommitRequest, context: CallContext) -> Pending[Decided]:
         """The batch is committed, whatever happens from now on, with these members and no others. Repeating it answers
         the same. Waits while the decision before is being carried out."""
-        self._check_writer(request.sink, context)
+        self._check_caller(request.sink, context, Permission.DECIDE)
         rules.check_run(request.run_id, request.batch_id)
         for identity in request.members:
             _check_identity(identity)
-        return self._write(request.sink, lambda shard, turn: shard.sinks.decide_commit(request, turn), context)
+        return self._write(
+            request.sink, lambda shard, turn: shard.sinks.decide_commit(request, turn), context, Permission.DECIDE
+        )
 
     def abort_batch(self, request: AbortRequest, context: CallContext) -> Pending[int]:
         """The undecided members of the batch are given up; the reply is how many. What is decided stays so."""
-        self._check_writer(request.sink, context)
+        self._check_caller(request.sink, context, Permission.DECIDE)
         if request.run_id is not None or request.batch_id is not None:
             rules.check_run(request.run_id or "", -1 if request.batch_id is None else request.batch_id)
-        return self._write(request.sink, lambda shard, turn: shard.sinks.decide_abort(request, turn), context)
+        return self._write(
+            request.sink, lambda shard, turn: shard.sinks.decide_abort(request, turn), context, Permission.DECIDE
+        )
 
     def describe_sinks(self, names: Sequence[str], context: CallContext) -> list[SinkDescription]:
         """Each sink, in the order asked; all that the caller may describe, by name, where none is named. Raises Refused
@@ -149,12 +154,16 @@ class SinkService:
         by_age = sorted(members, key=lambda member: member.producer_id)
         return SinkDescription(sink.name, self._runtime.clock.wall_ms(), None, sink, by_age)
 
-    def _check_writer(self, sink: str, context: CallContext) -> None:
-        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, sink)
+    def _check_caller(self, sink: str, context: CallContext, permission: Permission = Permission.WRITE) -> None:
+        require(self._authorizer, context, permission, ResourceType.TRANSACTIONAL_ID, sink)
         rules.check_name(sink)
 
     def _write(
-        self, sink: str, decide: Callable[[TransactionShard, Turn], Decision], context: CallContext
+        self,
+        sink: str,
+        decide: Callable[[TransactionShard, Turn], Decision],
+        context: CallContext,
+        permission: Permission = Permission.WRITE,
     ) -> Pending[Any]:
         operation = Operation(self._shard_key(sink), decide)
         return self._runtime.write(
@@ -162,7 +171,7 @@ class SinkService:
             context,
             park_key=in_the_way(sink),
             is_urgent=True,
-            ask_again=lambda: self._check_writer(sink, context),
+            ask_again=lambda: self._check_caller(sink, context, permission),
         )
 
 

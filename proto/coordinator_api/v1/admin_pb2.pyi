@@ -138,7 +138,9 @@ class _AclOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AclOpera
     ACL_OPERATION_IDEMPOTENT_WRITE: _AclOperation.ValueType  # 12
     ACL_OPERATION_TWO_PHASE_COMMIT: _AclOperation.ValueType  # 15
     ACL_OPERATION_BACKUP: _AclOperation.ValueType  # 100
-    """Ours; Kafka has none."""
+    """Ours from here on; Kafka has none."""
+    ACL_OPERATION_DECIDE: _AclOperation.ValueType  # 101
+    ACL_OPERATION_SNAPSHOT: _AclOperation.ValueType  # 102
 
 class AclOperation(_AclOperation, metaclass=_AclOperationEnumTypeWrapper): ...
 
@@ -156,7 +158,9 @@ ACL_OPERATION_ALTER_CONFIGS: AclOperation.ValueType  # 11
 ACL_OPERATION_IDEMPOTENT_WRITE: AclOperation.ValueType  # 12
 ACL_OPERATION_TWO_PHASE_COMMIT: AclOperation.ValueType  # 15
 ACL_OPERATION_BACKUP: AclOperation.ValueType  # 100
-"""Ours; Kafka has none."""
+"""Ours from here on; Kafka has none."""
+ACL_OPERATION_DECIDE: AclOperation.ValueType  # 101
+ACL_OPERATION_SNAPSHOT: AclOperation.ValueType  # 102
 Global___AclOperation: _TypeAlias = AclOperation  # noqa: Y015
 
 class _AclPermissionType:

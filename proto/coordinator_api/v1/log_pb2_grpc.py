@@ -212,8 +212,8 @@ class LogServiceServicer(object):
         Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
         decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
         INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
-        each topic.
+        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
+        read and snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,8 +68,8 @@ class LogServiceStub:
     Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
     decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
     INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
-    each topic.
+    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
+    read and snapshot on each topic.
     """
     RenewSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]
     """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
@@ -133,8 +133,8 @@ class LogServiceAsyncStub(LogServiceStub):
     Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
     decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
     INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
-    each topic.
+    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
+    read and snapshot on each topic.
     """
     RenewSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]  # type: ignore[assignment]
     """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
@@ -267,8 +267,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
         decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
         INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permission read on
-        each topic.
+        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
+        read and snapshot on each topic.
         """
 
     @_abc_1.abstractmethod

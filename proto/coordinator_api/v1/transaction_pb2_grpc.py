@@ -191,7 +191,8 @@ class TransactionServiceServicer(object):
         """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
         attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
         CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
-        given up. Whoever may WRITE the transactional id that is named as the sink may do all of it.
+        given up. JoinBatch and SealMember need the permission write on the
+        transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
 
         Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
         first run that is new to the sink fences the run before and gives up its undecided members, and so does a

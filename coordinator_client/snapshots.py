@@ -90,6 +90,7 @@ def take_snapshot(
 
     Raises: Rejected for a topic that does not exist, or none; Retriable at the deadline, or where the server holds too
     many."""
+    lease_ms = duration_ms("lease_ms", lease_ms)
     if not topics:
         raise rejected(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one topic: name it")
     for name in topics:
@@ -107,7 +108,7 @@ def take_snapshot(
             common.TopicPartitions(topic=topic.name, topic_id=topic.topic_id, partitions=range(len(topic.partitions)))
             for topic in described.topics
         ],
-        lease_ms=duration_ms("lease_ms", lease_ms) if lease_ms else 0,
+        lease_ms=lease_ms,
     )
     reply = connection.ask(TAKE_SNAPSHOT, request, deadlines=deadlines)
     views = {

@@ -33,6 +33,7 @@ from coordinator_client import (
     ReadPlan,
     Rejected,
     ResetTo,
+    Snapshot,
 )
 from coordinator_client.settings import DURATION_MS_MAX, duration_ms, timestamp_ms
 from tests.client.consumers import Room
@@ -51,6 +52,8 @@ NEEDED: dict[str, Any] = {
     "partition": ("t", 0),
     "partitions": [("t", 0)],
     "times_ms": {("t", 0): 0},
+    "topics": ["t"],
+    "snapshot": Snapshot(snapshot_id=b"s" * 16, topic_ids={}, views={}),
     "endpoint": "127.0.0.1:7070",
 }
 

@@ -87,7 +87,7 @@ class Room:
                     fetch_offset=offset,
                     end_offset=None,
                     bytes_max=9_999,
-                    visibility=(isolation, is_raw),
+                    visibility=(isolation, is_raw, None),
                 )
                 read.advance(head, Budget(9_999))
                 hidden = read.aborted_records_hidden, read.control_records_hidden

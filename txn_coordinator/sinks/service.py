@@ -52,8 +52,8 @@ class SinkDescription(Struct, frozen=True):
 
 
 class SinkService:
-    """Use cases of sinks. Its tasks need WRITE on the transactional id of its name; who commits or gives up their batches
-    needs DECIDE on it."""
+    """Use cases of sinks. Their tasks need WRITE on the transactional id of their name; who commits or gives up their
+    batches needs DECIDE on it."""
 
     def __init__(
         self,

@@ -221,7 +221,7 @@ class LogServiceServicer(object):
 
     def RenewSnapshot(self, request, context):
         """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-        is left of the records can still be read. Needs the permission read on each topic.
+        is left of the records can still be read. Needs the permission snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -229,7 +229,7 @@ class LogServiceServicer(object):
 
     def ReleaseSnapshot(self, request, context):
         """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-        Needs the permission read on each topic.
+        Needs the permission snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

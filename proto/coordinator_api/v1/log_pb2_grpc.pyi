@@ -73,11 +73,11 @@ class LogServiceStub:
     """
     RenewSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]
     """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-    is left of the records can still be read. Needs the permission read on each topic.
+    is left of the records can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]
     """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-    Needs the permission read on each topic.
+    Needs the permission snapshot on each topic.
     """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
@@ -138,11 +138,11 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     RenewSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]  # type: ignore[assignment]
     """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-    is left of the records can still be read. Needs the permission read on each topic.
+    is left of the records can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]  # type: ignore[assignment]
     """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-    Needs the permission read on each topic.
+    Needs the permission snapshot on each topic.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
@@ -278,7 +278,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.RenewSnapshotResponse, _abc.Awaitable[_log_pb2.RenewSnapshotResponse]]:
         """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-        is left of the records can still be read. Needs the permission read on each topic.
+        is left of the records can still be read. Needs the permission snapshot on each topic.
         """
 
     @_abc_1.abstractmethod
@@ -288,7 +288,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ReleaseSnapshotResponse, _abc.Awaitable[_log_pb2.ReleaseSnapshotResponse]]:
         """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
-        Needs the permission read on each topic.
+        Needs the permission snapshot on each topic.
         """
 
     @_abc_1.abstractmethod

@@ -7,7 +7,7 @@ clients do not retry CANCELLED. Two servers on one port would share its connecti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, cast
 
@@ -62,7 +62,8 @@ _METHODS_KEPT: Final = 256
 _PEERS_KEPT: Final = 1_024
 """Connections whose host is looked up once."""
 
-_Behavior = Callable[[bytes, "aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
+_Behavior = Callable[..., Awaitable[bytes]]
+"""Serves a call: body, gRPC's context, and who calls, where that is known already."""
 
 
 class GrpcTransport:
@@ -186,14 +187,25 @@ class _Calls(grpc.GenericRpcHandler):
     def _make_method_handler(self, method: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         if method == SESSION_METHOD:
             return self._sessions.method_handler(self._handler, self._room)
-        return grpc.unary_unary_rpc_method_handler(self._behavior(method))
+        serve = self._behavior(method)
+        if not self._sessions.callers.are_asked:
+            return grpc.unary_unary_rpc_method_handler(serve)
+
+        async def ask_and_serve(bodies: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]) -> bytes:
+            # As a stream of one request, because that one is read when it is asked for: of a stranger, never.
+            call = await self._caller(context)
+            body = await anext(bodies, None)
+            if body is None:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a request")
+            return await serve(body, context, call)
+
+        return grpc.stream_unary_rpc_method_handler(ask_and_serve)
 
     def _behavior(self, method: str) -> _Behavior:
-        async def serve(body: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
-            try:
-                call = self._call_context(context)
-            except TransportError as error:
-                await context.abort(status_code(error.status), error.message)
+        async def serve(
+            body: bytes, context: aio.ServicerContext[bytes, bytes], call: CallContext | None = None
+        ) -> bytes:
+            call = call or await self._caller(context)
             held = _HeldAnswer(self._room, call.connection)
             pending = self._handler(method, body, call)
             # At once and not after the await: what is decided in between must know of it.
@@ -212,6 +224,13 @@ class _Calls(grpc.GenericRpcHandler):
             return answer
 
         return serve
+
+    async def _caller(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
+        """Who calls; a call of somebody unknown ends here."""
+        try:
+            return self._call_context(context)
+        except TransportError as error:
+            await context.abort(status_code(error.status), error.message)
 
     def _call_context(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
         seconds_left = context.time_remaining()

@@ -444,11 +444,14 @@ def end_txn(correlation_id: int) -> session_pb2.SessionCall:
     )
 
 
-async def test_nothing_of_a_strangers_call_is_read(tokens: Tokens, authority: Authority) -> None:
-    skip_what_is_missing(TransportName.NATIVE)
+@pytest.mark.parametrize("transport", [TransportName.GRPC, TransportName.NATIVE])
+async def test_nothing_of_a_strangers_call_is_read(
+    tokens: Tokens, authority: Authority, transport: TransportName
+) -> None:
+    skip_what_is_missing(transport)
     etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
-    async with serving(listener, Identities(kept), TransportName.NATIVE) as (listeners, servicer):
+    async with serving(listener, Identities(kept), transport) as (listeners, servicer):
         # Larger than the server takes, which only who is known is told.
         for token, code in (("", "UNAUTHENTICATED"), ("txl_no_such", "UNAUTHENTICATED"), (etl, "RESOURCE_EXHAUSTED")):
             async with channel_to(listeners, authority, token=token) as channel:
@@ -457,6 +460,19 @@ async def test_nothing_of_a_strangers_call_is_read(tokens: Tokens, authority: Au
                 assert refused.value.code().name == code
                 health = health_pb2_grpc.HealthStub(channel)
                 assert (await health.Check(health_pb2.HealthCheckRequest())).status
+        assert not servicer.contexts
+
+
+async def test_a_call_without_a_request_is_refused(tokens: Tokens, authority: Authority) -> None:
+    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
+    listener = with_tls(authority.issue("server"), authentication="token")
+    async with (
+        serving(listener, Identities(kept), TransportName.GRPC) as (listeners, servicer),
+        channel_to(listeners, authority, token=etl) as channel,
+    ):
+        call = channel.stream_unary(FIND_COORDINATOR)(iter(()))
+        with pytest.raises(aio.AioRpcError, match="the call ended without a request"):
+            await call
         assert not servicer.contexts
 
 

@@ -9,17 +9,22 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo demo-streaming ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
 help: ## List these targets
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 demo: ## Run the whole story on 336,776 real flights: crashes, fencing, aborts, and a Spark job that checks every row
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py
 	@.venv/bin/python examples/demo.py
+
+demo-streaming: ## Copy the flights from topic to topic with Spark, exactly once, while executors, server and driver are killed
+	@$(PYTHON) scripts/venv.py demo
+	@$(PYTHON) scripts/java.py
+	@.venv/bin/python examples/demo_streaming.py
 
 test: venv ## Run all tests, on the lowest supported and on the newest libraries
 	@$(PYTHON) scripts/venv.py demo

@@ -13,12 +13,10 @@ The ACLs are those of 250 programs, of which one is measured, so nearly all of t
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import json
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,15 +25,12 @@ from pathlib import Path
 from typing import Final
 
 import jwt
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from bench.alternate import ratio_of
 from bench.arena import TOPIC, load_command, of_server
 from bench.case import FLUSHED, Contender, Row
+from bench.credentials import new_authority, new_tokens
 from bench.load.sdk import PARTITIONS
 from bench.programs import output_of, run_of_output
 from bench.report import number
@@ -154,9 +149,9 @@ def table(wanted: Sequence[Protected], found: Sequence[Result]) -> list[str]:
 
 
 def _servers(directory: Path) -> list[Protected]:
-    ca_file, issue = _authority(directory)
+    ca_file, issue = new_authority(directory)
     server, load, admin = (issue(name) for name in ("server", "load", "admin"))
-    tokens_file, token_files = _tokens(directory)
+    tokens_file, token_files = new_tokens(directory, "load", "admin")
     tls = {"tls_certificate_file": f"{server}.crt", "tls_key_file": f"{server}.key"}
     certificates = {
         "tls_client_ca_file": str(ca_file),
@@ -183,20 +178,6 @@ def _servers(directory: Path) -> list[Protected]:
     ]
 
 
-def _tokens(directory: Path) -> tuple[Path, list[Path]]:
-    """The tokens of the load and of the administrator: the file of the server, and those of the two."""
-    tokens_file, files = directory / "tokens.toml", []
-    for name in ("load", "admin"):
-        command = [sys.executable, "-m", "coordinator_server", "token", "create", str(tokens_file)]
-        command += ["--principal", f"User:{name}", "--id", name]
-        made = subprocess.run(command, check=True, capture_output=True, text=True)
-        file = directory / f"{name}.token"
-        file.touch(mode=0o600)
-        file.write_text(made.stdout)
-        files.append(file)
-    return tokens_file, files
-
-
 def _web_tokens(directory: Path) -> tuple[dict[str, str], list[Path]]:
     """The settings of a server that takes JWTs, and those of the load and of the administrator."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
@@ -218,40 +199,6 @@ def _web_tokens(directory: Path) -> tuple[dict[str, str], list[Path]]:
         "super_users": "User:admin",
     }
     return settings, files
-
-
-def _authority(directory: Path) -> tuple[Path, Callable[[str], Path]]:
-    """A CA of this measurement: its certificate, and what makes NAME.crt and NAME.key."""
-    ca_key, ca_file = ec.generate_private_key(ec.SECP256R1()), directory / "ca.pem"
-    ca = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
-
-    def certificate(name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool) -> bytes:
-        now = datetime.now(UTC)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(ca)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        )
-        return builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM)
-
-    def issue(name: str) -> Path:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        (directory / f"{name}.crt").write_bytes(certificate(subject, key, is_ca=False))
-        key_file = directory / f"{name}.key"
-        key_file.touch(mode=0o600)
-        key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        return directory / name
-
-    ca_file.write_bytes(certificate(ca, ca_key, is_ca=True))
-    return ca_file, issue
 
 
 if __name__ == "__main__":

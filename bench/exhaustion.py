@@ -2,10 +2,13 @@
 
     python -m bench.exhaustion                                    every kind of harm, on both transports: three minutes
     python -m bench.exhaustion --only unread --transport native   some of them
+    python -m bench.exhaustion --tls                              with TLS, on a server that asks for tokens
 
-Beside each of them four callers commit without a pause. A process of its own does the harm, which comes and goes:
-each round measures the commits without it, then with it. The table has the 99th percentile and the longest of the
-waits of all rounds, and the memory of the server before, at its peak, and some seconds after all is over.
+With `--tls` the callers who commit show a token, and so does who does harm, another one from another host, who has a
+quota of a thousand requests a second; some harm is done by strangers, who show none. Beside each kind four callers
+commit without a pause. A process of its own does the harm, which comes and goes: each round measures the commits
+without it, then with it. The table has the 99th percentile and the longest of the waits of all rounds, and the memory
+of the server before, at its peak, and some seconds after all is over.
 """
 
 from __future__ import annotations
@@ -20,17 +23,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import grpc
 
+from bench.credentials import new_authority, new_tokens
 from bench.load.stubs import checked
 from bench.load.transact import transact_request
 from bench.processes import resident_mib
-from bench.raw_http2 import RawPeer, call, floods
+from bench.raw_http2 import RawPeer, call, connected, floods, http2_over_tls
 from bench.results import LoadFailed
 from bench.server import OwnServer
 from coordinator_api.v1 import log_pb2, transaction_pb2
@@ -49,10 +54,51 @@ _FETCHES: Final = 90
 _FILLED: Final = 20
 _ANSWER_BYTES_MAX: Final = 15 * MEBI
 _TOPIC: Final = "exhaustion"
+_REQUESTS_PER_SECOND: Final = 1_000
+"""The quota of whoever does harm and is known."""
 _LIMITS: Final = "/coordinator_api.v1.AdminService/Limits"
 _FETCH: Final = "/coordinator_api.v1.LogService/Fetch"
 
 _UNREAD: Final = f"{_READERS} connections, {_FETCHES} unread Fetches each"
+_HARMFUL_HOST: Final = "127.0.0.2"
+"""Harm comes from another host than those who commit, as far as a server can tell."""
+_IDLE_CONNECTIONS: Final = 2_000
+_CONNECTED: Final = f"strangers: {_IDLE_CONNECTIONS} connections that say nothing"
+_GARBAGE: Final = "strangers: handshakes that fail, one after the other"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server, and how to speak to it."""
+
+    port: int
+    ca_file: str = ""
+    """Where it has TLS."""
+    token_file: str = ""
+    """The token of whoever speaks."""
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def peer(self) -> RawPeer:
+        return RawPeer(self.port, tls=http2_over_tls(Path(self.ca_file)) if self.ca_file else None, by=_HARMFUL_HOST)
+
+    def channel(self) -> grpc.Channel:
+        """A connection of its own."""
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        if not self.ca_file:
+            return grpc.insecure_channel(self.endpoint, own)
+        shown = grpc.access_token_call_credentials(Path(self.token_file).read_text().strip())
+        tls = grpc.ssl_channel_credentials(Path(self.ca_file).read_bytes())
+        return grpc.secure_channel(self.endpoint, grpc.composite_channel_credentials(tls, shown), own)
+
+    @property
+    def authorization(self) -> tuple[tuple[str, str], ...]:
+        """The header of calls made by hand."""
+        if not self.token_file:
+            return ()
+        return (("authorization", f"Bearer {Path(self.token_file).read_text().strip()}"),)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -60,6 +106,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--transport", choices=_transports(), help="this one alone")
     parser.add_argument("--only", default="", help="harm with this in its name")
+    parser.add_argument("--tls", action="store_true", help="with TLS, on a server that asks its callers for tokens")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each harm (default: %(default)s)")
     asked = parser.parse_args(arguments)
     print(
@@ -68,61 +115,91 @@ def main(arguments: Sequence[str] = ()) -> None:
     print("| transport | one caller | commit p99 / longest before | meanwhile | p99 x | MiB before | peak | after |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for transport in [asked.transport] if asked.transport else _transports():
-        for name in harms():
+        for name in harms(with_tls=asked.tls):
             if asked.only in name:
-                print(f"| {transport} | {name} | {_measured(transport, name, asked.rounds)} |", flush=True)
+                found = _measured(transport, name, asked.rounds, with_tls=asked.tls)
+                print(f"| {transport} | {name} | {found} |", flush=True)
 
 
 def _transports() -> list[str]:
     return ["grpc", "native"] if importlib.util.find_spec("txn_native_transport") is not None else ["grpc"]
 
 
-def harms() -> list[str]:
+def harms(*, with_tls: bool = False) -> list[str]:
     """Return the names of what one caller can do to harm others."""
-    return [_UNREAD, *(f"flood: {kind}" for kind in floods(_LIMITS))]
+    strangers = [_CONNECTED, _GARBAGE] if with_tls else []
+    return [_UNREAD, *strangers, *(f"flood: {kind}" for kind in floods(_LIMITS))]
 
 
-def do_harm(name: str, port: int) -> None:
-    """Do this harm to the server on this port, for some seconds."""
-    if name == _UNREAD:
-        _stand_still(port)
-    else:
-        _flood(name.removeprefix("flood: "), port)
+def do_harm(name: str, target: Target) -> None:
+    """Do this harm to the server, for some seconds."""
+    match name:
+        case _ if name == _UNREAD:
+            _stand_still(target)
+        case _ if name == _CONNECTED:
+            _connect(target)
+        case _ if name == _GARBAGE:
+            _fail_handshakes(target)
+        case _:
+            _flood(name.removeprefix("flood: "), target)
 
 
-def _flood(kind: str, port: int) -> None:
+def _flood(kind: str, target: Target) -> None:
     """Flood the server over one connection at a time; one that is cut is followed by the next."""
     until = time.monotonic() + _SECONDS
     while (left := until - time.monotonic()) > 0:
-        with RawPeer(port) as peer:
-            peer.flood(floods(_LIMITS)[kind], left)
+        # A server that has had enough may also end the next handshake.
+        with suppress(OSError), target.peer() as peer:
+            peer.flood(floods(_LIMITS, target.authorization)[kind], left)
 
 
-def _stand_still(port: int) -> None:
+def _connect(target: Target) -> None:
+    until = time.monotonic() + _SECONDS
+    with ExitStack() as leaving:
+        for _ in range(_IDLE_CONNECTIONS):
+            with suppress(OSError):
+                leaving.enter_context(connected(target.port, _HARMFUL_HOST))
+        time.sleep(max(0, until - time.monotonic()))
+
+
+def _fail_handshakes(target: Target) -> None:
+    until = time.monotonic() + _SECONDS
+    while time.monotonic() < until:
+        with suppress(OSError), connected(target.port, _HARMFUL_HOST) as connection:
+            connection.sendall(b"\x16\x03\x01\x02\x00" + os.urandom(512))
+            connection.recv(1_024)
+
+
+def _stand_still(target: Target) -> None:
     fetch = log_pb2.FetchRequest(max_bytes=_ANSWER_BYTES_MAX)
     fetch.partitions.add(topic=_TOPIC, partition=1, fetch_offset=0)
     body = fetch.SerializeToString()
     with ExitStack() as leaving:
         for _ in range(_READERS):
-            peer = leaving.enter_context(RawPeer(port))
-            peer.send(b"".join(call(2 * number + 1, _FETCH, body) for number in range(_FETCHES)))
+            peer = leaving.enter_context(target.peer())
+            shown = target.authorization
+            peer.send(b"".join(call(2 * number + 1, _FETCH, body, shown) for number in range(_FETCHES)))
         time.sleep(_SECONDS)
 
 
-def _measured(transport: str, name: str, rounds: int) -> str:
+def _measured(transport: str, name: str, rounds: int, *, with_tls: bool) -> str:
     with tempfile.TemporaryDirectory(prefix="exhaustion-") as directory:
-        server = OwnServer(Path(directory), arguments=("--set", f"transport={transport}"))
+        settings, shown = asking(Path(directory)) if with_tls else ({}, [{}, {}])
+        settings["transport"] = transport
+        arguments = [word for each in settings.items() for word in ("--set", "=".join(each))]
+        server = OwnServer(Path(directory), arguments=arguments)
         server.start()
         try:
             port = int(server.endpoint.rpartition(":")[2])
-            _fill(server.endpoint)
-            _waits_ms(server.endpoint, lambda: time.sleep(_WARM_UP_S))
+            polite, greedy = (Target(port, **each) for each in shown)
+            _fill(polite)
+            _waits_ms(polite, lambda: time.sleep(_WARM_UP_S))
             memory = [_mib(server.process_id)]
             alone, beside = list[float](), list[float]()
             for _ in range(rounds):
-                alone += _waits_ms(server.endpoint, lambda: time.sleep(_SECONDS))
-                with _harm_process(name, port) as harm:
-                    beside += _waits_ms(server.endpoint, partial(_have_harm_done, harm))
+                alone += _waits_ms(polite, lambda: time.sleep(_SECONDS))
+                with _harm_process(name, greedy) as harm:
+                    beside += _waits_ms(polite, partial(_have_harm_done, harm))
             memory.append(_peak_mib(server.process_id))
             time.sleep(_SETTLE_S)
             memory.append(_mib(server.process_id))
@@ -132,10 +209,27 @@ def _measured(transport: str, name: str, rounds: int) -> str:
     return " | ".join([*times, f"{_p99(beside) / _p99(alone):.1f}", *(f"{each:.0f}" for each in memory)])
 
 
-def _harm_process(name: str, port: int) -> subprocess.Popen[str]:
+def asking(directory: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """Return the settings of a server with TLS that asks for tokens, and what two of its callers need."""
+    ca_file, issue = new_authority(directory)
+    pair, (tokens_file, files) = issue("server"), new_tokens(directory, "polite", "greedy")
+    quotas_file = directory / "quotas.toml"
+    quotas_file.write_text(f'[[quotas]]\nprincipal = "User:greedy"\nrequests_per_second = {_REQUESTS_PER_SECOND}\n')
+    settings = {
+        "tls_certificate_file": f"{pair}.crt",
+        "tls_key_file": f"{pair}.key",
+        "authentication": "token",
+        "tokens_file": str(tokens_file),
+        "super_users": "User:polite;User:greedy",
+        "quotas_file": str(quotas_file),
+    }
+    return settings, [{"ca_file": str(ca_file), "token_file": str(file)} for file in files]
+
+
+def _harm_process(name: str, target: Target) -> subprocess.Popen[str]:
     """Start a process that is ready to do harm. In this process it would also hold up the callers whose waits are
     measured."""
-    program = f"from bench.exhaustion import do_harm; print(); input(); do_harm({name!r}, {port})"
+    program = f"from bench.exhaustion import Target, do_harm; print(); input(); do_harm({name!r}, {target!r})"
     command = [sys.executable, "-u", "-c", program]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None, "its output was asked for"
@@ -153,8 +247,8 @@ def _p99(waits_ms: Sequence[float]) -> float:
     return statistics.quantiles(waits_ms, n=100)[-1]
 
 
-def _fill(endpoint: str) -> None:
-    with grpc.insecure_channel(endpoint) as channel:
+def _fill(target: Target) -> None:
+    with target.channel() as channel:
         log = LogServiceStub(channel)
         log.CreateTopics(log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name=_TOPIC, partition_count=2)]))
         payload = log_pb2.Records(records=[log_pb2.Record(value=bytes(900_000))]).SerializeToString()
@@ -169,12 +263,12 @@ def _produce(partition: int, payload: bytes) -> log_pb2.ProduceRequest:
     return request
 
 
-def _waits_ms(endpoint: str, meanwhile: Callable[[], None]) -> list[float]:
+def _waits_ms(target: Target, meanwhile: Callable[[], None]) -> list[float]:
     """Return how long callers wait for their commits while something else is done."""
     is_over = threading.Event()
     waited_ms: list[float] = []
     callers = [
-        threading.Thread(target=_commit, args=(endpoint, f"caller-{number}", is_over, waited_ms))
+        threading.Thread(target=_commit, args=(target, f"caller-{number}", is_over, waited_ms))
         for number in range(_CALLERS)
     ]
     for caller in callers:
@@ -186,8 +280,8 @@ def _waits_ms(endpoint: str, meanwhile: Callable[[], None]) -> list[float]:
     return waited_ms
 
 
-def _commit(endpoint: str, transactional_id: str, is_over: threading.Event, waited_ms: list[float]) -> None:
-    with grpc.insecure_channel(endpoint, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+def _commit(target: Target, transactional_id: str, is_over: threading.Event, waited_ms: list[float]) -> None:
+    with target.channel() as channel:
         stub = TransactionServiceStub(channel)
         init = transaction_pb2.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
         me = checked(stub.InitProducerId(init))

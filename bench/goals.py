@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.cases.spark_read import CEILING
+from bench.cases.spark_read import CEILING, STREAM
 from bench.load.transactions import UNARY_TRANSACT
 from bench.results import Result, Side, ratio
 
@@ -109,6 +109,9 @@ GOALS: Final = (
     _faster("spark_read", "records of 100 B", "txnlog source", 2.5, 3.5, "kafka source, stock"),
     _share("spark_read", "records of 1 KiB", "txnlog source", CEILING, 0.5, 0.7),
     _share("spark_read", "records of 100 B", "txnlog source", CEILING, 0.6, 0.8),
+    _share("spark_read", "records of 1 KiB", STREAM, "txnlog source", 0.85, 1),
+    _share("spark_read", "records of 100 B", STREAM, "txnlog source", 0.85, 1),
+    _faster("spark_idle", "an empty trigger", "txnlog source", 2, 4, "kafka source, stock"),
     _less("recovery", "", "stubs", "figure", 3_000, 1_000),
     _less("memory", "idle", "SDK", "figure", 250, 80),
     _less("memory", "under load", "SDK", "figure", 250, 150),

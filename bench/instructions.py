@@ -3,9 +3,10 @@
 Instructions are nearly the same in every run, whatever else the machine does, so a change of two per cent shows where
 times vary by twenty. The server runs without a network, on the embedded store, in a process of its own below valgrind's
 callgrind, which counts each thread apart. A transaction is a batch of one record of 1 KiB to each of three partitions,
-by one Transact, as a call of its own or in a message of a session, or by a Produce and an EndTxn, from the bytes of the
-request to those of the answer. There are 64 producers, and 16 at a time make their requests in one turn of the loop, so
-that these share a flush. The requests were made beforehand, and the answers are read afterwards.
+by one Transact or by a Produce and an EndTxn, as calls of their own or in messages of a session, from the bytes of the
+request to those of the answer; and a new id is an InitProducerId. There are 64 producers, and 16 at a time make their
+requests in one turn of the loop, so that these share a flush. The requests were made beforehand, and the answers are
+read afterwards.
 
 N transactions are counted first, then 2 N; the figure is the difference, divided by N. So what a stretch costs once is
 not in it, nor is the garbage collector, which rests meanwhile. Our code is in the loop's thread; in the others are the
@@ -164,7 +165,11 @@ async def _transact(inside: Inside, *, in_session: bool = False) -> None:
     await _count(inside, wave, in_session=in_session)
 
 
-async def _produce_and_end(inside: Inside) -> None:
+async def _produce_and_end_in_session(inside: Inside) -> None:
+    await _produce_and_end(inside, in_session=True)
+
+
+async def _produce_and_end(inside: Inside, *, in_session: bool = False) -> None:
     from coordinator_api.v1 import log_pb2 as log
     from coordinator_api.v1 import transaction_pb2 as txn
 
@@ -189,11 +194,30 @@ async def _produce_and_end(inside: Inside) -> None:
         _advance(requests)
         return [produces, ends]
 
-    await _count(inside, wave)
+    await _count(inside, wave, in_session=in_session)
+
+
+async def _new_ids(inside: Inside) -> None:
+    from coordinator_api.v1 import transaction_pb2 as txn
+
+    def wave(number: int) -> list[list[Call]]:
+        asked = [
+            txn.InitProducerIdRequest(transactional_id=f"new-{number}-{each}", transaction_timeout_ms=_TIMEOUT_MS)
+            for each in range(PRODUCERS)
+        ]
+        return [[("InitProducerId", request.SerializeToString()) for request in asked]]
+
+    await _count(inside, wave, in_session=True)
 
 
 LOADS: Final = MappingProxyType(
-    {"Transact": _transact, "Transact in a session": _transact_in_session, "Produce and EndTxn": _produce_and_end}
+    {
+        "Transact": _transact,
+        "Transact in a session": _transact_in_session,
+        "Produce and EndTxn": _produce_and_end,
+        "Produce and EndTxn in a session": _produce_and_end_in_session,
+        "New id in a session": _new_ids,
+    }
 )
 
 
@@ -270,6 +294,8 @@ def _check(answers: Sequence[tuple[str, bytes]]) -> None:
                 checked(result)
         elif method == "EndTxn":
             checked(txn.EndTxnResponse.FromString(body))
+        elif method == "InitProducerId":
+            checked(txn.InitProducerIdResponse.FromString(body))
         else:
             checked(txn.TransactResponse.FromString(body))
 

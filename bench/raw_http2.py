@@ -6,9 +6,11 @@ For measurements and tests of what a server stands. Only ever against a server o
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -33,12 +35,21 @@ _WINDOW_DEFAULT: Final = 65_535
 _INITIAL_WINDOW_SETTING: Final = 4
 _INTEGER_PREFIX: Final = 127
 _READ_BYTES: Final = 1 << 16
+_NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket that does not block says where it would."""
 
 STREAMS_AT_ONCE: Final = 100
 """How many streams one write of a flood has."""
 
 WithStream = Callable[[int], bytes]
 """The frames of one stream, by its number."""
+
+
+def http2_over_tls(ca_file: Path) -> ssl.SSLContext:
+    """For a peer that checks the server against this CA and speaks HTTP/2."""
+    tls = ssl.create_default_context(cafile=ca_file)
+    tls.set_alpn_protocols(["h2"])
+    return tls
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -60,9 +71,11 @@ def request_headers(method: str, extra: tuple[tuple[str, str], ...] = ()) -> byt
     return b"".join(_literal(name.encode(), value.encode()) for name, value in fields)
 
 
-def call(stream: int, method: str, body: bytes) -> bytes:
+def call(stream: int, method: str, body: bytes, extra: tuple[tuple[str, str], ...] = ()) -> bytes:
     """Return the frames of a whole unary call."""
-    return frame(HEADERS, END_HEADERS, stream, request_headers(method)) + frame(DATA, END_STREAM, stream, message(body))
+    return frame(HEADERS, END_HEADERS, stream, request_headers(method, extra)) + frame(
+        DATA, END_STREAM, stream, message(body)
+    )
 
 
 def message(body: bytes) -> bytes:
@@ -70,12 +83,27 @@ def message(body: bytes) -> bytes:
     return b"\0" + struct.pack(">I", len(body)) + body
 
 
+def connected(port: int, by: str = HOST) -> socket.socket:
+    """Return a connection of this address of this machine, which a server takes for a host. Raises OSError."""
+    return socket.create_connection((HOST, port), source_address=(by, 0))
+
+
 class RawPeer:
     """One connection. It has said that its windows are as HTTP/2 opens them: 65,535 bytes, for all streams together."""
 
-    def __init__(self, port: int, *, stream_window_bytes: int = _WINDOW_DEFAULT) -> None:
-        self._socket = socket.create_connection((HOST, port))
+    def __init__(
+        self,
+        port: int,
+        *,
+        stream_window_bytes: int = _WINDOW_DEFAULT,
+        tls: ssl.SSLContext | None = None,
+        by: str = HOST,
+    ) -> None:
+        """Connect, `by` one of the addresses of this machine, with TLS where there is a context. Raises OSError."""
+        self._socket = connected(port, by)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=HOST)
         setting = struct.pack(">HI", _INITIAL_WINDOW_SETTING, stream_window_bytes)
         self.send(_PREFACE + frame(SETTINGS, 0, 0, setting))
 
@@ -112,7 +140,7 @@ class RawPeer:
                 return self.read_until_closed(until - time.monotonic())
             try:
                 waiting = waiting[self._socket.send(waiting) :]
-            except BlockingIOError:
+            except _NOT_NOW:
                 time.sleep(0.001)
             except OSError:
                 return True
@@ -123,7 +151,7 @@ class RawPeer:
     def _has_closed(self) -> bool:
         try:
             return not self._socket.recv(_READ_BYTES)
-        except BlockingIOError:
+        except _NOT_NOW:
             return False
         except OSError:
             return True
@@ -145,14 +173,14 @@ class RawPeer:
         self.close()
 
 
-def floods(method: str) -> dict[str, Iterator[bytes]]:
-    """Return, by name, endless sequences of frames that cost a server work."""
-    headers = request_headers(method)
+def floods(method: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str, Iterator[bytes]]:
+    """Return, by name, endless sequences of frames that cost a server work. `extra` are further headers of calls."""
+    headers = request_headers(method, extra)
     begin = frame(HEADERS, END_HEADERS, 1, headers)
     return {
         "resets": _streams(lambda n: frame(HEADERS, END_HEADERS, n, headers) + frame(RST_STREAM, 0, n, _CANCEL)),
         "streams without data": _streams(lambda n: frame(HEADERS, END_HEADERS, n, headers)),
-        "calls that are not read": _streams(lambda n: call(n, method, b"")),
+        "calls that are not read": _streams(lambda n: call(n, method, b"", extra)),
         "pings": _same(frame(PING, 0, 0, bytes(8))),
         "settings": _same(frame(SETTINGS, 0, 0)),
         "window updates": _same(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))),

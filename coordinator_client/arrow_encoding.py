@@ -63,6 +63,12 @@ def encode_arrow(rows: Sequence[Row]) -> bytes:
     return payload
 
 
+def first_and_latest_ms(records: pa.RecordBatch) -> tuple[int, int]:
+    """Return the timestamps of the first and of the latest of some records, for the header of their batch."""
+    times = records.column(_TIMES)
+    return times[0].as_py(), pc.max(times).as_py()
+
+
 def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
     """Return the columns of an unpacked Arrow v1 payload as views of its bytes.
 

@@ -49,8 +49,11 @@ class FetchAhead:
         self._inbox: SimpleQueue[FetchReply | Loss] = SimpleQueue()
 
     def start(self, request: log.FetchRequest) -> None:
-        """Send the Fetch that will be asked for next. The one before must have been taken or cancelled."""
+        """Send the Fetch that will be asked for next, unless the server wants none yet. The one before must have been
+        taken or cancelled."""
         assert self._request is None, "one at a time"
+        if self._connection.clock.monotonic_ms() < self._connection.throttle.until_ms(Method.FETCH):
+            return
         self._request, self._inbox = request, SimpleQueue()
         self._call = self._connection.transport.start(
             FETCH, request, timeout_ms=self._timeout_ms, on_done=self._inbox.put
@@ -62,8 +65,16 @@ class FetchAhead:
             self.cancel()
             return None
         self._request = self._call = None
-        answer = self._connection.clock.take(self._inbox, self._timeout_ms)
-        return answer if isinstance(answer, FetchReply) and not answer.error_code else None
+        clock = self._connection.clock
+        answer = clock.take(self._inbox, self._timeout_ms)
+        if not isinstance(answer, FetchReply):
+            return None
+        is_refused = answer.error_code != 0
+        if answer.throttle_ms:
+            self._connection.throttle.note(
+                Method.FETCH, answer.throttle_ms, clock.monotonic_ms(), is_refused=is_refused
+            )
+        return None if is_refused else answer
 
     def cancel(self) -> None:
         """Give up the Fetch that was sent ahead."""
@@ -88,6 +99,9 @@ class PartitionRange:
     end_epoch: int | None = None
     """The leader epoch in which `end_offset` was learned (`OffsetResult.leader_epoch`). With it, nothing is read where
     the log before the end is another one by now; without it, that goes unnoticed."""
+    start_epoch: int | None = None
+    """The leader epoch in which it was learned that what was read before ends at `start_offset`. With it, the range is
+    refused where that is not in the log any more, an empty range too."""
     shown: SnapshotFilter | None = None
     """What a snapshot shows of the range, whose end and epoch are given then; None: it is read as it is now."""
 
@@ -153,11 +167,13 @@ class _Cursor:
     next_offset: int
     epoch: int | None = None
     """Leader epoch of what lies before it; None: not known."""
+    is_checked: bool = True
+    """Whether what was read before is known to be in the log, or nobody wants to know."""
 
     @property
     def is_over(self) -> bool:
         end = self.range.end_offset
-        return end is not None and self.next_offset >= end
+        return end is not None and self.next_offset >= end and self.is_checked
 
 
 @dataclass(slots=True)
@@ -206,7 +222,9 @@ class BatchReader:
         self.skipped.add(error)
 
     def __iter__(self) -> Iterator[FetchedBatch]:
-        cursors = [_Cursor(asked, asked.start_offset) for asked in self.ranges]
+        cursors = [
+            _Cursor(asked, asked.start_offset, asked.start_epoch, asked.start_epoch is None) for asked in self.ranges
+        ]
         self.positions = {(cursor.range.topic, cursor.range.partition): cursor.next_offset for cursor in cursors}
         stuck_since_ms: int | None = None
         ahead = FetchAhead(self.connection, timeout_ms=self._attempt_ms)
@@ -291,7 +309,7 @@ class BatchReader:
                 end_offset=cursor.range.end_offset,
                 last_read_epoch=cursor.epoch,
                 end_epoch=cursor.range.end_epoch,
-                snapshot=_filter(cursor.range.shown),
+                snapshot=filter_message(cursor.range.shown),
             )
         return request
 
@@ -335,7 +353,7 @@ class BatchReader:
                 self._advance(cursor, batch.end_offset)
                 yield batch
         self._advance(cursor, result.fields.next_offset)
-        cursor.epoch = _epoch_after(cursor, result)
+        cursor.epoch, cursor.is_checked = _epoch_after(cursor, result), True
 
     def _advance(self, cursor: _Cursor, next_offset: int) -> None:
         cursor.next_offset = max(cursor.next_offset, next_offset)
@@ -354,7 +372,8 @@ class BatchReader:
             )
 
 
-def _filter(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
+def filter_message(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
+    """Return what a snapshot shows, as requests carry it."""
     if shown is None:
         return None
     producers = shown.excluded if shown.only is None else shown.only

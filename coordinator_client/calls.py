@@ -220,6 +220,8 @@ PAUSE_MS_FIRST: Final = 5
 PAUSE_MS_MAX: Final = 100
 LOST_PAUSE_MS_MAX: Final = 1_000
 _DOUBLINGS_MAX: Final = 10
+LAST_TRY_MS: Final = 1_000
+"""How long before its deadline a call is made, however long the server asked to wait: long enough for an answer."""
 
 _NO_ATTEMPT: Final = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
 
@@ -289,6 +291,11 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         self.attempt_ends_ms = 0
         """When the attempt in flight should have been answered, or reported lost."""
         self._cause: tuple[int, str] = _NO_ATTEMPT
+
+    def hold(self, until_ms: int) -> None:
+        """Put the attempt that is due off until then, as far as the deadline leaves time for it."""
+        assert self.due_ms is not None, "what is in flight cannot be put off"
+        self.due_ms = max(self.due_ms, min(until_ms, self._ends_ms - LAST_TRY_MS))
 
     def begin_attempt(self, now_ms: int) -> int:
         """Start an attempt; return how many milliseconds it may take."""

@@ -30,6 +30,7 @@ from coordinator_client.random_source import RandomSource, SystemRandomSource
 from coordinator_client.server_look import look_at
 from coordinator_client.session_transport import Channel, SessionTransport
 from coordinator_client.settings import duration_ms
+from coordinator_client.throttle import Throttle
 from coordinator_client.tls import Tls
 from coordinator_client.transport import (
     GRPC_SESSION,
@@ -102,6 +103,8 @@ class Connection:
         self.random_source = surroundings.get("random_source") or SystemRandomSource()
         self.answers = Answers(endpoint)
         """Writes to the application's log how the server answers; told by everything that uses this connection."""
+        self.throttle = Throttle(endpoint)
+        """The pauses that the server asked for; everything that uses this connection keeps them."""
         self.open_loop = surroundings.get("open_loop")
         """Opens the loop on which consumers run. None = blocking ones use the loop thread of this process, the others
         their own loop."""
@@ -219,9 +222,16 @@ class Connection:
         now_ms = self.clock.monotonic_ms()
         call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
         while True:
+            call.hold(self.throttle.until_ms(rpc.method))
+            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
+            if call.due_ms > now_ms:
+                self.clock.pause(call.due_ms - now_ms)
+                now_ms = self.clock.monotonic_ms()
             answer = self.transport.ask(rpc, request, timeout_ms=call.begin_attempt(now_ms))
             now_ms = self.clock.monotonic_ms()
             end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
+            if not isinstance(answer, Loss) and answer.throttle_ms:
+                self.throttle.note(rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
             if end is not answer or self.answers.is_troubled:
                 said = answer if isinstance(answer, Loss) else call.verdict_of(answer)
                 self.answers.note(rpc.method, said, now_ms)
@@ -229,9 +239,6 @@ class Connection:
                 raise end
             if end is not None:
                 return end
-            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
-            self.clock.pause(call.due_ms - now_ms)
-            now_ms = self.clock.monotonic_ms()
 
     def close(self) -> None:
         """Close the transports; later calls are refused. A fork leaves those of its parent alone."""

@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_protocol.wire import bytes_field, split
+from coordinator_protocol.wire import Buffer, bytes_field, split
 
-Payload: TypeAlias = bytes | memoryview
+Payload: TypeAlias = Buffer
 
 _RESULTS: Final = bytes_field(log.FetchResponse.RESULTS_FIELD_NUMBER)
 _BATCHES: Final = bytes_field(log.FetchResult.BATCHES_FIELD_NUMBER)
@@ -55,7 +55,7 @@ class FetchReply:
     results: list[PartitionReply] = field(default_factory=list)
 
 
-def parse_fetch_reply(body: bytes) -> FetchReply:
+def parse_fetch_reply(body: Buffer) -> FetchReply:
     """Return the answer, with payloads that are views of `body`. Raises: DecodeError where the bytes are no
     FetchResponse."""
     try:
@@ -72,13 +72,13 @@ def parse_fetch_reply(body: bytes) -> FetchReply:
         raise DecodeError(f"{len(body)} bytes came that are no FetchResponse: {error}") from error
 
 
-def _partition(body: bytes, start: int, end: int) -> PartitionReply:
+def _partition(body: Buffer, start: int, end: int) -> PartitionReply:
     rest, batches = split(body, start, end, _BATCHES)
     view = memoryview(body)
     return PartitionReply(log.FetchResult.FromString(rest), [_batch(body, view, *place) for place in batches])
 
 
-def _batch(body: bytes, view: memoryview, start: int, end: int) -> WireBatch:
+def _batch(body: Buffer, view: memoryview, start: int, end: int) -> WireBatch:
     rest, payloads = split(body, start, end, _PAYLOAD)
     # Where a field comes twice, the last one counts.
     payload_start, payload_end = payloads[-1] if payloads else (0, 0)

@@ -15,6 +15,7 @@ from coordinator_client.calls import Reply, ReplyT, Request, RequestT, RetryingC
 from coordinator_client.errors import Loss, TransactionError, Verdict
 from coordinator_client.log import Answers
 from coordinator_client.random_source import RandomSource
+from coordinator_client.throttle import Throttle
 
 ATTEMPT_GRACE_MS: Final = 1_000
 """A transport reports a timeout itself. An attempt whose report is missing for this long, because the transport made
@@ -39,6 +40,8 @@ class Flights:
     """The running calls by number."""
 
     def __init__(self, random_source: RandomSource) -> None:
+        self.throttle = Throttle("")
+        """The pauses that the server asked for; a shell puts that of its connection here."""
         self._random_source = random_source
         self._flights: dict[int, _Flight] = {}
         self._started = 0
@@ -75,7 +78,10 @@ class Flights:
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts that start now."""
         due = []
+        throttle = self.throttle
         for number, (call, _) in self._flights.items():
+            if call.due_ms is not None and call.due_ms <= now_ms < throttle.ends_ms:
+                call.hold(throttle.until_ms(call.rpc.method))
             if call.due_ms is not None and call.due_ms <= now_ms:
                 timeout_ms = call.begin_attempt(now_ms)
                 due.append(Transmission(number, call.attempts, call.rpc, call.request, timeout_ms))
@@ -90,6 +96,8 @@ class Flights:
         if call.due_ms is not None or call.attempts != attempt:
             return
         end = call.on_answer(answer, now_ms=now_ms, jitter=self._random_source.fraction())
+        if not isinstance(answer, Loss) and answer.throttle_ms:
+            self.throttle.note(call.rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
         answers = self.answers
         if answers is not None and (end is not answer or answers.is_troubled):
             answers.note(call.rpc.method, _verdict(call, answer), now_ms)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol
 
+from google.protobuf.message import DecodeError
+
 from coordinator_api.v1 import session_pb2
 from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.errors import Loss
@@ -183,6 +185,8 @@ class GrpcChannel:
             except asyncio.CancelledError:
                 on_done(Loss("CANCELLED", "cancelled by the client"))
                 raise
+            except DecodeError as error:
+                on_done(Loss("INTERNAL", str(error)))
             else:
                 on_done(reply)
 

@@ -1,7 +1,7 @@
 """The channel over the compiled transport: the same as `GrpcChannel`, with fewer changes of thread.
 
-What arrives is taken in batches, and outgoing messages are handed over once per turn of the loop. Unary calls,
-which are rare or large, use grpc.aio.
+What arrives is taken in batches, and outgoing messages are handed over once per turn of the loop. Answers to bulk reads
+stay where they arrived and are not copied. All other unary calls, which are rare, use grpc.aio.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import txn_native_transport as native
+from google.protobuf.message import DecodeError
 
 from coordinator_client.calls import Rpc
 from coordinator_client.errors import Loss
@@ -20,7 +21,7 @@ from coordinator_client.loops import AsyncioLoop
 from coordinator_client.session import status_name
 from coordinator_client.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Call
 
-_INTERFACE: Final = 6
+_INTERFACE: Final = 9
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this SDK knows {_INTERFACE}")
 
@@ -54,6 +55,7 @@ class NativeChannel:
             connect_timeout_ms=_CONNECT_TIMEOUT_MS,
         )
         self._streams: dict[int, NativeStream] = {}
+        self._calls: dict[int, NativeCall] = {}
         self._is_open = True
         self._loop.add_reader(self._client.fileno(), self._on_arrivals)
 
@@ -75,12 +77,18 @@ class NativeChannel:
         on_done: Callable[[Any], None],
     ) -> Call:
         """Make one unary call, which the returned object can cancel."""
+        if self._is_open and rpc.is_bulk:
+            token = self._client.call(rpc.path, request.SerializeToString(), timeout_ms)
+            self._calls[token] = call = NativeCall(self, token, rpc.parse, on_done)
+            return call
         return self._over_grpc().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
 
     def close(self) -> None:
-        """Cut the streams without telling their users, and close the channel that carries unary calls."""
+        """Cut the streams without telling their users, and close the channel that carries unary calls. Calls in flight
+        are reported as lost."""
         self._streams.clear()
         self._end()
+        self._lose_calls(Loss("CANCELLED", "the connection was closed"))
         if self._grpc is not None:
             self._grpc.close()
 
@@ -108,6 +116,8 @@ class NativeChannel:
             kind = arrival[0]
             if kind == native.STOPPED:
                 self.on_stopped(arrival[1])
+            elif (call := self._calls.pop(arrival[1], None)) is not None:
+                call.on_end(arrival)
             # Arrivals that were queued when their stream was cut are dropped.
             elif (stream := self._streams.get(arrival[1])) is None:
                 continue
@@ -126,6 +136,19 @@ class NativeChannel:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.on_end("UNAVAILABLE", f"the compiled transport stopped: {failure}")
+        self._lose_calls(Loss("UNAVAILABLE", f"the compiled transport stopped: {failure}"))
+
+    def give_up(self, token: int) -> bool:
+        """End a call from this side; return whether it was not answered yet."""
+        is_open = self._calls.pop(token, None) is not None
+        if is_open:
+            self.give((native.END, token, 0, ""))
+        return is_open
+
+    def _lose_calls(self, loss: Loss) -> None:
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.report(loss)
 
     def _end(self) -> None:
         if self._is_open:
@@ -184,3 +207,33 @@ class NativeStream:
         while self._is_open and self._ahead < _AHEAD_MESSAGES_MAX and (body := self._user.take()) is not None:
             self._ahead += 1
             self._channel.give((native.SEND, self._token, body, self._ahead == _AHEAD_MESSAGES_MAX))
+
+
+class NativeCall:
+    """One bulk read over the compiled transport."""
+
+    def __init__(
+        self, channel: NativeChannel, token: int, parse: Callable[[Any], Any], on_done: Callable[[Any], None]
+    ) -> None:
+        """`parse` is that of a bulk read, which takes views as well as bytes."""
+        self._channel = channel
+        self._token = token
+        self._parse = parse
+        self.report = on_done
+        """Tells whoever made the call what became of it; called once."""
+
+    def cancel(self) -> None:
+        """Give the call up and report it as lost; nothing where it has been reported."""
+        if self._channel.give_up(self._token):
+            self.report(Loss("CANCELLED", "cancelled by the client"))
+
+    def on_end(self, arrival: tuple[Any, ...]) -> None:
+        """Report the answer, or why there is none."""
+        if arrival[0] != native.ANSWERED:
+            self.report(Loss(status_name(arrival[2]), arrival[3]))
+            return
+        try:
+            answer = self._parse(memoryview(arrival[2]))
+        except DecodeError as error:
+            answer = Loss("INTERNAL", str(error))
+        self.report(answer)

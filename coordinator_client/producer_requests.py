@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import rules
 from coordinator_client.calls import END_TXN, INIT_PRODUCER_ID, PREPARE_TRANSACTION, TRANSACT, RetryingCall, Rpc
-from coordinator_client.errors import NOTHING_CHANGED, PASSING, OutcomeUnknown, TransactionError
+from coordinator_client.errors import NOTHING_CHANGED, PASSING, OutcomeUnknown, TransactionError, failure
 from coordinator_client.progress import ProducerProgress
 from coordinator_client.rules import AfterEnd
 from coordinator_client.state import Goal, Identity, ProducerStatus
-from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _S = ProducerStatus
 
@@ -148,6 +148,8 @@ class TransactionEnd:
         self._progress = progress
         self._identity_requests = identity_requests
         self._ending: Ending | None = None
+        self._call: RetryingCall[Any, Any] | None = None
+        """Its attempts since it was last asked for."""
 
     def prepare(self, now_ms: int) -> None:
         """Promise that what was sent can be committed, whatever crashes."""
@@ -200,13 +202,19 @@ class TransactionEnd:
         if progress.flights.has_other_than(progress.sender.refresh_flight):
             return
         assert ending is not None, "an end that is repeated was begun"
-        call = RetryingCall(ending.rpc, ending.request, deadlines=progress.plan.deadlines, now_ms=now_ms)
+        call = self._call = RetryingCall(ending.rpc, ending.request, deadlines=progress.plan.deadlines, now_ms=now_ms)
         progress.flights.start(call, partial(self._ended, ending))
 
     def interrupt(self) -> None:
-        """Give the end up where it is: an attempt of it may be carried out all the same."""
-        assert self._ending is not None, "an end that is under way was begun"
-        self._ending.is_lost = True
+        """Give the end up where it is: an attempt of it may be carried out all the same. A Transact that still waited
+        for the end of a pause had none."""
+        ending, call = self._ending, self._call
+        assert ending is not None, "an end that is under way was begun"
+        if ending.rpc is TRANSACT and not ending.is_lost and call is not None and not call.attempts:
+            unsent = f"{Method.TRANSACT} was interrupted before it was sent"
+            self._commit_refused(ending, failure(ErrorCode.TRANSACTION_ABORTABLE, ErrorClass.ABORT, unsent))
+        else:
+            ending.is_lost = True
 
     def _prepared(self, end: txn.PrepareTransactionResponse | TransactionError, _now_ms: int) -> None:
         progress = self._progress

@@ -190,7 +190,7 @@ class ProducerShell:
         self._has_timeout = not config.two_phase_commit
         client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
         self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.random_source)
-        self._core.flights.answers = self._connection.answers
+        self._core.flights.answers, self._core.flights.throttle = self._connection.answers, self._connection.throttle
         self._calls: dict[int, Call] = {}
 
     @property

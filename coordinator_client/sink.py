@@ -9,7 +9,7 @@ Source: proto/coordinator_api/v1/transaction.proto (JoinBatch to DescribeSinks);
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEADLINE_MS: Final = 60_000
+
+
+class Committed(NamedTuple):
+    """What `Sink.join` answers for a batch that is committed already."""
+
+    by_this_run: bool
+    """The run that joins has committed it itself. That is well for an attempt of a task that comes late; for whoever
+    wanted to write more it is too late."""
 
 
 class SinkMember:
@@ -38,25 +46,51 @@ class SinkMember:
         """Records that were sent."""
         self._next_sequences: dict[tuple[str, int], int] = {}
 
-    def send_arrow(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
-        """Append records to a partition, visible once the batch is committed. They have the schema of Arrow v1
-        (`arrow_encoding.SCHEMA`); an empty batch sends nothing.
+    def send_arrow(self, batches: Iterable[tuple[str, int, pa.RecordBatch]]) -> None:
+        """Append records to partitions: (topic, partition, records). They become visible once the batch
+        is committed. Records have the schema of Arrow v1 (`arrow_encoding.SCHEMA`); of a partition there may be several
+        batches, and an empty one sends nothing.
 
         Raises: ImportError without pyarrow; ValueError for another schema; Abortable or Fenced where the member is
         over; the TransactionError that the server answers; Retriable or OutcomeUnknown at the deadline.
         """
-        from coordinator_client.arrow_encoding import SCHEMA
+        following = dict(self._next_sequences)
+        stored = [self._stored(following, *each) for each in batches if each[2].num_rows]
+        if not stored:
+            return
+        # A request has one batch of a partition at most.
+        rounds: list[dict[tuple[str, int], log.PartitionBatch]] = []
+        for one in stored:
+            place = (one.topic, one.partition)
+            free = next((found for found in rounds if place not in found), None)
+            if free is None:
+                rounds.append({place: one})
+            else:
+                free[place] = one
+        for found in rounds:
+            request = log.ProduceRequest(
+                header=self._connection.header(), transactional_id=self.transactional_id, batches=found.values()
+            )
+            self._connection.ask(PRODUCE, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+        # A repeated attempt has the same sequences, so the server appends it once.
+        self._next_sequences = following
+        self.record_count += sum(each.batch.record_count for each in stored)
+
+    def _stored(
+        self, following: dict[tuple[str, int], int], topic: str, partition: int, records: pa.RecordBatch
+    ) -> log.PartitionBatch:
+        """Return the records as a batch that comes next in its partition, and count its sequences."""
+        from coordinator_client.arrow_encoding import SCHEMA, first_and_latest_ms
 
         if not records.schema.equals(SCHEMA):
             raise ValueError(f"the records have the schema {records.schema}; Arrow v1 has {SCHEMA}")
-        if not records.num_rows:
-            return
-        times = records.column("timestamp_ms").to_pylist()
-        sequence = self._next_sequences.get((topic, partition), 0)
-        stored = log.RecordBatch(
+        sequence = following.get((topic, partition), 0)
+        following[topic, partition] = sequence + records.num_rows
+        base_ms, latest_ms = first_and_latest_ms(records)
+        batch = log.RecordBatch(
             record_count=records.num_rows,
-            base_timestamp_ms=times[0],
-            max_timestamp_ms=max(times),
+            base_timestamp_ms=base_ms,
+            max_timestamp_ms=latest_ms,
             encoding=log.Encoding.ValueType(Encoding.ARROW_V1),
             is_transactional=True,
             producer_id=self.identity.producer_id,
@@ -64,15 +98,7 @@ class SinkMember:
             base_sequence=sequence,
             payload=records.serialize().to_pybytes(),
         )
-        request = log.ProduceRequest(
-            header=self._connection.header(),
-            transactional_id=self.transactional_id,
-            batches=[log.PartitionBatch(topic=topic, partition=partition, batch=stored)],
-        )
-        self._connection.ask(PRODUCE, request, deadlines=self._deadlines, items=lambda reply: reply.results)
-        # A repeated attempt has the same sequence, so the server appends it once.
-        self._next_sequences[topic, partition] = sequence + records.num_rows
-        self.record_count += records.num_rows
+        return log.PartitionBatch(topic=topic, partition=partition, batch=batch)
 
     def seal(self) -> None:
         """Promise that this is all: the batch may be committed with this member, which takes no more from now on.
@@ -105,9 +131,9 @@ class Sink:
         self.name = name
         self.run_id = run_id
 
-    def join(self, batch_id: int, *, attempt: str, transaction_timeout_ms: int) -> SinkMember | None:
-        """A new member of a batch; None: the batch is committed already, and there is nothing to write. The first join
-        of a new run, or for a later batch, gives up what was undecided before.
+    def join(self, batch_id: int, *, attempt: str, transaction_timeout_ms: int) -> SinkMember | Committed:
+        """A new member of a batch; or the news that the batch is committed already, and there is nothing to write. The
+        first join of a new run, or for a later batch, gives up what was undecided before.
 
         Raises: Fenced for a run that another one replaced; Rejected for a batch before the one that is being written;
         Retriable or OutcomeUnknown at the deadline.
@@ -122,7 +148,7 @@ class Sink:
         )
         joined = self._connection.ask(JOIN_BATCH, request, deadlines=self._deadlines)
         if joined.already_committed:
-            return None
+            return Committed(by_this_run=joined.committed_by_this_run)
         identity = Identity(joined.producer_id, joined.producer_epoch)
         return SinkMember(self._connection, self._deadlines, joined.transactional_id, identity)
 

@@ -48,9 +48,8 @@ class Snapshot:
             )
         finished, grown = list[PartitionRange](), list[PartitionRange]()
         for each in wanted:
-            view = self.views[topic, each]
             for scan in self._scans(topic, each, since.views.get((topic, each))):
-                (finished if scan.end_offset < view.end_offset else grown).append(self._range(topic, each, scan))
+                (grown if scan.shown.only is None else finished).append(self._range(topic, each, scan))
         return [finished, grown]
 
     def _scans(self, topic: str, partition: int, before: PartitionView | None) -> Iterator[Scan]:
@@ -67,7 +66,8 @@ class Snapshot:
             partition=partition,
             start_offset=scan.start_offset,
             end_offset=scan.end_offset,
-            end_epoch=self.views[topic, partition].leader_epoch,
+            end_epoch=scan.end_epoch,
+            start_epoch=scan.start_epoch,
             shown=scan.shown,
         )
 
@@ -102,14 +102,18 @@ def take_snapshot(
         deadlines=deadlines,
         items=lambda reply: reply.topics,
     )
-    request = log.TakeSnapshotRequest(
-        header=connection.header(),
-        topics=[
-            common.TopicPartitions(topic=topic.name, topic_id=topic.topic_id, partitions=range(len(topic.partitions)))
-            for topic in described.topics
-        ],
-        lease_ms=lease_ms,
-    )
+    places = [
+        common.TopicPartitions(topic=topic.name, topic_id=topic.topic_id, partitions=range(len(topic.partitions)))
+        for topic in described.topics
+    ]
+    return take_snapshot_of(connection, places, lease_ms=lease_ms, deadlines=deadlines)
+
+
+def take_snapshot_of(
+    connection: Connection, places: Collection[common.TopicPartitions], *, lease_ms: int, deadlines: Deadlines
+) -> Snapshot:
+    """Take a snapshot of these partitions. Raises: as `take_snapshot`."""
+    request = log.TakeSnapshotRequest(header=connection.header(), topics=places, lease_ms=lease_ms)
     reply = connection.ask(TAKE_SNAPSHOT, request, deadlines=deadlines)
     views = {
         (each.topic, each.partition): PartitionView(
@@ -127,15 +131,27 @@ def take_snapshot(
     )
 
 
+def renew_lease(connection: Connection, snapshot_id: bytes, *, lease_ms: int, deadlines: Deadlines) -> None:
+    """Hold the records of the snapshot with this id, as `renew_snapshot`."""
+    request = log.RenewSnapshotRequest(header=connection.header(), snapshot_id=snapshot_id, lease_ms=lease_ms)
+    connection.ask(RENEW_SNAPSHOT, request, deadlines=deadlines)
+
+
 def renew_snapshot(connection: Connection, snapshot: Snapshot, *, lease_ms: int, deadlines: Deadlines) -> None:
     """Hold the records of a snapshot for so long from now on. Raises: Rejected (SNAPSHOT_NOT_FOUND) where the lease is
     over or the server was started since."""
-    header, lease_ms = connection.header(), duration_ms("lease_ms", lease_ms)
-    request = log.RenewSnapshotRequest(header=header, snapshot_id=snapshot.snapshot_id, lease_ms=lease_ms)
-    connection.ask(RENEW_SNAPSHOT, request, deadlines=deadlines)
+    lease_ms = duration_ms("lease_ms", lease_ms)
+    renew_lease(connection, snapshot.snapshot_id, lease_ms=lease_ms, deadlines=deadlines)
+
+
+def release_lease(
+    connection: Connection, snapshot_id: bytes, *, part: int = 0, parts: int = 0, deadlines: Deadlines
+) -> None:
+    """Hold the records of the snapshot with this id no longer: at once, or, with `parts`, once each part was named."""
+    request = log.ReleaseSnapshotRequest(header=connection.header(), snapshot_id=snapshot_id, part=part, parts=parts)
+    connection.ask(RELEASE_SNAPSHOT, request, deadlines=deadlines)
 
 
 def release_snapshot(connection: Connection, snapshot: Snapshot, *, deadlines: Deadlines) -> None:
     """Hold the records of a snapshot no longer. Raises: Rejected (SNAPSHOT_NOT_FOUND) as `renew_snapshot`."""
-    request = log.ReleaseSnapshotRequest(header=connection.header(), snapshot_id=snapshot.snapshot_id)
-    connection.ask(RELEASE_SNAPSHOT, request, deadlines=deadlines)
+    release_lease(connection, snapshot.snapshot_id, deadlines=deadlines)

@@ -34,7 +34,13 @@ from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, GroupParticipant, UnfinishedTransactions
+from coordinator_runtime.ports import (
+    ALLOW_ALL,
+    Authorizer,
+    GroupParticipant,
+    Levels,
+    UnfinishedTransactions,
+)
 from coordinator_runtime.rounds import Rounds
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
@@ -87,6 +93,8 @@ class Surroundings:
     backups: BackupMaker | None = None
     """Makes backups of the store; None: nobody does."""
     new_snapshot_id: Callable[[], bytes] = new_uuid
+    levels: Levels | None = None
+    """How much callers may hold; None: as much as they want."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +211,7 @@ def assemble(
 ) -> Core:
     """All parts, joined, with nothing loaded. Who may do what, an authorizer says if one is given, else the
     configuration."""
-    catalog = _catalog(runtime, store, config)
+    catalog = _catalog(runtime, store, config, surroundings.levels)
     counters = CountersShard(runtime.journal, store.incarnation)
     access = AclAuthorizer(runtime, catalog.acls, config.super_users)
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
@@ -221,7 +229,7 @@ def assemble(
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
         checks=BatchChecks(surroundings.payload_worker, config.limits, surroundings.disk),
-        leases=Leases(runtime, surroundings.new_snapshot_id),
+        leases=Leases(runtime, surroundings.new_snapshot_id, surroundings.levels),
     )
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, counters):
@@ -280,12 +288,13 @@ def _admin(
     )
 
 
-def _catalog(runtime: Runtime, store: Store, config: CoreConfig) -> CatalogShard:
+def _catalog(runtime: Runtime, store: Store, config: CoreConfig, levels: Levels | None) -> CatalogShard:
     return CatalogShard(
         runtime.journal,
         shard_count=config.shard_count,
         incarnation=store.incarnation.number,
         default_retention=config.default_retention,
+        levels=levels,
     )
 
 
@@ -319,7 +328,7 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
             parts=around.group_parts,
             incarnation=base.store.incarnation,
         ),
-        transactions_kind(runtime, counters, base.markers, config),
+        transactions_kind(runtime, counters, base.markers, config, base.surroundings.levels),
     )
 
 
@@ -346,7 +355,8 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
 def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: UnfinishedTransactions) -> Log:
     runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
     records = LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks)
-    removal = LogRemoval(runtime, base.store, catalog, records.fetcher.damage)
+    records.leases = base.leases
+    removal = LogRemoval(runtime, base.store, catalog, records.fetcher.damage, base.leases)
     Rounds(runtime, "removal", base.config.partitions.removal_interval_ms, removal.round)
     trim = HistoryTrim(runtime, base.store, base.config.history_retention_ms)
     Rounds(runtime, "history_trim", HISTORY_INTERVAL_MS, trim.round)

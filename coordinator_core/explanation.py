@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.next_event import NextEvent
 from coordinator_runtime.decision import CATALOG_KEY, once_durable
 from coordinator_runtime.pending import Pending, settled
@@ -161,7 +162,7 @@ class PartitionExplainer:
         except Refused as refusal:
             owner = refusal
         may_describe_owner = not isinstance(owner, Transaction) or may(
-            context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, owner.transactional_id
+            context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, coordinator_key(owner.transactional_id)
         )
         return View(
             standing=standing,

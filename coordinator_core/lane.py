@@ -2,24 +2,27 @@
 
 The general path (operation, decision, joins, replay) handles everything, and is the reference. The lane takes what is
 most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an id
-that has nothing open. Whatever is unusual in any way it leaves to the general path, in its place among the others.
+that has nothing open; and an InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way
+it leaves to the general path, in its place among the others.
 
-`transact` reads and checks, by the rules of the general path, and changes nothing: it gathers. `end` replays and stages
-what was gathered, all of it or nothing: a record for each transaction, and for each partition one record where the
-general path has one for each transaction. What they are stored as is the same.
+`transact` and `initialise` read and check, by the rules of the general path, and change nothing: they gather. `end`
+replays and stages what was gathered, all of it or nothing: a record for each transaction, and for each partition one
+record where the general path has one for each transaction. What they are stored as is the same.
 
 It takes columns, plain values that any front can make, and no messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.decision import Decision, NotCommon, Record, ShardRouter, TransactionInTheWay, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
@@ -42,8 +45,11 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.growth import Growth
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.records import CsnGiven, TransactionRanThrough
-from txn_coordinator.state import Transaction
+from txn_coordinator.records import CsnGiven, ProducerIdGiven, TransactionChanged, TransactionRanThrough
+from txn_coordinator.rules.initialising import InitRequest
+from txn_coordinator.state import Identity, Transaction
+
+TakenT = TypeVar("TakenT")
 
 CLIENT_TXN_VERSION: Final = 2
 """Clients of version 1 send no Transact."""
@@ -100,6 +106,10 @@ class Lane:
         self._now_ms = 0
         self._csn = 0
         """The last one given."""
+        self._csns_given = 0
+        self._producer_ids: Iterator[int] = iter(())
+        """What is left of the block."""
+        self._producer_ids_given: list[int] = []
         self._room_bytes = 0
         self._names: set[str] = set()
         """The transactional ids."""
@@ -119,8 +129,16 @@ class Lane:
     ) -> Taken | None:
         """A transaction that brings batches and offsets has been committed, and the caller may hear of it once the
         `end` of the message is settled. None: it is not of the common shape, and nothing has happened."""
+        return self._take(partial(self._transact, transactional_id, identity, batches, groups, context))
+
+    def initialise(self, transactional_id: str, timeout_ms: int, context: CallContext) -> Identity | None:
+        """The identity to go on with, of an id whose caller names no older one and keeps nothing open. As
+        `transact`."""
+        return self._take(partial(self._initialise, transactional_id, timeout_ms, context))
+
+    def _take(self, take: Callable[[], TakenT]) -> TakenT | None:
         try:
-            return self._transact(transactional_id, identity, batches, groups, context)
+            return take()
         except (Refused, NotCommon):
             # What is refused the general path refuses too, and says so once what that rests on is durable.
             if not self._names:
@@ -134,7 +152,11 @@ class Lane:
         Errors: UnknownOutcome. Raises what is a bug of ours; then nothing is staged."""
         context, records, events = self._context, self._records, self._events
         assert context is not None, "nothing was taken"
-        records.append(Record(COUNTERS, CsnGiven(self._csn, len(self._names))))
+        if self._csns_given:
+            records.append(Record(COUNTERS, CsnGiven(self._csn, self._csns_given)))
+        if self._producer_ids_given:
+            given = ProducerIdGiven(self._producer_ids_given[-1], len(self._producer_ids_given))
+            records.append(Record(COUNTERS, given))
         # A partition may have been named in two ways.
         for growth in {id(each): each for each in self._growths.values()}.values():
             if growth.rows:
@@ -158,7 +180,10 @@ class Lane:
         groups: Sequence[GroupOffsets],
         context: CallContext,
     ) -> Taken:
-        size_bytes = self._check_common(name, batches, groups, context)
+        if not batches or len(groups) > 1 or not context.request_id or context.client_txn_version < CLIENT_TXN_VERSION:
+            raise NotCommon
+        size_bytes = _size_bytes(name, batches, groups)
+        self._check_common(name, size_bytes, context)
         known = self._growths
         growths = [known.get(batch[0]) or self._growth(batch[0], context) for batch in batches]
         participants = (
@@ -188,7 +213,7 @@ class Lane:
         if groups:
             self._settle(ran, marker, groups, context)
         # Nothing can be in the way any more.
-        self._csn = csn
+        self._csn, self._csns_given = csn, self._csns_given + 1
         self._room_bytes -= size_bytes
         self._names.add(name)
         self._records.append(Record(key, ran, ran.transaction.cause))
@@ -198,25 +223,44 @@ class Lane:
             for growth, header, offsetless in taken
         ]
 
-    def _check_common(
-        self, name: str, batches: Sequence[LaneBatch], groups: Sequence[GroupOffsets], context: CallContext
-    ) -> int:
-        """How many bytes the call stages at most. Raises NotCommon, and Refused for a caller who may not use the
-        id."""
+    def _initialise(self, name: str, timeout_ms: int, context: CallContext) -> Identity:
+        check_transactional_id(name)
+        request = InitRequest(
+            transactional_id=name,
+            txn_timeout_ms=timeout_ms,
+            request_id=context.request_id,
+            client_txn_version=context.client_txn_version,
+        )
+        size_bytes = _size_bytes(name)
+        self._check_common(name, size_bytes, context)
+        key = self._parts.router.shard_key(name)
+        shard: Any = self._served.get(key)
+        if shard is None:
+            raise NotCommon
+        stepped = shard.init_at_once(request, context.principal, self._now_ms, self._allocate)
+        if stepped is None:
+            raise NotCommon
+        initialised: Transaction = stepped.after
+        self._room_bytes -= size_bytes
+        self._names.add(name)
+        self._records.append(Record(key, TransactionChanged(initialised), initialised.cause))
+        self._events.append(stepped)
+        return initialised.identity
+
+    def _allocate(self) -> int:
+        """The next producer id; nothing that may refuse comes after it. Raises NotCommon: the block is used up."""
+        producer_id = next(self._producer_ids, None)
+        if producer_id is None:
+            raise NotCommon
+        self._producer_ids_given.append(producer_id)
+        return producer_id
+
+    def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
+        """Raises NotCommon, and Refused for a caller who may not use the id."""
         first = self._context or self._begin(context)
-        size_bytes = _CALL_BYTES + _ID_BYTES * len(name)
-        for batch in batches:
-            size_bytes += _PART_BYTES + len(batch[2])
-        for group in groups:
-            for offset in group.offsets:
-                size_bytes += _PART_BYTES + _ID_BYTES * (len(group.group_id) + len(offset.metadata))
         queues = self._parts.runtime.parking.queues
         if (
-            not batches
-            or len(groups) > 1
-            or not context.request_id
-            or context.client_txn_version < CLIENT_TXN_VERSION
-            or name in self._names
+            name in self._names
             or (queues and TransactionInTheWay(name) in queues)
             or context.client_id != first.client_id
             or context.host != first.host
@@ -225,12 +269,12 @@ class Lane:
         ):
             raise NotCommon
         require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, name)
-        return size_bytes
 
     def _begin(self, context: CallContext) -> CallContext:
         parts = self._parts
         self._context, self._now_ms = context, parts.runtime.clock.wall_ms()
         self._csn = parts.counters.next_csn()[0] - 1
+        self._producer_ids = iter(parts.counters.unused_producer_ids())
         self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
         return context
 
@@ -255,7 +299,7 @@ class Lane:
         before = ran.before
         membership = Membership(before.transactional_id, *before.identity)
         (write,) = self._parts.groups.place(groups, membership, context)
-        operation = write.hold_and_settle(OutcomeNumber(marker.coordinator_shard, before.csn), marker)
+        operation = write.hold(OutcomeNumber(marker.coordinator_shard, before.csn), marker)
         shard: Any = self._served.get(operation.shard)
         if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
             # A group that comes into being is told of, once.
@@ -266,3 +310,14 @@ class Lane:
         if decision.records:
             shard.part(Offsets).take_position()
         self._offsets.append(decision)
+
+
+def _size_bytes(name: str, batches: Sequence[LaneBatch] = (), groups: Sequence[GroupOffsets] = ()) -> int:
+    """How many bytes a call stages at most."""
+    size_bytes = _CALL_BYTES + _ID_BYTES * len(name)
+    for batch in batches:
+        size_bytes += _PART_BYTES + len(batch[2])
+    for group in groups:
+        for offset in group.offsets:
+            size_bytes += _PART_BYTES + _ID_BYTES * (len(group.group_id) + len(offset.metadata))
+    return size_bytes

@@ -17,6 +17,7 @@ from coordinator_runtime.ports import (
     NO_LEASES,
     Authorizer,
     CallContext,
+    Levels,
     MarkerPort,
     OffsetLeases,
     Permission,
@@ -112,7 +113,9 @@ def groups_kind(
     )
 
 
-def transactions_kind(runtime: Runtime, counters: CountersShard, markers: MarkerPort, config: CoreConfig) -> ShardKind:
+def transactions_kind(
+    runtime: Runtime, counters: CountersShard, markers: MarkerPort, config: CoreConfig, levels: Levels | None
+) -> ShardKind:
     """The shards of transactional ids. The counters must be loaded before them."""
 
     def make(key: ShardKey) -> TransactionShard:
@@ -124,6 +127,7 @@ def transactions_kind(runtime: Runtime, counters: CountersShard, markers: Marker
             limits=config.limits,
             two_phase=config.two_phase,
         )
+        shard.levels = shard.sinks.levels = levels
         shard.expiration_ms = config.transactional_id_expiration_ms
         shard.outcomes.is_served = runtime.table.served.__contains__
         return shard

@@ -68,3 +68,7 @@ class Limits:
                 f"batch_bytes_max is {self.batch_bytes_max} and must be below message_bytes_max, "
                 f"{self.message_bytes_max}: a batch travels inside a message"
             )
+
+
+LEASE_PARTS_MAX: Final = 100_000
+"""The most parts in which the lease of a snapshot is given up: a bit of memory for each."""

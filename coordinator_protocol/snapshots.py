@@ -51,7 +51,7 @@ class PartitionView(Struct, frozen=True):
     """One partition of a snapshot."""
 
     start_offset: int
-    """The log start when it was taken."""
+    """The log start when it was taken, or where it was about to be: what is being removed cannot be held."""
     end_offset: int
     """The durable log end when it was taken; not included."""
     leader_epoch: int
@@ -60,22 +60,28 @@ class PartitionView(Struct, frozen=True):
 
 
 class Scan(Struct, frozen=True):
-    """A range of offsets to read, and what of it is shown."""
+    """A range of offsets to read, and what of it is shown. It is read even if it is empty and has a `start_epoch`: to
+    learn whether the log is still the one that was read before."""
 
     start_offset: int
     end_offset: int
+    end_epoch: int
+    """The leader epoch in which the end was learned."""
     shown: SnapshotFilter = SHOW_ALL
+    start_epoch: int | None = None
+    """The leader epoch in which the reader learned that what it has ends here; None: it has nothing from before."""
 
 
 def scan_of(view: PartitionView) -> Scan:
     """Everything that a snapshot shows of a partition."""
-    return Scan(view.start_offset, view.end_offset, SnapshotFilter(view.excluded))
+    return Scan(view.start_offset, view.end_offset, view.leader_epoch, SnapshotFilter(view.excluded))
 
 
 def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ...]:
-    """What a later snapshot shows of a partition and an earlier one did not, each record once: what the log has grown
-    by, and what was excluded before and is finished now. A record that the later one does not show, although the log
-    has it, comes in the delta to the one that does.
+    """What a later snapshot shows of a partition and an earlier one did not, each record once: what was excluded before
+    and is finished now, and what the log has grown by. A record that the later one does not show, although the log
+    has it, comes in the delta to the one that does. Where the log lost something between the two that the earlier one
+    showed, reading what it has grown by is refused.
 
     ValueError where the second is not the later one."""
     if after.end_offset < before.end_offset:
@@ -88,7 +94,9 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
     scans = []
     if finished:
         first_offset = max(min(finished.values()), before.start_offset)
-        scans.append(Scan(first_offset, before.end_offset, SnapshotFilter(only=finished)))
-    if before.end_offset < after.end_offset:
-        scans.append(Scan(before.end_offset, after.end_offset, SnapshotFilter(after.excluded)))
+        only = SnapshotFilter(only=finished)
+        scans.append(Scan(first_offset, before.end_offset, before.leader_epoch, only))
+    if before.end_offset < after.end_offset or before.leader_epoch != after.leader_epoch:
+        shown, start_epoch = SnapshotFilter(after.excluded), before.leader_epoch
+        scans.append(Scan(before.end_offset, after.end_offset, after.leader_epoch, shown, start_epoch))
     return tuple(scans)

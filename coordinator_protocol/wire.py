@@ -7,7 +7,9 @@ Source: protobuf's encoding guide.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
+
+Buffer: TypeAlias = bytes | memoryview
 
 _NUMBER: Final = 0
 _LENGTH_DELIMITED: Final = 2
@@ -24,26 +26,26 @@ _FIXED_BYTES: Final = {1: 8, 5: 4}
 
 def bytes_field(number: int) -> bytes:
     """Return the tag of a field of bytes."""
-    return _varint(number << 3 | _LENGTH_DELIMITED)
+    return varint(number << 3 | _LENGTH_DELIMITED)
 
 
 def field_prefix(tag: bytes, size: int) -> bytes:
     """Return what stands before `size` bytes of content."""
-    return tag + _varint(size)
+    return tag + varint(size)
 
 
-def split(message: bytes, start: int, end: int, tag: bytes) -> tuple[bytes, list[tuple[int, int]]]:
+def split(message: Buffer, start: int, end: int, tag: bytes) -> tuple[bytes, list[tuple[int, int]]]:
     """Return two things: the fields of the message between `start` and `end` without those that have this tag, and
     where the content of those that have it lies. Raises: ValueError where the bytes are no message."""
     contents: list[tuple[int, int]] = []
-    others: list[bytes] = []
+    others: list[Buffer] = []
     at = began = others_from = start
-    tag_begins = tag[0]
+    tag_begins, tag_bytes = tag[0], len(tag)
     try:
         while at < end:
             began = at
-            if message[at] == tag_begins and message.startswith(tag, at):
-                size, content = _length(message, at + len(tag))
+            if message[at] == tag_begins and (tag_bytes == 1 or message[at : at + tag_bytes] == tag):
+                size, content = _length(message, at + tag_bytes)
                 at = content + size
                 contents.append((content, at))
                 others.append(message[others_from:began])
@@ -100,7 +102,7 @@ def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> boo
     return at < end
 
 
-def _behind(message: bytes, at: int) -> int:
+def _behind(message: Buffer, at: int) -> int:
     """Return where the field that begins at `at` ends."""
     kind = message[at] & _KIND
     while message[at] >= _MORE:
@@ -116,7 +118,7 @@ def _behind(message: bytes, at: int) -> int:
     return at + _FIXED_BYTES[kind]
 
 
-def _length(message: bytes, at: int) -> tuple[int, int]:
+def _length(message: Buffer, at: int) -> tuple[int, int]:
     """Return the number that begins at `at`, and where it ends. Raises: ValueError."""
     value = shift = 0
     while (byte := message[at]) >= _MORE:
@@ -129,7 +131,8 @@ def _length(message: bytes, at: int) -> tuple[int, int]:
     return value | byte << shift, at + 1
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number that is not negative, as protobuf writes it."""
     encoded = bytearray()
     while value >= _MORE:
         encoded.append(value & _BITS | _MORE)

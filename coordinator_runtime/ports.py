@@ -10,6 +10,7 @@ question whether a caller may do it, which all of them ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -22,7 +23,15 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation
 
-Connection = int | str
+
+class KnownConnection(NamedTuple):
+    """A connection of a caller who was asked who it is."""
+
+    principal: str
+    connection: int | str
+
+
+Connection = int | str | KnownConnection
 """Names a connection of a caller, in the words of its transport."""
 
 
@@ -197,12 +206,10 @@ class PartitionWrite(Protocol):
     @property
     def ordinal(self) -> int: ...
 
-    def append(self, coordinator_shard: int) -> Operation:
-        """Appends it; the partition is in the transaction by now, which ends later. The shard is that of the
-        transactional id. The reply is the offset of the transaction's first record there."""
-
-    def append_and_end(self, marker: Marker) -> Operation:
-        """Appends it and ends the transaction, with nothing in between. The reply is that of `append`."""
+    def append(self, coordinator_shard: int, marker: Marker | None) -> Operation:
+        """Appends it, and right behind it the marker that ends the transaction, if there is one; the partition is in
+        the transaction by now. The shard is that of the transactional id. The reply is the offset of the transaction's
+        first record there."""
 
     def first_offset(self, identity: EndIdentity) -> Operation:
         """Asks, for a repetition, where the records of a transaction that has ended begin in the partition. The reply
@@ -216,12 +223,9 @@ class GroupWrite(Protocol):
     @property
     def group_id(self) -> str: ...
 
-    def hold(self, last: OutcomeNumber) -> Operation:
+    def hold(self, last: OutcomeNumber, marker: Marker | None) -> Operation:
         """Hold the offsets until the transaction ends, in which the group is by now: a marker with a greater number
-        than this settles them. No reply."""
-
-    def hold_and_settle(self, last: OutcomeNumber, marker: Marker) -> Operation:
-        """Hold the offsets and settle at once all that the transaction holds in the group. No reply."""
+        than this settles them, this one at once if there is one. No reply."""
 
 
 class OpenInPartition(Struct, frozen=True):
@@ -277,12 +281,18 @@ class OffsetLeases(Protocol):
     def oldest(self, ordinal: int) -> int | None:
         """The first offset of a partition that somebody holds, live state; None: nobody holds any."""
 
+    def note_due(self, ordinal: int, offset: int) -> None:
+        """Somebody wants the log of a partition to begin there: who comes from now on holds nothing before it."""
+
 
 class NoLeases:
     """Nobody holds anything."""
 
     def oldest(self, ordinal: int) -> int | None:
         return None
+
+    def note_due(self, ordinal: int, offset: int) -> None:
+        """There is nothing to be noted."""
 
 
 NO_LEASES: Final = NoLeases()
@@ -307,7 +317,8 @@ class Authorizer(Protocol):
 
 
 class AnswerRoom(Protocol):
-    """How many bytes of answers there may be that nobody has taken yet, by connection and in all."""
+    """How many bytes of answers there may be that nobody has taken yet, by connection, by principal where callers are
+    asked who they are, and in all."""
 
     def check(self, connection: Connection) -> None:
         """Return only if a large answer may be made for the connection. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
@@ -317,6 +328,34 @@ class AnswerRoom(Protocol):
 
     def release(self, connection: Connection, size_bytes: int) -> None:
         """They need no memory any more."""
+
+
+class Level(StrEnum):
+    """What a principal may hold only so many of at a time."""
+
+    CONNECTIONS = "connections"
+    SESSIONS = "sessions"
+    CALLS = "calls"
+    """Without an answer, but for those that follow."""
+    LONG_POLLS = "long_polls"
+    """Calls that wait for records."""
+    GROUP_WAITS = "group_waits"
+    """Calls that wait for other members of a group, or for its news."""
+    OPEN_TRANSACTIONS = "open_transactions"
+    TRANSACTIONAL_IDS = "transactional_ids"
+    SNAPSHOTS = "snapshots"
+    TOPICS = "topics"
+
+
+class Levels(Protocol):
+    """How many each principal holds, and may hold."""
+
+    def check(self, level: Level, principal: str, held: Callable[[], int] | None = None) -> None:
+        """Return only if the principal may hold one more. `held` says how many it holds where those are not counted by
+        `add`. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+
+    def add(self, level: Level, principal: str, more: int = 1) -> None:
+        """It holds so many more; fewer, if the number is negative."""
 
 
 class BoundlessRoom:

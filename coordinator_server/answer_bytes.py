@@ -6,19 +6,21 @@ and is never refused for this: a reader that stands still must not keep others, 
 
 A connection that holds something may hold as much as is still free, and at most its own bound (the "dynamic threshold"
 of network switches, Choudhury and Hahne 1998). So however few stand still, a newcomer finds room; only many connections
-together, with an answer each, take all of it. The size of an answer is known when it is there: until then it is taken
-for a large one.
+together, with an answer each, take all of it. Where callers are asked who they are, the same holds for each principal
+with all of its connections, so that nobody takes more than half. The size of an answer is known when it is there: until
+then it is taken for a large one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI
-from coordinator_runtime.ports import Connection
+from coordinator_runtime.ports import Connection, KnownConnection
 
 COUNTED_BYTES_MIN: Final = 4_096
 """Smaller answers are not counted: to be told when each of them was taken would cost more than they do. How many of
@@ -70,14 +72,16 @@ class AnswerBytes:
 
     def __init__(self, limits: AnswerLimits) -> None:
         self._limits = limits
-        self._by_connection: dict[Connection, int] = {}
-        self._refused = {"connection": 0, "server": 0}
+        self._by_connection: Counter[Connection] = Counter()
+        self._by_principal: Counter[str] = Counter()
+        self._refused = {"connection": 0, "principal": 0, "server": 0}
         self.held_bytes = 0
         """What waits, of all connections."""
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Calls that found no room, by whose room was full: that of their connection, or that of the server."""
+        """Calls that found no room, by whose room was full: that of their connection, of their principal, or of the
+        server."""
         return self._refused
 
     def check(self, connection: Connection) -> None:
@@ -90,23 +94,44 @@ class AnswerBytes:
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"answers of {self.held_bytes} bytes wait for readers, which is all this server holds; try again",
             )
-        held_bytes = self._by_connection.get(connection, 0)
+        held_bytes = self._by_connection[connection]
         if held_bytes and held_bytes + expected_bytes > min(free_bytes, limits.connection_bytes_max):
             self._refused["connection"] += 1
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"answers of {held_bytes} bytes wait to be read on this connection; read them, then try again",
             )
+        if isinstance(connection, KnownConnection):
+            held_bytes = self._by_principal[connection.principal]
+            if held_bytes and held_bytes + expected_bytes > free_bytes:
+                self._refused["principal"] += 1
+                raise Refused(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                    f"answers of {held_bytes} bytes wait to be read by {connection.principal}, on all of its"
+                    " connections together; read them, then try again",
+                )
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
-        self._by_connection[connection] = self._by_connection.get(connection, 0) + size_bytes
+        self._add(connection, size_bytes)
 
     def release(self, connection: Connection, size_bytes: int) -> None:
-        self.held_bytes -= size_bytes
-        left_bytes = self._by_connection[connection] - size_bytes
-        assert left_bytes >= 0, f"{-left_bytes} bytes more were released than held"
-        if left_bytes:
-            self._by_connection[connection] = left_bytes
-        else:
-            del self._by_connection[connection]
+        self._add(connection, -size_bytes)
+
+    def _add(self, connection: Connection, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        _add_to(self._by_connection, connection, size_bytes)
+        if isinstance(connection, KnownConnection):
+            _add_to(self._by_principal, connection.principal, size_bytes)
+
+
+Key = TypeVar("Key")
+
+
+def _add_to(held: Counter[Key], key: Key, size_bytes: int) -> None:
+    """Who holds nothing is forgotten."""
+    left_bytes = held[key] + size_bytes
+    assert left_bytes >= 0, f"{-left_bytes} bytes more were released than held"
+    if left_bytes:
+        held[key] = left_bytes
+    else:
+        del held[key]

@@ -1,8 +1,9 @@
 """The audit log: who did what to whom, from where, and what came of it.
 
 One line for each administrative call, when it is answered; for each refusal to somebody who may not do what they
-asked; and for each producer that is fenced by another. A line is written when what it tells is certain: an act that the
-server did not live to answer has none, and the history of its shard tells what of it is stored.
+asked, or has taken too much; and for each producer that is fenced by another. A line is written when what it tells is
+certain: an act that the server did not live to answer has none, and the history of its shard tells what of it is
+stored.
 
 Nobody can fill the disk with it: of lines that say the same of the same caller few are written, and of all lines so
 many in a second. What was not written is counted in the next line.
@@ -71,6 +72,8 @@ class AuditKind(StrEnum):
     """Somebody may not do what they asked for."""
     FENCED = "fenced"
     """A producer may not go on, because somebody else has its transactional id now, or an administrator wanted it."""
+    QUOTA = "quota"
+    """A principal has no more of something, and was refused."""
 
 
 class Result(StrEnum):
@@ -151,6 +154,10 @@ class AuditLog:
     def fenced(self, principal: str, client_id: str, host: str, **fields: object) -> None:
         """The caller took over a transactional id from another, or fenced who had it."""
         self._tell(AuditKind.FENCED, principal, client_id, host, (), **fields)
+
+    def over_quota(self, principal: str, quota: str) -> None:
+        """The principal was refused because of this quota."""
+        self._tell(AuditKind.QUOTA, principal, "", "", (quota,), quota=quota)
 
     def _act(self, method: Method, request: Message, context: CallContext, reply: Pending[Message]) -> None:
         asked = MessageToJson(request, indent=None, preserving_proto_field_name=True, ensure_ascii=True)

@@ -19,7 +19,9 @@ from typing import Final, Protocol
 import structlog
 
 from coordinator_protocol.acls import ANONYMOUS
+from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
+from coordinator_runtime.ports import Connection, KnownConnection, Level, Levels
 from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, TransportError
 
 AGAIN_SECONDS: Final = 5.0
@@ -37,7 +39,8 @@ _BEARER: Final = "bearer "
 TOKEN_PREFIX: Final = "txl_"
 """How every token of ours begins, so that programs which look for leaked secrets find it."""
 
-_log = structlog.get_logger("authentication")
+_log = structlog.get_logger("audit")
+"""Who is refused at the door is on record with what is refused inside."""
 
 
 class AuthenticationMethod(StrEnum):
@@ -248,10 +251,20 @@ class _WrongSignatures:
 class Callers:
     """Who calls, on one listener: whom its authenticator knows, or everybody by the same name."""
 
-    def __init__(self, authenticator: Authenticator | None = None, principal: str = ANONYMOUS) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        principal: str = ANONYMOUS,
+        levels: Levels | None = None,
+    ) -> None:
         """Without an authenticator nobody is asked, and everybody is `principal`."""
         self._authenticator = authenticator
         self._principal = principal
+        self._levels = levels
+        self._sessions: dict[WatchedSession, str] = {}
+        """Whose each open session is."""
+        self._connections: dict[int, str] = {}
+        """Whose each connection is, as far as the transport tells when one ends."""
 
     @property
     def are_asked(self) -> bool:
@@ -261,13 +274,51 @@ class Callers:
         """The principal of a call. Raises Unauthenticated."""
         return self._principal if self._authenticator is None else self._authenticator.principal(shown, host)
 
+    def connection(self, principal: str, connection: int | str) -> Connection:
+        """What a call came by: with whose it is, where callers are asked."""
+        return connection if self._authenticator is None else KnownConnection(principal, connection)
+
+    def principal_of_session(self, shown: Presented, host: str) -> str:
+        """The principal of a new session. Raises Unauthenticated, and TransportError where it has as many as it may."""
+        principal = self.principal(shown, host)
+        self._check(Level.SESSIONS, principal)
+        return principal
+
+    def enter(self, principal: str, connection: int) -> None:
+        """Count a connection as the principal's whose call is the first on it. Raises TransportError where it has as
+        many as it may."""
+        if connection not in self._connections and self._levels is not None:
+            self._check(Level.CONNECTIONS, principal)
+            self._connections[connection] = principal
+            self._levels.add(Level.CONNECTIONS, principal)
+
+    def left(self, connection: int) -> None:
+        """A connection has ended, which may be nobody's."""
+        principal = self._connections.pop(connection, None)
+        if principal is not None and self._levels is not None:
+            self._levels.add(Level.CONNECTIONS, principal, -1)
+
+    def _check(self, level: Level, principal: str) -> None:
+        if self._levels is None:
+            return
+        try:
+            self._levels.check(level, principal)
+        except Refused as refusal:
+            raise TransportError(CallStatus.RESOURCE_EXHAUSTED, refusal.message) from refusal
+
     def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
-        """Ask about the caller of a session again, for as long as it is open."""
+        """Count a session, and ask about its caller again, for as long as it is open."""
+        if self._levels is not None:
+            self._sessions[session] = principal
+            self._levels.add(Level.SESSIONS, principal)
         if self._authenticator is not None:
             self._authenticator.sessions.watch(session, shown, host, principal)
 
     def forget(self, session: WatchedSession) -> None:
-        """The session has ended."""
+        """The session has ended. Idempotent."""
+        principal = self._sessions.pop(session, None)
+        if principal is not None and self._levels is not None:
+            self._levels.add(Level.SESSIONS, principal, -1)
         if self._authenticator is not None:
             self._authenticator.sessions.forget(session)
 

@@ -17,7 +17,7 @@ from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_core.assembly import Core, Surroundings, assemble
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import CommitThread
-from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.rocks import StoreStatistics
@@ -39,10 +39,13 @@ from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.quotas.holders import TransactionHolders
+from coordinator_server.quotas.metering import Metering
+from coordinator_server.quotas.opening import NO_QUOTAS, Quotas
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control
-from coordinator_server.transport import Dispatcher
-from coordinator_server.wire.servicers import NodeAddress, lane_front, servicers
+from coordinator_server.transport import Dispatcher, Handler
+from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS
 
 SERVICES = (
@@ -81,6 +84,8 @@ class Server:
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
+    handler: Handler
+    """What the transport calls: the dispatcher, or what meters its calls."""
     answers: AnswerBytes
     """Shared with the transport, which knows when an answer was taken."""
     worker: WorkerProcess
@@ -95,10 +100,15 @@ class Server:
     audit: AuditLog
 
 
-def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
+def build(
+    config: Config,
+    opened: OpenStore,
+    clock: Clock,
+    on_failure: Callable[[Exception], None],
+    quotas: Quotas = NO_QUOTAS,
+) -> Server:
     """A server that takes calls and answers them all with "loading". Call it on the loop that the server lives on;
     `on_failure` is called there, once, when the store failed."""
-    store = opened.store
 
     def on_commit_failure(failure: BaseException) -> None:
         driver.failed_from_thread(failure if isinstance(failure, Exception) else StoreFailed(repr(failure)))
@@ -107,18 +117,15 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         driver.durable_from_thread(version)
 
     commits = CommitThread(
-        store, clock, on_durable=on_durable, on_failure=on_commit_failure, mark_durable=opened.mark_durable
+        opened.store, clock, on_durable=on_durable, on_failure=on_commit_failure, mark_durable=opened.mark_durable
     )
     runtime = Runtime(
-        clock=clock, durable_version=store.version(), hand_over=commits.submit, limits=config.runtime_limits()
+        clock=clock, durable_version=opened.store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
     driver = LoopDriver(runtime, on_failure)
-    admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
     answers = AnswerBytes(config.answer_limits())
     reads = FairReads(asyncio.get_running_loop().call_soon)
-    dispatcher = Dispatcher(
-        SERVICES, admission, clock, message_bytes_max=config.message_bytes_max, room=answers, reads=reads
-    )
+    dispatcher = _dispatcher(config, runtime, answers, reads)
     numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
     worker, payload_worker = WorkerProcess(), WorkerProcess()
     backups = _backups(config, opened, clock)
@@ -128,8 +135,9 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         assignors=measured(SERVER_ASSIGNORS, clock, numbers.groups.computed),
         disk=DiskGuard(config.disk_free_min_bytes),
         backups=backups,
+        levels=quotas.budgets,
     )
-    core = assemble(runtime, store, config.core_config(), surroundings)
+    core = assemble(runtime, opened.store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = reads.spent
     audit = AuditLog(clock)
@@ -137,27 +145,55 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         numbers=numbers,
         config=_metrics_config(config),
         core=core,
-        lags=GroupLags(runtime, store, core.catalog, config.lag_config()),
+        lags=GroupLags(runtime, opened.store, core.catalog, config.lag_config()),
         commits=commits,
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
         answers=answers,
         of_backups=dict if backups is None else backups.readings,
         audit=audit,
+        quotas=quotas.budgets,
     )
+    observer = observe(core, commits, dispatcher, numbers, audit)
     return Server(
         core=core,
         driver=driver,
         commits=commits,
         dispatcher=dispatcher,
+        handler=_metered(dispatcher, quotas, runtime, audit),
         answers=answers,
         worker=worker,
         payload_worker=payload_worker,
         readings=readings,
-        observer=observe(core, commits, dispatcher, numbers, audit),
+        observer=observer,
         backups=backups,
         audit=audit,
     )
+
+
+def _dispatcher(config: Config, runtime: Runtime, answers: AnswerBytes, reads: FairReads) -> Dispatcher:
+    admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
+    bytes_max = config.message_bytes_max
+    return Dispatcher(SERVICES, admission, runtime.clock, message_bytes_max=bytes_max, room=answers, reads=reads)
+
+
+def _metered(dispatcher: Dispatcher, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Handler:
+    """The handler for the transport. Where callers are bound, what they hold is counted from now on."""
+    if quotas.budgets is None:
+        return dispatcher
+    quotas.budgets.on_refused = audit.over_quota
+    holders, observe_event = TransactionHolders(quotas.budgets), runtime.on_event
+
+    def on_event(event: object, turn: Turn) -> None:
+        observe_event(event, turn)
+        holders(event, turn)
+
+    runtime.on_event = on_event
+
+    def later(delay_ms: int, act: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(delay_ms / 1_000, act)
+
+    return Metering(dispatcher, quotas.budgets, runtime.clock, later)
 
 
 def _metrics_config(config: Config) -> MetricsConfig:
@@ -226,7 +262,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
     core.loader.listen(server.observer)
     node = NodeAddress(config.node_id, address.host, address.port)
-    server.dispatcher.open(servicers(core, node), lane_front(core), server.audit.audited)
+    server.dispatcher.open(servicers(core, node), lane_fronts(core), server.audit.audited)
     readings.is_loaded = True
     failed = await core.load_shards()
     server.observer.is_start_over = True

@@ -73,10 +73,10 @@ class GrpcSessions:
             host = host_of(peer)
             shown = self.shown_by(context)
             try:
-                principal = self.callers.principal(shown, host)
+                principal = self.callers.principal_of_session(shown, host)
             except TransportError as error:
                 await context.abort(status_code(error.status), error.message)
-            call = CallContext(principal=principal, host=host, connection=peer)
+            call = CallContext(principal=principal, host=host, connection=self.callers.connection(principal, peer))
             stream = _Stream(Session(handler, self._clock, call, self._limits, room), context)
             self.callers.watch(stream, shown, host, principal)
             try:

@@ -39,6 +39,7 @@ from coordinator_server.transport import Handler, TransportError
 from coordinator_server.transports import (
     CONNECTION_AGE_GRACE_MS,
     CONNECTION_AGE_MS_MAX,
+    HANDSHAKE_MS_MAX,
     KEEPALIVE_MS,
     KEEPALIVE_TIMEOUT_MS,
     ConnectionNumbers,
@@ -79,7 +80,7 @@ class GrpcTransport:
         self._options = options
         self._server: aio.Server | None = None
         self._port = 0
-        self._sessions = GrpcSessions(clock, Callers(options.authenticator, options.principal))
+        self._sessions = GrpcSessions(clock, Callers(options.authenticator, options.principal, options.levels))
         self._health = health.aio.HealthServicer()
         self._next_watch: asyncio.TimerHandle | None = None
 
@@ -237,8 +238,10 @@ class _Calls(grpc.GenericRpcHandler):
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
         peer = context.peer()
         host = self._host_of(peer)
-        principal = self._sessions.callers.principal(self._sessions.shown_by(context), host)
-        return CallContext(principal=principal, host=host, deadline_ms=deadline_ms, connection=peer)
+        callers = self._sessions.callers
+        principal = callers.principal(self._sessions.shown_by(context), host)
+        by = callers.connection(principal, peer)
+        return CallContext(principal=principal, host=host, deadline_ms=deadline_ms, connection=by)
 
 
 class _HeldAnswer:
@@ -301,6 +304,7 @@ def _channel_options(options: TransportOptions, connections_max: int) -> list[tu
         ("grpc.so_reuseport", 0),
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.max_concurrent_streams", options.streams_max),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
         # Not `grpc.http.overload_protection`: it resets calls of callers that keep the rules when many begin at once.
         ("grpc.http2.max_requests_per_read", _REQUESTS_PER_READ_MAX),
         ("grpc.http2.ping_on_rst_stream_percent", 100),

@@ -104,6 +104,8 @@ _ADVICE: Final = {
     "not_taken": "the system gives no connection: look at the limit of open files",
     "handshakes": "a caller made no TLS connection: it speaks no TLS, or its certificate does not count here",
     "strangers": "a host is not heard for moments, because its handshakes failed again and again (handshakes)",
+    "unauthenticated": "of the connections on which nobody was known yet there was one too many: look at that host",
+    "messages": "a message was larger than message_bytes_max, once it was decompressed, and was not taken",
     "resets": "a connection that began calls only to reset them was cut: look at the program on that host",
     "control_frames": "a connection that sent HTTP/2 frames without calls was cut: look at the program on that host",
     "unfinished_calls": "a connection that began calls and sent no requests was cut: look at the program on that host",

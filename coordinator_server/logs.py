@@ -92,6 +92,13 @@ def configure_logs(log_format: LogFormat, log_level: LogLevel, stream: TextIO | 
     # Their debug lines are one per selector event and one per call, of no use to anybody here.
     for library in ("asyncio", "_cygrpc"):
         logging.getLogger(library).setLevel(max(logging.WARNING, _LEVELS[log_level]))
+    logging.getLogger("grpc._cython.cygrpc").addFilter(is_no_lost_caller)
+
+
+def is_no_lost_caller(line: logging.LogRecord) -> bool:
+    """False for what grpc.aio says, with a traceback, when a caller left before its answer was sent. Whoever connects
+    could fill the log with that; such calls are counted as CANCELLED."""
+    return not line.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 
 
 class _AuditFile(RotatingFileHandler):

@@ -22,7 +22,7 @@ from coordinator_server.native_streams import Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 6
+_INTERFACE: Final = 9
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
@@ -110,8 +110,10 @@ class Exchange:
                 self._room.release(*self._held.pop(token))
             case (native.STREAM, token, method, host, connection, shown):
                 self._open(token, method, host, connection, shown)
-            case (native.CALLER, token, host, shown):
-                self._admit(token, host, shown)
+            case (native.CALLER, token, host, connection, shown):
+                self._admit(token, host, connection, shown)
+            case (native.LEFT, connection):
+                self._callers.left(connection)
             case (native.HALF_CLOSED, token):
                 self._tell(token, lambda stream: stream.half_close())
             case (native.HARM, kind, details):
@@ -119,23 +121,33 @@ class Exchange:
             case (native.STOPPED, failure):
                 self.on_stopped(failure)
 
-    def _principal(self, token: int, host: str, shown: _Shown) -> str | None:
+    def _principal(self, token: int, host: str, shown: _Shown, *, is_session: bool = False) -> str | None:
         """Whose call this is; None, and the call has ended, where that is nobody known."""
+        principal_of = self._callers.principal_of_session if is_session else self._callers.principal
         try:
-            return self._callers.principal(_presented(shown), host)
+            return principal_of(_presented(shown), host)
         except TransportError as refusal:
             self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
             return None
 
-    def _admit(self, token: int, host: str, shown: _Shown) -> None:
-        if self._principal(token, host, shown) is not None:
+    def _admit(self, token: int, host: str, connection: int, shown: _Shown) -> None:
+        principal = self._principal(token, host, shown)
+        if principal is None:
+            return
+        try:
+            self._callers.enter(principal, connection)
+        except TransportError as refusal:
+            # The connection stays a stranger's, and there is little room for those.
+            self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
+        else:
             self.give((native.REPLY, token, b"", False))
 
     def _open(self, token: int, method: str, host: str, connection: int, shown: _Shown) -> None:
         # All streams but sessions are for everybody, and have no principal.
-        principal = self._principal(token, host, shown) if method == SESSION_METHOD else ANONYMOUS
+        is_session = method == SESSION_METHOD
+        principal = self._principal(token, host, shown, is_session=True) if is_session else ANONYMOUS
         if principal is not None:
-            call = CallContext(principal, host=host, connection=connection)
+            call = CallContext(principal, host=host, connection=self._callers.connection(principal, connection))
             self._streams[token] = self._open_stream(method, call, _presented(shown), _TokenHandle(self, token))
 
     def _call(  # noqa: PLR0913  what an arrival holds
@@ -145,15 +157,16 @@ class Exchange:
         if principal is None:
             return
         deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
-        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=connection)
+        by = self._callers.connection(principal, connection)
+        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=by)
         pending = self._handler(method, body, call)
         if pending.is_settled:
-            self._answer(token, connection, pending)
+            self._answer(token, by, pending)
         else:
             self._calls[token] = pending
-            pending.on_settled(partial(self._answer, token, connection))
+            pending.on_settled(partial(self._answer, token, by))
 
-    def _answer(self, token: int, connection: int, settled: Pending[bytes]) -> None:
+    def _answer(self, token: int, connection: Connection, settled: Pending[bytes]) -> None:
         self._calls.pop(token, None)
         try:
             body = settled.result()

@@ -79,11 +79,12 @@ class NativeTransport:
             connection_age_grace_ms=CONNECTION_AGE_GRACE_MS,
             connections_max=options.connections_max,
             streams_max=options.streams_max,
+            strangers_max=options.strangers_max,
         )
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)
         self._connections_max = options.connections_max
-        self._callers = Callers(options.authenticator, options.principal)
+        self._callers = Callers(options.authenticator, options.principal, options.levels)
         self._sockets: list[socket.socket] = []
         self._exchange: Exchange | None = None
         self._is_stopping = False

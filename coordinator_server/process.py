@@ -40,6 +40,8 @@ from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.server import LoopLag
 from coordinator_server.output import CommandFailed, ExitStatus
+from coordinator_server.quotas.opening import NO_QUOTAS
+from coordinator_server.quotas.quota_file import QuotasRefused
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.tls import TlsRefused
@@ -165,6 +167,7 @@ class _Process:
         self._metrics: MetricsEndpoint | None = None
         self._metrics_credentials: KeptCredentials | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
+        self._quotas = NO_QUOTAS
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
         # The addresses first: a server that cannot have them makes no directory.
@@ -179,12 +182,12 @@ class _Process:
             opened = _open(opener, self._config)
             undo.pop_all()
         self._manager.busy("loading the state")
-        server = build(self._config, opened, self._clock, self._fail)
+        server = build(self._config, opened, self._clock, self._fail, self._quotas)
         if self._metrics is not None:
             self._publish(self._metrics, server, opened)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        await listeners.start(server.dispatcher, server.answers)
+        await listeners.start(server.handler, server.answers)
         self._watch_credentials()
         if opened.free_bytes is not None:
             DiskWatch(server.core.checks.disk, opened.free_bytes).start()
@@ -206,28 +209,30 @@ class _Process:
 
     def _open_listeners(self) -> None:
         """Take the addresses to serve on. Raises CommandFailed."""
-        options = TransportOptions(
-            self._config.message_bytes_max,
-            has_reflection=self._config.reflection,
-            connections_max=self._handles.connections_max,
-            streams_max=self._config.streams_per_connection_max,
-        )
         wanted, name = self._config.all_listeners(), self._config.transport
         try:
+            self._quotas = self._config.quotas(self._clock)
+            options = TransportOptions(
+                self._config.message_bytes_max,
+                has_reflection=self._config.reflection,
+                connections_max=self._handles.connections_max,
+                streams_max=self._config.streams_per_connection_max,
+                levels=self._quotas.budgets,
+            )
             identities = Identities.read(
                 self._config.tokens_file, self._config.jwt_rules(), self._config.name_rule(), self._clock
             )
             self._listeners.open(wanted, name, SERVICE_NAMES, self._clock, options, identities)
-        except (TransportMissing, TlsRefused, IdentityRefused) as refusal:
+        except (TransportMissing, TlsRefused, IdentityRefused, QuotasRefused) as refusal:
             raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
         except AddressRefused as refusal:
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         self._listeners.on_failure(self._fail)
 
     def _watch_credentials(self) -> None:
-        """Take up certificates and tokens that change, for as long as the loop runs."""
-        metrics = [] if self._metrics_credentials is None else [self._metrics_credentials]
-        CredentialsWatch([*self._listeners.credentials, *metrics, *self._listeners.identities.kept]).start()
+        """Take up certificates, tokens and quotas that change, for as long as the loop runs."""
+        others = [each for each in (self._metrics_credentials, self._quotas.kept) if each is not None]
+        CredentialsWatch([*self._listeners.credentials, *others, *self._listeners.identities.kept]).start()
 
     def _advertised(self) -> Address:
         advertised = self._config.advertised

@@ -55,7 +55,7 @@ class Handler(Protocol):
 
 
 class LaneFront(Protocol):
-    """Takes calls of the common shape, several at once (`coordinator_core/lane.py`)."""
+    """Takes calls of the common shape of one method, several at once (`coordinator_core/lane.py`)."""
 
     @property
     def method(self) -> Method: ...
@@ -135,9 +135,6 @@ class Gate(Enum):
     DRAINING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down; try again when it is back")
 
 
-"""A module-level name for a value that every call needs."""
-
-
 class Dispatcher:
     """The handler of every transport: bytes -> servicer -> bytes.
 
@@ -173,22 +170,20 @@ class Dispatcher:
         self._unanswered: dict[Pending[Any], tuple[Method, Room, int]] = {}
         """What is not answered yet, the room that it takes, and for how many calls: one, or those that the lane took
         together."""
-        self._lane: LaneFront | None = None
-        self._lane_names: Sequence[str] = ()
-        """Names of the methods whose calls are offered to the lane."""
+        self._fronts: dict[str, LaneFront] = {}
+        """What offers calls to the lane, by the names of its method."""
         self._gate = Gate.LOADING
 
     def open(
         self,
         servicers: Iterable[object],
-        lane: LaneFront | None = None,
+        lane: Iterable[LaneFront] = (),
         around: Callable[[Method, Serve], Serve] = lambda _method, serve: serve,
     ) -> None:
         """Take work from now on. A servicer has one function per method, with the method's name; what `around` makes of
-        it is called."""
-        self._lane = lane
-        if lane is not None:
-            self._lane_names = [name for name, codec in self._table.items() if codec.method == lane.method]
+        it is called. Calls of the methods of the fronts are offered to the lane first."""
+        fronts = {front.method: front for front in lane}
+        self._fronts = {name: fronts[codec.method] for name, codec in self._table.items() if codec.method in fronts}
         servicers = list(servicers)
         for codec in self._table.values():
             found = [
@@ -229,7 +224,7 @@ class Dispatcher:
         codec = self._table.get(method)
         if codec is None:
             return failed(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
-        if method in self._lane_names:
+        if method in self._fronts:
             return self.message([(method, body, call)])[0]
         began_us = self._clock.monotonic_us()
         reply: Pending[bytes] = Pending()
@@ -242,28 +237,38 @@ class Dispatcher:
             self._reply(codec, reply, began_us, failed(refusal))
         return reply
 
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        """Answer a call that somebody before this refuses: nothing of it is looked at."""
+        codec = self._table.get(method)
+        if codec is None:
+            return self(method, b"", CallContext())
+        reply: Pending[bytes] = Pending()
+        self._reply(codec, reply, self._clock.monotonic_us(), failed(refusal))
+        return reply
+
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         """Begin all calls of one message, in their order: what the lane leaves is begun before it goes on."""
         replies: list[Pending[bytes]] = []
         while len(replies) < len(calls):
             method, body, call = calls[len(replies)]
-            if method not in self._lane_names:
+            front = self._fronts.get(method)
+            if front is None:
                 replies.append(self(method, body, call))
                 continue
-            left = self._take(islice(calls, len(replies), None), replies)
+            left = self._take(front, islice(calls, len(replies), None), replies)
             for method, body, call in calls[len(replies) : len(replies) + left]:
                 replies.append(Pending())
                 self._begin(self._table[method], body, call, replies[-1], self._clock.monotonic_us())
         return replies
 
-    def _take(self, calls: Iterable[Call], replies: list[Pending[bytes]]) -> int:
-        """Offer calls to the lane, up to the first one that is not for it, and add a reply for each that it took.
+    def _take(self, lane: LaneFront, calls: Iterable[Call], replies: list[Pending[bytes]]) -> int:
+        """Offer calls of one method to the lane, up to the first one that is not for it, and add a reply for each that
+        it took.
 
         Returns how many of the next calls are for the general path: none where some were taken, one where none was,
         and after a defect all that it took back. They are not offered again, so that a message costs no more than in
         proportion to its calls, whatever is wrong with the lane."""
-        lane, began_us = self._lane, self._clock.monotonic_us()
-        assert lane is not None, "methods are offered to a lane"
+        began_us = self._clock.monotonic_us()
         codec = self._table[lane.method]
         room, calls_max = self._places[lane.method]
         taken: list[tuple[Pending[bytes], Any, bytes]] = []
@@ -272,7 +277,7 @@ class Dispatcher:
             with suppress(DecodeError, Refused):
                 for method, body, call in calls:
                     has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
-                    if method not in self._lane_names or not has_room:
+                    if self._fronts.get(method) is not lane or not has_room:
                         break
                     request: Any = codec.request_type.FromString(body)
                     answer = lane.take(request, call_context(request.header, call, codec.method))

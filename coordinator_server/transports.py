@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from coordinator_protocol.acls import ANONYMOUS
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Levels
 from coordinator_server.authentication import Authenticator
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.transport import Handler
@@ -18,6 +18,12 @@ KEEPALIVE_MS: Final = 30_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
 CONNECTION_AGE_MS_MAX: Final = 3_600_000
 CONNECTION_AGE_GRACE_MS: Final = 60_000
+HANDSHAKE_MS_MAX: Final = 10_000
+"""How long a peer may take for the handshakes of TLS and HTTP/2. The compiled transport has the same."""
+
+STRANGERS_SHARE: Final = 8
+STRANGERS_LEAST: Final = 8
+"""An eighth of all connections may be those of callers who are not known yet, and never fewer than eight."""
 
 NO_UNIX_SOCKETS: Final = (
     "the compiled transport does not serve Unix sockets, because callers built on gRPC's C core name the path as "
@@ -55,6 +61,14 @@ class TransportOptions:
     authenticator: Authenticator | None = None
     """Says who calls; None: everybody is `principal`."""
     principal: str = ANONYMOUS
+    levels: Levels | None = None
+    """How many sessions and connections each principal may have; None: as many as it wants."""
+
+    @property
+    def strangers_max(self) -> int:
+        """Connections that may be open on which no caller is known yet, or, where nobody is asked who calls, whose
+        handshake of TLS goes on. The compiled transport alone can tell them apart."""
+        return max(STRANGERS_LEAST, self.connections_max // STRANGERS_SHARE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ An arrival is a tuple that begins with its kind and the token of its call or str
                                                 None where nobody is asked
     (STREAM, token, method, host, connection, shown)
                                                 a stream began, on a server
-    (CALLER, token, host, shown)                somebody calls and shows this, for the first time on its connection:
+    (CALLER, token, host, connection, shown)    somebody calls and shows this, for the first time on its connection:
                                                 nothing of the call is read until REPLY, and END refuses it. A CALL or
                                                 STREAM with a token of its own follows a REPLY
+    (LEFT, connection)                          a connection of which there was a CALLER has ended
     (MESSAGE, token, body)                      a message of a stream, which used one credit
     (HALF_CLOSED, token)                        the caller of a stream sends no more, on a server
     (ROOM, token)                               a message sent with wants_room has left the queue; on a server, it was
@@ -22,16 +23,20 @@ An arrival is a tuple that begins with its kind and the token of its call or str
     (HARM, kind, details)                       something was refused or cut so that others are served: the host, or
                                                 the system's words, or the host and what was wrong with its
                                                 handshake. Said at most every ten seconds of each kind
-    (GONE, token)                               the caller does not wait any more, on a server; nothing follows
-    (ENDED, token, status, message)             a stream ended, on a client; status is gRPC's number. Nothing follows
+    (GONE, token)                               the caller does not wait any more, on a server; nothing follows. Of a
+                                                unary call that nobody took, neither CALL nor GONE comes
+    (ANSWERED, token, body)                     the answer of a unary call, on a client: an `AnswerBody`. Nothing
+                                                follows
+    (ENDED, token, status, message)             a stream ended, or a unary call without an answer, on a client; status
+                                                is gRPC's number. Nothing follows
     (STOPPED, failure)                          the I/O thread has ended; failure is None, or says why. Nothing follows
 
 What is given is a tuple that begins in the same way. What comes for a call that has ended is dropped.
 
     (REPLY, token, body, wants_taken)           the answer of a unary call
     (END, token, status, message)               the end of a call without an answer, or of a stream; status is gRPC's
-                                                number, 0 where a stream ends well. A client cuts a stream so, whatever
-                                                the status, and hears nothing more of it
+                                                number, 0 where a stream ends well. A client cuts a stream or gives up a
+                                                call so, whatever the status, and hears nothing more of it
     (SEND, token, body, wants_room)             a message of a stream
     (CREDIT, token, messages)                   so many more messages of a stream may come
 """
@@ -53,6 +58,8 @@ ENDED: Final[int]
 TAKEN: Final[int]
 HARM: Final[int]
 CALLER: Final[int]
+ANSWERED: Final[int]
+LEFT: Final[int]
 
 REPLY: Final[int]
 END: Final[int]
@@ -76,13 +83,16 @@ class Server:
         connection_age_grace_ms: int,
         connections_max: int,
         streams_max: int,
+        strangers_max: int,
         unasked: Sequence[str] | None = None,
     ) -> None:
-        """`streams` are the full names of the methods that are streams, and `unasked` of those that are for
-        everybody; all others are for callers who are known (None: nobody is asked who calls). `stream_credit` is how
-        many messages of a stream come before credit is given. Beyond the two limits for what waits for `take`, a new
-        call is answered with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is closed at once. `streams_max`
-        is how many calls and streams of one connection may be open."""
+        """`streams` are the full names of the methods that are streams, and `unasked` of those that are for everybody;
+        all others are for callers who are known (None: nobody is asked who calls). `stream_credit` is how many messages
+        of a stream come before credit is given. Beyond the two limits for what waits for `take`, a new call is answered
+        with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is closed at once. `strangers_max` is how many
+        connections may be open on which no caller is known yet, or, where nobody is asked, that have not shaken hands:
+        beyond it the oldest of the host that has most of them is cut. `streams_max` is how many calls and streams of
+        one connection may be open."""
 
     def fileno(self) -> int:
         """The descriptor that is readable while something waits for `take`."""
@@ -97,7 +107,8 @@ class Server:
         time before `start`, later on any thread; ValueError for what cannot be used, which changes nothing."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
-        """Up to `count` arrivals, in the order in which they came."""
+        """Up to `count` arrivals. Unary calls come in turns, one of each connection, and no more than 64 of one; all
+        else in the order in which it came."""
 
     def give(self, given: list[tuple[object, ...]]) -> None:
         """Hand over all of these, in this order."""
@@ -109,10 +120,17 @@ class Server:
     def stop(self, grace_ms: int) -> None:
         """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""
 
-class Client:
-    """The streams of one process to one server, over one connection. It does not work in a forked child: RuntimeError.
+class AnswerBody:
+    """The bytes of an answer where they arrived: a read-only buffer (`memoryview`), which is not copied."""
 
-    The connection is made when the first stream is opened, and anew by the next stream after it broke."""
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Client:
+    """The streams and calls of one process to one server, over one connection. It does not work in a forked child:
+    RuntimeError.
+
+    The connection is made when it is first needed, and anew by the next stream or call after it broke."""
 
     def __init__(
         self,
@@ -132,6 +150,10 @@ class Client:
     def open(self, method: str) -> int:
         """Open a stream of the method with this full name, and return its token. What is sent waits for the
         connection; ENDED tells if there will be none."""
+
+    def call(self, method: str, body: bytes, timeout_ms: int) -> int:
+        """Make a unary call of the method with this full name, and return its token. ANSWERED or ENDED tells what
+        became of it, after `timeout_ms` at the latest."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
         """As of a server."""

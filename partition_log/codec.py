@@ -387,17 +387,15 @@ def _check_version(value: bytes) -> None:
     check_version(value[0], VALUE_VERSION, "a stored value")
 
 
-# Module-level aliases: enum attribute lookup is slow on CPython 3.11, and a transaction stages dozens of rows.
+# Module-level aliases for the lane: enum attribute lookup is slow on CPython 3.11, and a message stages many rows.
 _LOG: Final = Family.LOG
-_ABORTED: Final = Family.ABORTED
 _PARTITIONS: Final = Family.PARTITIONS
 _PRODUCERS: Final = Family.PRODUCERS
-_STRETCHES: Final = Family.STRETCHES
 
 _LOG_KEY_BYTES: Final = len(log_key(0, 0))
 _HEAD_KEY_BYTES: Final = _HEAD_KEY.size
 _PRODUCER_KEY_BYTES: Final = _PRODUCER_KEY.size
-_FAMILIES: Final = (_PARTITIONS, _LOG, _STRETCHES, _PRODUCERS, _ABORTED)
+_FAMILIES: Final = (_PARTITIONS, _LOG, Family.STRETCHES, _PRODUCERS, Family.ABORTED)
 
 
 class LogRows:
@@ -461,7 +459,7 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
 
 def _stage_stretch(ordinal: int, stretch: Stretch, staged: StagedRows) -> None:
     key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
-    staged.added.append((_STRETCHES, key, row))
+    staged.added.append((Family.STRETCHES, key, row))
     staged.size_bytes += len(key) + len(row)
 
 
@@ -487,7 +485,7 @@ def _stage_producer(ordinal: int, producer_id: int, producer: bytes | None, stag
 
 def _stage_aborted(ordinal: int, aborted: AbortedTransaction, staged: StagedRows) -> None:
     value, producer_id = encode_aborted(aborted), aborted.producer_id
-    rows = [(_ABORTED, aborted_key(ordinal, offset, producer_id), value) for offset in aborted_offsets(aborted)]
+    rows = [(Family.ABORTED, aborted_key(ordinal, offset, producer_id), value) for offset in aborted_offsets(aborted)]
     staged.added += rows
     staged.size_bytes += len(rows) * (_ABORTED_KEY.size + _ABORTED_VALUE.size)
 

@@ -1,17 +1,23 @@
 """Leases: who reads old records says so, and they are kept while the lease lasts.
 
+Where somebody wants records gone that a reader holds, a lease that is taken from then on begins behind them: else
+leases that overlap, as those of a job that is run again and again, would keep everything for ever.
+
 A lease is memory only, and ends with the server: what a snapshot shows is in the snapshot, so a reader whose lease is
 lost reads on, and is refused only where something is really gone (decision 40).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import PartitionName
+from coordinator_protocol.limits import LEASE_PARTS_MAX
+from coordinator_runtime.ports import Level, Levels, PartitionName
 from coordinator_runtime.runtime import Runtime
 
 LEASES_MAX: Final = 1_000
@@ -27,26 +33,53 @@ class Lease:
     names: tuple[PartitionName, ...]
     first_offsets: Mapping[int, int]
     """By ordinal."""
+    principal: str = ANONYMOUS
+    """Who took it."""
+    taken_ms: int = 0
+    """When, on the monotonic clock."""
+    parts: int = 0
+    """In how many parts it is given up; 0: nobody has said."""
+    parts_done: int = 0
+    """A bit for each that was."""
 
 
 class Leases:
     """Implements `coordinator_runtime.ports.OffsetLeases`."""
 
-    def __init__(self, runtime: Runtime, new_id: Callable[[], bytes]) -> None:
+    def __init__(self, runtime: Runtime, new_id: Callable[[], bytes], levels: Levels | None = None) -> None:
         self._runtime = runtime
         self._new_id = new_id
+        self._levels = levels
         self._leases: dict[bytes, Lease] = {}
+        self._holders: Counter[int] = Counter()
+        """Leases by ordinal."""
+        self._due: dict[int, int] = {}
+        """By ordinal of a partition that is held: where its log would begin if it were not."""
 
     def __len__(self) -> int:
         return len(self._leases)
+
+    def oldest_age_ms(self) -> int:
+        """How long the oldest lease has been held, renewals included; 0: there is none."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        return max((now_ms - lease.taken_ms for lease in self._leases.values()), default=0)
 
     def oldest(self, ordinal: int) -> int | None:
         """The first offset of a partition that somebody holds; None: nobody holds any."""
         held = (lease.first_offsets.get(ordinal) for lease in self._leases.values())
         return min((offset for offset in held if offset is not None), default=None)
 
-    def check_room(self, lease_ms: int) -> None:
-        """Return only if a lease of that length may be taken. Raises Refused INVALID_REQUEST,
+    def note_due(self, ordinal: int, offset: int) -> None:
+        """Somebody wants the log of a partition to begin there, and readers hold it back."""
+        if self._holders[ordinal]:
+            self._due[ordinal] = max(offset, self._due.get(ordinal, 0))
+
+    def first_offset(self, ordinal: int, log_start_offset: int) -> int:
+        """Where a lease of a partition begins that is taken now."""
+        return max(log_start_offset, self._due.get(ordinal, 0))
+
+    def check_room(self, lease_ms: int, principal: str) -> None:
+        """Return only if the principal may take a lease of that length. Raises Refused INVALID_REQUEST,
         THROTTLING_QUOTA_EXCEEDED."""
         check_lease_ms(lease_ms)
         if lease_ms and len(self._leases) >= LEASES_MAX:
@@ -54,11 +87,17 @@ class Leases:
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"{LEASES_MAX} snapshots are held already: release those that are read, or try again later",
             )
+        if lease_ms and self._levels is not None:
+            self._levels.check(Level.SNAPSHOTS, principal, lambda: self._held_by(principal))
+
+    def _held_by(self, principal: str) -> int:
+        return sum(1 for lease in self._leases.values() if lease.principal == principal)
 
     def take(self, lease: Lease, lease_ms: int) -> bytes:
         """Hold records from now on, for so long; returns the id of the lease."""
         lease_id = self._new_id()
-        self._leases[lease_id] = lease
+        self._leases[lease_id] = replace(lease, taken_ms=self._runtime.clock.monotonic_ms())
+        self._holders.update(lease.first_offsets.keys())
         self._arm(lease_id, lease_ms)
         return lease_id
 
@@ -83,7 +122,27 @@ class Leases:
     def release(self, lease_id: bytes) -> None:
         """Hold these records no longer."""
         self._runtime.timers.cancel(("snapshot_lease", lease_id))
-        self._leases.pop(lease_id, None)
+        lease = self._leases.pop(lease_id, None)
+        for ordinal in () if lease is None else lease.first_offsets:
+            self._holders[ordinal] -= 1
+            if not self._holders[ordinal]:
+                del self._holders[ordinal]
+                self._due.pop(ordinal, None)
+
+    def release_part(self, lease_id: bytes, part: int, parts: int) -> None:
+        """One of so many parts of what is held was read: with the last of them all is released. A part may come again.
+        Raises Refused SNAPSHOT_NOT_FOUND, INVALID_REQUEST."""
+        lease = self.find(lease_id)
+        if not 0 <= part < parts <= LEASE_PARTS_MAX or lease.parts not in (0, parts):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"part {part} of {parts} is none: parts are counted from 0, there are at most {LEASE_PARTS_MAX}"
+                + (f", and this snapshot has {lease.parts}" if lease.parts else ""),
+            )
+        done = lease.parts_done | 1 << part
+        self._leases[lease_id] = replace(lease, parts=parts, parts_done=done)
+        if done.bit_count() == parts:
+            self.release(lease_id)
 
     def _arm(self, lease_id: bytes, lease_ms: int) -> None:
         self._runtime.arm(("snapshot_lease", lease_id), lease_ms, lambda: self.release(lease_id))

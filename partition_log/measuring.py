@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from coordinator_protocol.batch import stored_bytes
+from coordinator_protocol.batch import BatchHeader, payload_of, stored_bytes
+from coordinator_protocol.cuts import Committed
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.marker import MarkerPayload, Outcome, control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import Family, Store
 from partition_log.aborted import aborted_between
-from partition_log.batches import batches
+from partition_log.batches import LogDamaged, batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget, bound_of
-from partition_log.state import Isolation, LogTotals, PartitionHead
+from partition_log.state import NO_OFFSET, Isolation, LogTotals, PartitionHead
 from partition_log.stretches import stretches
 
 
@@ -41,6 +44,8 @@ class Measured(NamedTuple):
     steps: tuple[Step, ...] = ()
     next_offset: int = 0
     """The end of what can be read of the range, or less where the budget was spent."""
+    committed: tuple[Committed, ...] = ()
+    """In place of steps, if that was asked for: the transactions with their commit marker in the range."""
 
 
 NOTHING_MEASURED: Final = Measured()
@@ -81,6 +86,38 @@ def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRang
         if at < part_end:
             break
     return Measured(steps.taken(), at)
+
+
+def committed_in(
+    store: Store, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: Budget
+) -> Measured:
+    """The transactions that are committed in a range of what is durable, of those that have records in the partition.
+
+    Raises LogDamaged, StoreDamaged, StoreUnreadable."""
+    at, end = max(start_offset, head.log_start_offset), min(end_offset, head.log_end_offset)
+    if at >= end:
+        return Measured((), max(end, start_offset))
+    budget.batches -= SEEK_COST_BATCHES
+    found = []
+    for header, stored in batches(store, ordinal, at, head.log_end_offset, headers_only=True):
+        if budget.is_spent or header.base_offset >= end:
+            break
+        at = min(header.last_offset + 1, end)
+        budget.batches -= 1
+        budget.read_bytes -= len(stored)
+        if header.is_control:
+            marker = _marker(header, stored)
+            if marker.outcome is Outcome.COMMIT and marker.first_offset != NO_OFFSET:
+                place = header.producer_id, marker.first_offset, header.base_offset
+                found.append(Committed(*place, marker.coordinator_shard, marker.csn))
+    return Measured((), at if budget.is_spent else end, tuple(found))
+
+
+def _marker(header: BatchHeader, stored: bytes) -> MarkerPayload:
+    try:
+        return decode_marker_payload(payload_of(control_batch(header, stored)))
+    except Refused as damage:
+        raise LogDamaged(Family.LOG, header.base_offset, header.last_offset + 1, damage.message) from damage
 
 
 def _parts(store: Store, ordinal: int, start: int, end: int) -> Iterator[tuple[int, LogTotals | None]]:

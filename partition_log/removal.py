@@ -19,6 +19,7 @@ from typing import Final
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.ports import NO_LEASES, OffsetLeases
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Family, Store, StoreUnreadable
@@ -43,11 +44,19 @@ REMEMBERED_PER_STEP: Final = 256
 class LogRemoval:
     """Removes what partitions do not keep any more."""
 
-    def __init__(self, runtime: Runtime, store: Store, catalog: CatalogShard, damage: DamageWatch) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        catalog: CatalogShard,
+        damage: DamageWatch,
+        leases: OffsetLeases = NO_LEASES,
+    ) -> None:
         self._runtime = runtime
         self._store = store
         self._catalog = catalog
         self._damage = damage
+        self._leases = leases
         self._removed_to: dict[int, int] = {}
         """By ordinal: before this offset nothing is left. Nobody knows of the others yet."""
         self._remembered_at: dict[int, bytes] = {}
@@ -60,9 +69,10 @@ class LogRemoval:
         """Look at all partitions once, some in each step."""
         held_back = 0
 
-        def note(moved: MovedLogStart) -> None:
+        def note(ordinal: int, moved: MovedLogStart) -> None:
             nonlocal held_back
             held_back += bool(moved.held_back)
+            self._leases.note_due(ordinal, moved.due_offset)
 
         partitions, seen = self._partitions(), set[int]()
         while step := list(islice(partitions, PARTITIONS_PER_STEP)):
@@ -91,7 +101,7 @@ class LogRemoval:
                 if placed is not None:
                     yield placed, kept
 
-    def _look(self, placed: PlacedPartition, kept: Retention, note: Callable[[MovedLogStart], None]) -> None:
+    def _look(self, placed: PlacedPartition, kept: Retention, note: Callable[[int, MovedLogStart], None]) -> None:
         """Raises LogDamaged, StoreUnreadable."""
         shard: LogShard | None = self._runtime.table.find(placed.shard)
         ordinal = placed.ref.ordinal
@@ -103,7 +113,7 @@ class LogRemoval:
         wanted = due_offset(self._store, ordinal, head, kept, self._runtime.clock.wall_ms())
         if wanted > head.log_start_offset:
             decide = partial(_decide_retained, ordinal, wanted)
-            self._runtime.write(Operation(placed.shard, decide), is_urgent=True).map(note)
+            self._runtime.write(Operation(placed.shard, decide), is_urgent=True).map(partial(note, ordinal))
 
     def _remove(self, placed: PlacedPartition, head: PartitionHead) -> None:
         ordinal, start = placed.ref.ordinal, head.log_start_offset

@@ -227,8 +227,10 @@ class MeasureRecords(Struct, frozen=True):
     """Ranges to be measured; all are at the same moment."""
 
     queries: Sequence[MeasureQuery]
-    step_bytes: int
+    step_bytes: int = 0
     isolation: Isolation = Isolation.READ_COMMITTED
+    is_of_commits: bool = False
+    """What was committed there is asked for, in place of steps."""
 
 
 class MeasureResult(NamedPartition, frozen=True):

@@ -71,11 +71,9 @@ class MarkerVerdict(Enum):
     """It belongs to an older transaction, which has ended here."""
 
 
-# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
-_ADMIT: Final = AppendVerdict.ADMIT
+# Module-level aliases for the lane: enum attribute lookup is slow on CPython 3.11.
 _APPEND: Final = AppendVerdict.APPEND
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
-_STALE: Final = MarkerVerdict.STALE
 
 
 def judge_append(
@@ -92,13 +90,13 @@ def judge_append(
         if batch.producer_id == NO_PRODUCER_ID:
             return _APPEND
         if not is_admitted and not is_plain(batch.producer_id):
-            return _ADMIT
+            return AppendVerdict.ADMIT
     if batch.base_sequence == 0 and (
         entry is None or (batch.producer_epoch >= entry.epoch and not entry.batches and entry.open_transaction is None)
     ):
         # The first batch of an epoch, as in every transaction of client version 2: none of the checks below would find
         # anything.
-        return _APPEND if is_admitted or not batch.is_transactional else _ADMIT
+        return _APPEND if is_admitted or not batch.is_transactional else AppendVerdict.ADMIT
     if entry is not None:
         duplicate = _find_duplicate(entry, batch)
         if duplicate is not None:
@@ -107,11 +105,11 @@ def judge_append(
     has_open = entry is not None and entry.open_transaction is not None
     if batch.is_transactional:
         if _meets_seal(entry, batch) and not is_admitted:
-            return _ADMIT
+            return AppendVerdict.ADMIT
         if has_open:
             _check_same_transaction(entry, batch)
         elif not is_admitted:
-            return _ADMIT
+            return AppendVerdict.ADMIT
     _check_sequence(entry, batch, log_start_offset)
     if has_open and not batch.is_transactional:
         raise Refused(
@@ -274,7 +272,7 @@ def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten: Forg
     Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
     correct coordinator sends."""
     if entry is None:
-        return _STALE if marker.csn <= forgotten.csn_of(marker.coordinator_shard) else _APPEND_MARKER
+        return MarkerVerdict.STALE if marker.csn <= forgotten.csn_of(marker.coordinator_shard) else _APPEND_MARKER
     if marker.coordinator_shard != entry.coordinator_shard != NO_COORDINATOR_SHARD:
         # Nothing below could be compared: neither epochs of coordinators nor csns of two shards have an order.
         raise _contradiction(marker, f"the producer belongs to coordinator shard {entry.coordinator_shard}")
@@ -290,17 +288,17 @@ def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten: Forg
         # A csn is given when the outcome is decided, so after the last record of its transaction. This one was given,
         # written and forgotten before the producer's first record that is known: where the epoch stays (client version
         # 1), nothing else tells that it belongs to an older transaction.
-        return _STALE
+        return MarkerVerdict.STALE
     if entry.open_transaction is None:
-        return _APPEND_MARKER if marker.txn_epoch >= entry.epoch else _STALE
+        return _APPEND_MARKER if marker.txn_epoch >= entry.epoch else MarkerVerdict.STALE
     if marker.txn_epoch > entry.epoch:
         raise _contradiction(marker, f"the transaction of epoch {entry.epoch} is open here and its marker is missing")
-    return _APPEND_MARKER if marker.txn_epoch == entry.epoch else _STALE
+    return _APPEND_MARKER if marker.txn_epoch == entry.epoch else MarkerVerdict.STALE
 
 
 def _judge_seen(last: LastMarker, marker: Marker) -> MarkerVerdict:
     if marker.csn < last.csn:
-        return _STALE
+        return MarkerVerdict.STALE
     if marker.txn_epoch != last.txn_epoch or marker.outcome is not last.outcome:
         raise _contradiction(marker, f"it ended epoch {last.txn_epoch} with {last.outcome.name} before")
     return MarkerVerdict.REPEATED
@@ -403,7 +401,8 @@ def move_log_start(head: PartitionHead, wanted: int, *, high_watermark: int, lea
             f"watermark {high_watermark}, or {HIGH_WATERMARK} for that",
         )
     start, stable = head.log_start_offset, head.last_stable_offset
-    allowed = min(offset, stable) if leased_from is None else min(offset, stable, leased_from)
+    due = max(start, min(offset, stable))
+    allowed = due if leased_from is None else min(due, leased_from)
     held_back = ""
     if max(start, allowed) < offset:
         held_back = (
@@ -412,7 +411,7 @@ def move_log_start(head: PartitionHead, wanted: int, *, high_watermark: int, lea
             if allowed == stable
             else f"a reader holds what lies from offset {leased_from} on: try again when it is done"
         )
-    return MovedLogStart(max(start, allowed), held_back)
+    return MovedLogStart(max(start, allowed), held_back, due)
 
 
 def index_after(
@@ -478,7 +477,7 @@ def exclusions(
     `opened`: producer ids by first offset.
 
     Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
-    excluded = {producer_id: first_offset for first_offset, producer_id in opened.items()}
+    excluded = dict(zip(opened.values(), opened, strict=True))
     for each in unfinished:
         if each.producer_id in excluded:
             continue

@@ -39,9 +39,11 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
+    NO_LEASES,
     Authorizer,
     CallContext,
     Membership,
+    OffsetLeases,
     PartitionName,
     Permission,
     ResourceType,
@@ -59,7 +61,7 @@ from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
 from partition_log.leadership import check_line, epoch_at
-from partition_log.measuring import MeasuredRange, measure
+from partition_log.measuring import MeasuredRange, committed_in, measure
 from partition_log.partition_state import Append, Appended
 from partition_log.reading import Budget, bound_of, find_by_time
 from partition_log.records import RemovalCause
@@ -87,7 +89,7 @@ from partition_log.requests import (
     RecordsToDelete,
 )
 from partition_log.shard import LogShard
-from partition_log.state import NO_OFFSET, Isolation, PartitionHead
+from partition_log.state import NO_OFFSET, Isolation, MovedLogStart, PartitionHead
 
 ResultT = TypeVar(
     "ResultT",
@@ -133,6 +135,8 @@ class LogService:
         self._authorizer = authorizer
         self._checks = checks
         self.fetcher = Fetcher(runtime, store)
+        self.leases: OffsetLeases = NO_LEASES
+        """Told of what somebody wants gone."""
 
     def produce(self, command: Produce, context: CallContext) -> Pending[list[ProduceResult]]:
         """Append batches; one result per batch, in the order sent, durable when answered. The first batch that opens
@@ -362,11 +366,11 @@ class LogService:
         return self._look(CountResult, query.name, context, count)
 
     def measure_records(self, command: MeasureRecords, context: CallContext) -> Pending[list[MeasureResult]]:
-        """Where the visible records of ranges lie, all at the same moment, and no further than one call may read: where
-        a measurement ends before its range, the caller asks again from there.
+        """Where the visible records of ranges lie, or what was committed there, all at the same moment, and no further
+        than one call may read: where a measurement ends before its range, the caller asks again from there.
 
         Raises Refused INVALID_REQUEST for a step or range that is none, and for what is no partition's name."""
-        if command.step_bytes < 1:
+        if command.step_bytes < 1 and not command.is_of_commits:
             raise Refused(ErrorCode.INVALID_REQUEST, f"step_bytes is {command.step_bytes} and must be positive")
         for query in command.queries:
             if not 0 <= query.start_offset <= query.end_offset:
@@ -384,11 +388,14 @@ class LogService:
         self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
     ) -> MeasureResult:
         def take(placed: PlacedPartition, head: PartitionHead) -> MeasureResult:
-            start, end = query.start_offset, query.end_offset
+            start, end, ordinal = query.start_offset, query.end_offset, placed.ref.ordinal
+            if command.is_of_commits:
+                return MeasureResult(placed.name, committed_in(self._store, ordinal, head, start, end, budget))
             asked = MeasuredRange(start, end, command.isolation, command.step_bytes, query.shown)
-            return MeasureResult(placed.name, measure(self._store, placed.ref.ordinal, head, asked, budget))
+            return MeasureResult(placed.name, measure(self._store, ordinal, head, asked, budget))
 
-        return self._look(MeasureResult, query.name, context, take)
+        permission = Permission.READ if command.is_of_commits else Permission.DESCRIBE
+        return self._look(MeasureResult, query.name, context, take, permission)
 
     def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
         """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies
@@ -411,9 +418,12 @@ class LogService:
             context,
             is_urgent=True,
         )
-        return moved.map(
-            lambda start: DeleteRecordsResult(placed.name, start.log_start_offset, start.held_back)
-        ).answer_error(lambda error: DeleteRecordsResult(placed.name, error=error))
+
+        def result(moved: MovedLogStart) -> DeleteRecordsResult:
+            self.leases.note_due(placed.ref.ordinal, moved.due_offset)
+            return DeleteRecordsResult(placed.name, moved.log_start_offset, moved.held_back)
+
+        return moved.map(result).answer_error(lambda error: DeleteRecordsResult(placed.name, error=error))
 
     def describe_producers(
         self, command: DescribeProducers, context: CallContext
@@ -451,11 +461,12 @@ class LogService:
         name: PartitionName,
         context: CallContext,
         look: Callable[[PlacedPartition, PartitionHead], ResultT],
+        permission: Permission = Permission.DESCRIBE,
     ) -> ResultT:
         """What is seen of a partition, or a result with the error by which the caller sees nothing.
 
         Raises Refused INVALID_REQUEST for what is no partition's name."""
-        found = self.find_readable(Permission.DESCRIBE, context, name)
+        found = self.find_readable(permission, context, name)
         if isinstance(found, Refused):
             return result_type(name, error=found)
         placed, head = found

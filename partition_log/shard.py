@@ -92,6 +92,12 @@ class LogShard:
         """All positions of a partition as they are on disk; None if there is no such partition on disk."""
         return self._heads.durable(ordinal)
 
+    def log_start_to_be(self, ordinal: int) -> int:
+        """From where on records of a partition can still be held: its log start, live state. What lies below is on disk
+        yet, and is being removed."""
+        head = self._heads.get(ordinal) or self._heads.durable(ordinal)
+        return 0 if head is None else head.log_start_offset
+
     def is_readable(self, ordinal: int) -> bool:
         """False once a deletion is under way: then the store may have lost rows that the durable head still counts."""
         return self._heads.get(ordinal) is not None
@@ -170,7 +176,7 @@ class LogShard:
         return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
 
     def decide_append_all(
-        self, appends: Sequence[Append], coordinator_shard: int, turn: Turn, *, marker: Marker | None = None
+        self, appends: Sequence[Append], coordinator_shard: int, marker: Marker | None, turn: Turn
     ) -> Decision:
         """Append batches of one transaction, in which the partition is, one behind the other; at least one; and a
         marker that ends it behind them, if there is one. The shard is that of the transactional id. The reply is the
@@ -248,7 +254,7 @@ class LogShard:
     def decide_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Decision:
         """Let the producer's open transaction take no more records here. No reply; nothing to do where it has none, and
         in a partition that was deleted."""
-        partition = self._partition(ordinal)
+        partition = self._partitions.get(ordinal)
         entry = None if partition is None else partition.producers.get(producer_id)
         sealed = rules.seal(entry, producer_epoch)
         if sealed is None:
@@ -259,7 +265,7 @@ class LogShard:
         self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int
     ) -> Decision:
         """Nothing, or Refused as `rules.check_last_sequence`."""
-        partition = self._partition(ordinal)
+        partition = self._partitions.get(ordinal)
         entry = None if partition is None else partition.producers.get(producer_id)
         rules.check_last_sequence(
             entry, producer_id=producer_id, producer_epoch=producer_epoch, last_sequence=last_sequence
@@ -269,7 +275,7 @@ class LogShard:
     def decide_first_offset(self, ordinal: int, identity: EndIdentity) -> Decision:
         """Where the records of a transaction that has ended begin: the reply is an offset, -1 if it has none here, or
         None where its producer's newest transaction is another one, or forgotten."""
-        partition = self._partition(ordinal)
+        partition = self._partitions.get(ordinal)
         if partition is None:
             return Decision(reply=NO_OFFSET)
         entry = partition.producers.get(identity.producer_id)
@@ -388,9 +394,6 @@ class LogShard:
         assert ordinal not in self._heads, f"partition {ordinal} exists already: ordinals are never used again"
         self._heads.put(ordinal, head)
         self._partitions.put(ordinal, Partition(self._journal))
-
-    def _partition(self, ordinal: int) -> Partition | None:
-        return self._partitions.get(ordinal)
 
     def _existing(self, ordinal: int) -> Partition:
         partition = self._partitions.get(ordinal)

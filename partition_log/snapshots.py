@@ -52,9 +52,12 @@ class RenewSnapshot(Struct, frozen=True):
 
 
 class ReleaseSnapshot(Struct, frozen=True):
-    """A snapshot that nobody reads any more."""
+    """A snapshot that nobody reads any more, or a part of one."""
 
     snapshot_id: bytes
+    part: int = 0
+    parts: int = 0
+    """How many parts there are; 0: it is not read in parts."""
 
 
 class Snapshot(Struct, frozen=True):
@@ -105,16 +108,18 @@ class SnapshotService:
                 # It may rest on the catalog as it is now, which a crash would take back.
                 return self._runtime.write(once_durable(CATALOG_KEY, readable), is_urgent=True)
             found.append(readable)
-        self.leases.check_room(command.lease_ms)
-        views = self._views(found)
+        self.leases.check_room(command.lease_ms, context.principal)
+        views = self._views(found, is_held=bool(command.lease_ms))
         snapshot_id = b""
         if command.lease_ms:
-            offsets = {placed.ref.ordinal: head.log_start_offset for placed, head in found}
-            snapshot_id = self.leases.take(Lease(tuple(name for name, _, _ in views), offsets), command.lease_ms)
+            starts = [view.start_offset for _, view, _ in views]
+            offsets = {placed.ref.ordinal: start for (placed, _), start in zip(found, starts, strict=True)}
+            lease = Lease(tuple(name for name, _, _ in views), offsets, context.principal)
+            snapshot_id = self.leases.take(lease, command.lease_ms)
         return settled(Snapshot(snapshot_id, views))
 
     def _views(
-        self, found: Sequence[tuple[PlacedPartition, PartitionHead]]
+        self, found: Sequence[tuple[PlacedPartition, PartitionHead]], *, is_held: bool
     ) -> list[tuple[PartitionName, PartitionView, PartitionHead]]:
         anywhere: list[UnfinishedTransaction] = []
         by_ordinal: defaultdict[int, list[UnfinishedTransaction]] = defaultdict(list)
@@ -128,7 +133,10 @@ class SnapshotService:
             ordinal = placed.ref.ordinal
             shard: LogShard = self._runtime.shard(placed.shard)
             excluded = shard.durable_exclusions(ordinal, [*anywhere, *by_ordinal.get(ordinal, ())])
-            view = PartitionView(head.log_start_offset, head.log_end_offset, head.leadership.epoch, excluded)
+            start_offset = shard.log_start_to_be(ordinal)
+            if is_held:
+                start_offset = self.leases.first_offset(ordinal, start_offset)
+            view = PartitionView(start_offset, head.log_end_offset, head.leadership.epoch, excluded)
             views.append((placed.name, view, head))
         return views
 
@@ -139,9 +147,13 @@ class SnapshotService:
         self.leases.renew(command.snapshot_id, command.lease_ms)
 
     def release(self, command: ReleaseSnapshot, context: CallContext) -> None:
-        """Hold the records of a snapshot no longer. Raises Refused SNAPSHOT_NOT_FOUND, TOPIC_AUTHORIZATION_FAILED."""
+        """Hold the records of a snapshot no longer, once all of its parts are done. Raises Refused SNAPSHOT_NOT_FOUND,
+        TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST."""
         self._check(command.snapshot_id, context)
-        self.leases.release(command.snapshot_id)
+        if command.part or command.parts:
+            self.leases.release_part(command.snapshot_id, command.part, command.parts)
+        else:
+            self.leases.release(command.snapshot_id)
 
     def _check(self, snapshot_id: bytes, context: CallContext) -> None:
         for topic in {name.topic for name in self.leases.find(snapshot_id).names}:

@@ -189,6 +189,8 @@ class MovedLogStart(Struct, frozen=True, gc=False):
     log_start_offset: int
     held_back: str = ""
     """What kept it from where it was wanted, and what to do about it; empty: nothing did."""
+    due_offset: int = 0
+    """Where it would begin if nobody held anything."""
 
 
 class Isolation(IntEnum):

@@ -53,27 +53,22 @@ class BatchWrite(Struct, frozen=True):
 
     ordinal: int
     placed: PlacedPartition
-    appends: Sequence[Append]
+    appends: list[Append]
     """What is appended, in the order sent."""
 
-    def append(self, coordinator_shard: int) -> Operation:
-        """Appends them; the reply is the offset of the transaction's first record in the partition."""
-        return Operation(self.placed.shard, partial(self._decide_append, coordinator_shard))
-
-    def append_and_end(self, marker: Marker) -> Operation:
-        """Appends them with the marker right behind them; the reply is that of `append`."""
-        return Operation(self.placed.shard, partial(self._decide_append, marker.coordinator_shard, marker=marker))
+    def append(self, coordinator_shard: int, marker: Marker | None) -> Operation:
+        """Appends them, with the marker right behind them if there is one; the reply is the offset of the transaction's
+        first record in the partition."""
+        return Operation(self.placed.shard, partial(self._decide_append, coordinator_shard, marker))
 
     def first_offset(self, identity: EndIdentity) -> Operation:
         """Asks where the records of a transaction that has ended begin; the reply is None where the partition has
         forgotten the producer since, or never knew it."""
         return Operation(self.placed.shard, lambda log, _turn: log.decide_first_offset(self.ordinal, identity))
 
-    def _decide_append(
-        self, coordinator_shard: int, log: LogShard, turn: Turn, *, marker: Marker | None = None
-    ) -> Decision:
+    def _decide_append(self, coordinator_shard: int, marker: Marker | None, log: LogShard, turn: Turn) -> Decision:
         try:
-            return log.decide_append_all(self.appends, coordinator_shard, turn, marker=marker)
+            return log.decide_append_all(self.appends, coordinator_shard, marker, turn)
         except Refused as refusal:
             raise PartRefused.naming(self.placed.ref, refusal) from refusal
 
@@ -106,36 +101,27 @@ class TransactedBatches:
                 "into each, or send some with Produce before",
             )
         targets: list[PartitionRef | PartitionName] = []
-        writes: list[BatchWrite] = []
-        appends: dict[int, list[Append]] = {}
+        writes: dict[int, BatchWrite] = {}
         missing: Refused | None = None
         checks: list[Pending[None]] = []
-        find, writable = self._catalog.find, ""
         for batch in batches:
-            placed = find(*batch.name)
+            placed = self._catalog.find(*batch.name)
             if placed is None:
                 why = self._why_nowhere(batch.name, context)
                 missing = missing or why
                 targets.append(batch.name)
                 continue
             ref = placed.ref
-            if ref.topic != writable:
-                self._check_writable(batch.name, ref.topic, context)
-                writable = ref.topic
+            self._check_writable(batch.name, ref.topic, context)
             append, check = self._append(batch, placed, membership)
-            ordinal = ref.ordinal
             if check is not None:
                 checks.append(check)
-            if ordinal in appends:
-                appends[ordinal].append(append)
-            else:
-                appends[ordinal] = those = [append]
-                writes.append(BatchWrite(ordinal, placed, those))
+            writes.setdefault(ref.ordinal, BatchWrite(ref.ordinal, placed, [])).appends.append(append)
             targets.append(ref)
         if missing is None and batches and self._checks.disk.refusal is not None:
             missing = self._checks.disk.refuse()
         refusal = None if missing is None else once_durable(CATALOG_KEY, missing)
-        return PlacedBatches(targets, writes, refusal, all_of(checks) if checks else None)
+        return PlacedBatches(targets, list(writes.values()), refusal, all_of(checks) if checks else None)
 
     def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
         """Where the records of an ended transaction begin in a partition that has forgotten its producer; -1 = there
@@ -186,7 +172,7 @@ class TransactedBatches:
             raise PartRefused.naming(ref, refusal) from refusal
         if check is not None:
             check = check.recover(partial(_fail_of_partition, ref))
-        return Append(ref.ordinal, header, offsetless, None, True), check
+        return Append(ref.ordinal, header, offsetless, is_admitted=True), check
 
 
 def in_transaction(header: BatchHeader | Refused, producer_id: int, producer_epoch: int) -> BatchHeader:

@@ -17,7 +17,7 @@ _SECTIONS: Final = {
     "Store": ("txn_store_",),
     "Backups": ("txn_backup",),
     "Calls": ("txn_rpc_",),
-    "Access": ("txn_access_", "txn_audit_"),
+    "Access": ("txn_access_", "txn_audit_", "txn_quota_"),
     "Listeners": ("txn_tls_", "txn_insecure_"),
     "Probe": ("txn_probe_",),
 }
@@ -188,6 +188,8 @@ _LOG_LINES: Final = (
     ("insecure_listener", "warning", "Others can reach the address `listen`, without TLS, because `insecure` is set."),
     ("credentials_changed", "info", "New files of TLS are used for connections made from now on."),
     ("credentials_refused", "warning", "The files of TLS changed and cannot be used: why, and the old ones serve."),
+    ("quotas_changed", "info", "The quotas file has changed, and what it says holds from now on."),
+    ("quotas_refused", "warning", "The quotas file cannot be used: why, and that the old one holds."),
     ("certificate_expired", "error", "The certificate that a listener serves has expired, and callers refuse it."),
 )
 

@@ -38,8 +38,8 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.hanging import Hanging, HangingTransactions
-from txn_coordinator.rules.administering import Acted, Asked, FenceBegun
-from txn_coordinator.shard import TransactionShard, fence_operation
+from txn_coordinator.rules.administering import Acted, Asked, FenceBegun, fence_operation
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Transaction, TransactionState
 
 IDS_MAX: Final = 1_000

@@ -61,11 +61,19 @@ class CountersShard:
         """The next unused producer id for a producer without a transactional id, as `next_producer_id`."""
         return self._next(_PLAIN, records)
 
+    def unused_producer_ids(self) -> range:
+        """The producer ids for transactional ids that are left of the present block, the next one first."""
+        return self._unused(_OF_TRANSACTIONS)
+
+    def _unused(self, kind: _Kind) -> range:
+        least = self._least(kind)
+        return range(max(self._next_of(kind), least), max(self._values.get(kind.block_end) or kind.first, least))
+
     def _next(self, kind: _Kind, records: list[Record]) -> int:
         assert not records, "one decision needs at most one producer id"
-        block_end = max(self._values.get(kind.block_end) or kind.first, self._least(kind))
-        producer_id = max(self._next_of(kind), self._least(kind))
-        if producer_id >= block_end:
+        unused = self._unused(kind)
+        producer_id, block_end = unused.start, unused.stop
+        if not unused:
             if block_end > kind.end - BLOCK_SIZE:
                 raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "there are no unused producer ids left")
             block = ProducerIdBlockTaken(block_end + BLOCK_SIZE)
@@ -140,9 +148,9 @@ class CountersShard:
                 if kind.next_producer_id not in self._values:
                     self._values.put(kind.next_producer_id, block_end)
                 self._values.put(kind.block_end, block_end)
-            case ProducerIdGiven(producer_id=producer_id):
+            case ProducerIdGiven(producer_id=producer_id, count=count):
                 self._values.put(_kind_of(producer_id).next_producer_id, producer_id + 1)
-                self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + 1)
+                self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + count)
             case UnownedMarkerWritten():
                 pass  # For the history alone.
 

@@ -4,9 +4,8 @@ A decided outcome follows one of two paths with the same steps (design 5):
 - fused: PREPARE, COMPLETE and a marker in every participant, all in this operation and this batch;
 - split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
 
-A Transact brings what it writes along: in the fused path each partition appends the batches and ends the transaction in
-one step, and the id goes from where it was to COMPLETE in one record, which tells what PREPARE would have said. To what
-awaits an outside decision it can bring nothing: there it is an EndTxn.
+A Transact brings what it writes along. It ends in the same way, and in the fused path each partition that it writes to
+appends the batches with the marker behind them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from txn_coordinator.records import TransactionChanged, TransactionForgotten, Tr
 from txn_coordinator.rules import ending as ending_rules
 from txn_coordinator.rules import transacting
 from txn_coordinator.rules.ending import Ending
-from txn_coordinator.state import PREPARE_STATES, Identity, Transaction, TransactionState
+from txn_coordinator.state import PREPARE_STATES, Identity, Transaction
 
 TIMEOUT: Final = "transaction_timeout"
 """First part of the key of a timeout's timer; the second is the transactional id."""
@@ -75,6 +74,14 @@ class Contribution(Struct, frozen=True):
     partitions: Sequence[PartitionWrite] = ()
     groups: Sequence[GroupWrite] = ()
 
+    def operations(self, last: OutcomeNumber, marker: Marker | None) -> list[Operation]:
+        """What writes it: to partitions first. Each ends the transaction where it writes, if there is a marker.
+        `last`: the number of the id's last outcome."""
+        return [
+            *[write.append(last.coordinator_shard, marker) for write in self.partitions],
+            *[write.hold(last, marker) for write in self.groups],
+        ]
+
 
 class Transacted(Struct, frozen=True):
     """Reply to Transact."""
@@ -83,6 +90,11 @@ class Transacted(Struct, frozen=True):
     first_offsets: Sequence[int | None]
     """Offset of the transaction's first record in each partition that was written to, in that order. None in a
     repetition: the partition has forgotten it, and only its store may know."""
+
+
+def transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:
+    """The first replies are those of the partitions that were written to."""
+    return Transacted(ended, replies[:written])
 
 
 _shard_of = attrgetter("shard")
@@ -109,36 +121,45 @@ class Outcomes:
         ending: Ending,
         turn: Turn,
         *,
-        checks: tuple[Operation, ...] = (),
+        brings: Contribution | None = None,
         reply: object | None = None,
         then: tuple[Operation, ...] = (),
     ) -> Decision:
-        """PREPARE, and what follows from it. `checks` are joined first. `then` is joined at the end, and replies, if
-        all of that is done in this operation.
+        """PREPARE, and what follows from it; the first effect cancels the timer of the timeout. `brings`: what a
+        Transact writes, to participants of the transaction. `then` is joined at the end, and replies, if all of that is
+        done in this operation.
 
         All shards of a runtime share its commit groups, so those that serve here are one atomic domain; a participant
         that does not serve gets its marker when it is back (design 5)."""
-        decided, completed, records = self._steps(current, ending, turn)
+        given: list[Record] = []
+        csn, csn_given = (ending.csn, None) if ending.csn else self._counters.next_csn()
+        decided = ending_rules.decide(
+            current,
+            ending,
+            csn=csn,
+            now_ms=turn.now_ms,
+            limits=self._limits,
+            allocate=partial(self._counters.next_producer_id, given),
+        )
+        # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
+        completed = ending_rules.complete(decided, now_ms=turn.now_ms)
+        records = (*given, csn_given) if csn_given is not None else tuple(given)
         if reply is None:
             reply = Ended(completed.client_identity, completed.csn)
         disarm = CancelTimer((TIMEOUT, current.transactional_id))
         step = TransactionStepped(current, decided)
-        joins: list[Operation] = []
-        is_fused = len(decided.partitions) + len(decided.groups) <= self._fused_participants_max
-        if is_fused:
-            markers = self._markers
-            marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
-            joins += map(partial(markers.partition_marker, marker=marker), sorted(decided.partitions))
-            joins += map(partial(markers.group_marker, marker=marker), sorted(decided.groups))
-            is_fused = all(map(self.is_served, map(_shard_of, joins)))
-        if not is_fused:
+        last = OutcomeNumber(self._key.number, current.csn)
+        joins = self._finishing(decided, last, brings)
+        if joins is None:
+            writes = () if brings is None else brings.operations(last, None)
             records = (*records, Record(self._key, TransactionChanged(decided), cause=decided.cause))
-            return Decision(reply, records, checks, effects=(disarm, self.send_markers(decided)), events=(step,))
+            effects = (disarm, self.send_markers(decided))
+            return Decision(reply, records, tuple(writes), effects=effects, events=(step,))
         completing, unparking = _completion(self._key, completed, decided)
         return Decision(
             reply,
             (*records, *completing),
-            (*checks, *joins, *then),
+            (*joins, *then),
             effects=(disarm, *unparking),
             events=(step, TransactionStepped(decided, completed)),
         )
@@ -147,48 +168,9 @@ class Outcomes:
         """Whether `decide` for all of these together takes the fused path."""
         if sum(each.participant_count for each in transactions) > self._fused_participants_max:
             return False
-        markers = self._markers
-        for each in transactions:
-            marker = ending_rules.marker_of(replace(each, state=PREPARE_STATES[Outcome.COMMIT]), self._key.number, 0)
-            shards = [markers.partition_marker(ordinal, marker).shard for ordinal in each.partitions]
-            shards += [markers.group_marker(group, marker).shard for group in each.groups]
-            if not all(map(self.is_served, shards)):
-                return False
-        return True
-
-    def decide_transact(
-        self, current: Transaction, opened: Transaction, ending: Ending, contribution: Contribution, turn: Turn
-    ) -> Decision:
-        """PREPARE and what follows from it, with all that a Transact brings; `opened` is the transaction with that. The
-        reply is Transacted."""
-        assert not current.is_closed, "nothing is brought to a transaction that takes no more"
-        decided, completed, records = self._steps(opened, ending, turn)
-        combine = partial(_transacted, Ended(completed.client_identity, completed.csn), len(contribution.partitions))
-        effects: tuple[Effect, ...] = ()
-        if current.state is TransactionState.ONGOING:
-            effects = (CancelTimer((TIMEOUT, current.transactional_id)),)
-        opening = () if opened is current else (TransactionStepped(current, opened),)
-        events = (*opening, TransactionStepped(opened, decided))
-        last = OutcomeNumber(self._key.number, current.csn)
-        joins = self._fused(decided, contribution, last)
-        if joins is None:
-            return Decision(
-                records=(*records, Record(self._key, TransactionChanged(decided), cause=decided.cause)),
-                joins=(
-                    *(write.append(self._key.number) for write in contribution.partitions),
-                    *(write.hold(last) for write in contribution.groups),
-                ),
-                effects=(*effects, self.send_markers(decided)),
-                events=events,
-                combine=combine,
-            )
-        return Decision(
-            records=(*records, Record(self._key, TransactionChanged(completed, decided), cause=completed.cause)),
-            joins=joins,
-            effects=effects,
-            events=(*events, TransactionStepped(decided, completed)),
-            combine=combine,
-        )
+        decided = [replace(each, state=PREPARE_STATES[Outcome.COMMIT]) for each in transactions]
+        last = OutcomeNumber(self._key.number, 0)
+        return all(self._finishing(each, last) is not None for each in decided)
 
     def run_through(
         self,
@@ -217,52 +199,28 @@ class Outcomes:
         )
         return TransactionRanThrough(current, after, *participants), marker
 
-    def _steps(
-        self, current: Transaction, ending: Ending, turn: Turn
-    ) -> tuple[Transaction, Transaction, tuple[Record, ...]]:
-        """The decided transaction, what it will be when it is complete, and what deciding takes from the counters."""
-        given: list[Record] = []
-        csn, csn_given = (ending.csn, None) if ending.csn else self._counters.next_csn()
-        decided = ending_rules.decide(
-            current,
-            ending,
-            csn=csn,
-            now_ms=turn.now_ms,
-            limits=self._limits,
-            allocate=partial(self._counters.next_producer_id, given),
-        )
-        # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
-        completed = ending_rules.complete(decided, now_ms=turn.now_ms)
-        return decided, completed, (*given, csn_given) if csn_given is not None else tuple(given)
-
-    def _fused(
-        self, decided: Transaction, contribution: Contribution, last: OutcomeNumber
-    ) -> tuple[Operation, ...] | None:
-        """What finishes a transaction in the operation that decides it, with the writes, which come first and end what
-        they write to: those of partitions, and the rest. None where it must be finished later, step by step."""
-        if decided.participant_count > self._fused_participants_max:
+    def _finishing(
+        self, decided: Transaction, last: OutcomeNumber, brings: Contribution | None = None
+    ) -> list[Operation] | None:
+        """What finishes a transaction in the operation that decides it: what it brings, which ends what that writes to,
+        and a marker for each other participant. None where it must be finished later, step by step."""
+        partitions, groups = decided.partitions, decided.groups
+        if len(partitions) + len(groups) > self._fused_participants_max:
             return None
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
-        writes, groups = contribution.partitions, contribution.groups
-        other_partitions = decided.partitions.difference(write.ordinal for write in writes)
-        other_groups = decided.groups.difference(write.group_id for write in groups)
-        joins = (
-            *(write.append_and_end(marker) for write in writes),
-            *(write.hold_and_settle(last, marker) for write in groups),
-            *(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(other_partitions)),
-            *(self._markers.group_marker(group, marker) for group in sorted(other_groups)),
-        )
-        return joins if all(self.is_served(join.shard) for join in joins) else None
+        joins: list[Operation] = []
+        if brings is not None:
+            joins = brings.operations(last, marker)
+            partitions = partitions.difference([write.ordinal for write in brings.partitions])
+            groups = groups.difference([write.group_id for write in brings.groups])
+        joins += map(partial(self._markers.partition_marker, marker=marker), sorted(partitions))
+        joins += map(partial(self._markers.group_marker, marker=marker), sorted(groups))
+        return joins if all(map(self.is_served, map(_shard_of, joins))) else None
 
     def send_markers(self, decided: Transaction) -> SendMarkers:
         """What is owed for a decided transaction."""
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
-
-
-def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:
-    """The first replies are those of the partitions that were written to."""
-    return Transacted(ended, replies[:written])
 
 
 def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:

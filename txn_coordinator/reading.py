@@ -1,15 +1,17 @@
 """What callers ask about transactional ids: where one lives, how it stands, which ones there are. Answers tell durable
-state, and only what the caller may know of."""
+state, and only what the caller may know of: of a member of a sink's batch, who may describe the sink."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.patterns import Pattern
@@ -66,8 +68,9 @@ class TransactionReader:
                 check_group_id(key)
                 require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, key)
             elif key_type == KeyType.TRANSACTION:
-                check_transactional_id(key)
-                require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+                owner = coordinator_key(key)
+                check_transactional_id(owner)
+                require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, owner)
             else:
                 text = f"key_type is {key_type}; ask for a group or a transactional id"
                 raise Refused(ErrorCode.INVALID_REQUEST, text)
@@ -95,8 +98,9 @@ class TransactionReader:
     def _describe(self, transactional_id: str, context: CallContext) -> Description:
         now_ms = self._runtime.clock.wall_ms()
         try:
-            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-            check_transactional_id(transactional_id)
+            owner = coordinator_key(transactional_id)
+            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, owner)
+            check_transactional_id(owner)
             shard: TransactionShard = self._runtime.shard(self._shard_key(transactional_id))
             shard.check_readable(transactional_id)
             transaction = shard.durable(transactional_id)
@@ -154,6 +158,7 @@ class TransactionReader:
         """Durable transactions that match, by id. Raises Refused: INVALID_REGULAR_EXPRESSION,
         COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
         may, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
+        may_describe = partial(may, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
         known = {state.api_name: state for state in TransactionState}
         unknown = [name for name in wanted.states if name not in known and name != "Dead"]
         states = {known[name] for name in wanted.states if name in known}
@@ -170,7 +175,7 @@ class TransactionReader:
                     or (is_open and now_ms - transaction.start_ms > wanted.open_longer_than_ms)
                 )
                 and matches_id(transaction.transactional_id)
-                and may(context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
+                and may_describe(coordinator_key(transaction.transactional_id))
             )
 
         shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)

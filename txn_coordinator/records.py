@@ -74,10 +74,12 @@ class ProducerIdBlockTaken(Struct, frozen=True, gc=False):
 
 
 class ProducerIdGiven(Struct, frozen=True, gc=False):
-    """One producer id of the current block was given away. Not stored: after a restart the rest of the block is skipped
+    """Producer ids of the current block were given away. Not stored: after a restart the rest of the block is skipped
     (spec transactions 6)."""
 
     producer_id: int
+    count: int = 1
+    """How many were given at once, of which it is the last."""
 
 
 class CsnGiven(Struct, frozen=True, gc=False):

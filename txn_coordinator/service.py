@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 
 from msgspec import Struct
 
@@ -353,7 +352,8 @@ class TransactionService:
         placed = partitions.place(command.batches, membership, context)
         groups = offsets.place(command.groups, membership, context) if command.groups else ()
         additions = adding.Additions(
-            partitions=frozenset(map(_ordinal, placed.partitions)), groups=frozenset(map(_group_id, groups))
+            partitions=frozenset(write.ordinal for write in placed.partitions),
+            groups=frozenset(write.group_id for write in groups),
         )
         request = transacting.TransactRequest(
             transactional_id, identity, command.outcome, context.request_id, additions
@@ -372,7 +372,11 @@ class TransactionService:
         )
 
         def result(transacted: Transacted) -> TransactResult:
-            return _transact_result(transacted.ended, self._first_offsets(transacted, command, placed), placed)
+            begins = self._begins(transacted, command, placed)
+            # A partition that does not exist has no ordinal; several batches may share one.
+            ordinals = [target.ordinal if isinstance(target, PartitionRef) else None for target in placed.targets]
+            first_offsets = [NO_OFFSET if ordinal is None else begins[ordinal] for ordinal in ordinals]
+            return TransactResult(transacted.ended, list(zip(placed.targets, first_offsets, strict=True)))
 
         return written.map(result)
 
@@ -385,17 +389,15 @@ class TransactionService:
         for group in command.groups:
             require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group.group_id)
 
-    def _first_offsets(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> Sequence[int]:
-        """Where the transaction begins in each partition; what a partition has forgotten, its store still tells."""
-        known = [offset for offset in transacted.first_offsets if offset is not None]
-        if len(known) == len(transacted.first_offsets):
-            return known
+    def _begins(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> dict[int, int]:
+        """Where the transaction begins in each partition, by ordinal; what a partition has forgotten, its store still
+        tells."""
         shard, csn = self.shard_key(command.transactional_id).number, transacted.ended.csn
         identity, find = EndIdentity(shard, csn, command.identity.producer_id), self.ports.partitions.remembered_offset
-        return [
-            find(write.ordinal, identity) if offset is None else offset
+        return {
+            write.ordinal: find(write.ordinal, identity) if offset is None else offset
             for write, offset in zip(placed.partitions, transacted.first_offsets, strict=True)
-        ]
+        }
 
     def _check_caller(
         self,
@@ -460,10 +462,6 @@ class TransactionService:
         return tuple(check(ordinal, *written_as, sequence) for ordinal, sequence in last_sequences)
 
 
-_ordinal = attrgetter("ordinal")
-_group_id = attrgetter("group_id")
-
-
 def _decide_plain(counters: CountersShard, _turn: Turn) -> Decision:
     records: list[Record] = []
     producer_id = counters.next_plain_producer_id(records)
@@ -494,17 +492,6 @@ def _impossible(identity: Identity) -> Refused:
 def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartitions:
     """The one error, repeated for every partition (spec transactions 2.3)."""
     return AddedPartitions([(name, error) for name in command.partitions], error)
-
-
-def _transact_result(ended: Ended, first_offsets: Sequence[int], placed: PlacedBatches) -> TransactResult:
-    """The reply with the place of each batch."""
-    if len(placed.targets) != len(first_offsets):
-        # Batches that share a partition, or have none.
-        begins = dict(zip(map(_ordinal, placed.partitions), first_offsets, strict=True))
-        first_offsets = [
-            begins[target.ordinal] if isinstance(target, PartitionRef) else NO_OFFSET for target in placed.targets
-        ]
-    return TransactResult(ended, list(zip(placed.targets, first_offsets, strict=True)))
 
 
 def _check_transact(context: CallContext) -> None:

@@ -30,7 +30,7 @@ from coordinator_runtime.decision import (
     Turn,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
-from coordinator_runtime.ports import EndIdentity, MarkerPort, OutcomeNumber
+from coordinator_runtime.ports import EndIdentity, Level, Levels, MarkerPort, OutcomeNumber
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
@@ -42,6 +42,7 @@ from txn_coordinator.outcomes import (
     Outcomes,
     Transacted,
     decide_complete,
+    transacted,
 )
 from txn_coordinator.records import (
     SinkChanged,
@@ -113,6 +114,8 @@ class TransactionShard:
         self._limits = limits
         self.expiration_ms = EXPIRATION_MS
         """Time after which an idle id is forgotten."""
+        self.levels: Levels | None = None
+        """How many ids and open transactions callers may hold; None: as many as they want."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
@@ -203,12 +206,9 @@ class TransactionShard:
         given: list[Record] = []
         known = self._transactions.get(request.transactional_id)
         if current is None:
-            current = Transaction(
-                transactional_id=request.transactional_id,
-                producer_id=self._counters.next_producer_id(given),
-                txn_timeout_ms=request.stored_timeout_ms,
-                last_update_ms=turn.now_ms,
-            )
+            if self.levels is not None:
+                self.levels.check(Level.TRANSACTIONAL_IDS, turn.principal)
+            current = initialising.begin(request, self._counters.next_producer_id(given), turn.now_ms)
         elif initialising.is_init_repeated(current, request):
             assert current.init is not None
             return Decision(reply=Initialised(current.init.identity, current.init.ongoing))
@@ -230,6 +230,26 @@ class TransactionShard:
             reply=Initialised(initialised.identity),
             records=(*given, Record(self.key, TransactionChanged(initialised), cause=initialised.cause)),
             events=(TransactionStepped(known, initialised),),
+        )
+
+    def init_at_once(
+        self, request: initialising.InitRequest, principal: str, now_ms: int, allocate: Callable[[], int]
+    ) -> TransactionStepped | None:
+        """InitProducerId that expects nothing, for an id that is new or idle: the step that `decide_init` takes. None
+        where that does anything else. Raises Refused as it does."""
+        initialising.check_init_arguments(request, self._limits)
+        name = request.transactional_id
+        current, known = self.acting(name), self._transactions.get(name)
+        if known is not current or name in self.unreadable:
+            return None
+        if current is None:
+            if self.levels is not None:
+                self.levels.check(Level.TRANSACTIONAL_IDS, principal)
+            current = initialising.begin(request, allocate(), now_ms)
+        elif current.state not in IDLE or initialising.is_init_repeated(current, request):
+            return None
+        return TransactionStepped(
+            known, initialising.initialise(current, request, now_ms=now_ms, limits=self._limits, allocate=allocate)
         )
 
     def _keep(self, current: Transaction, request: initialising.InitRequest, turn: Turn) -> Decision:
@@ -282,7 +302,10 @@ class TransactionShard:
         if added is None:
             return Decision(reply=True)
         effects: tuple[Effect, ...] = ()
-        if current.state is not TransactionState.ONGOING and not added.never_times_out:
+        is_new = current.state is not TransactionState.ONGOING
+        if is_new and self.levels is not None:
+            self.levels.check(Level.OPEN_TRANSACTIONS, turn.principal)
+        if is_new and not added.never_times_out:
             effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
         return Decision(
             reply=True,
@@ -346,7 +369,8 @@ class TransactionShard:
         if ending.judge_end(current, command, client_txn_version=client_txn_version) is ending.EndVerdict.REPEATED:
             return Decision(reply=Ended(current.identity, current.csn))
         how = Ending(command.outcome, bumps_epoch=client_txn_version >= 2, cause="client")
-        return self.outcomes.decide(current, how, turn, checks=checks)
+        decision = self.outcomes.decide(current, how, turn)
+        return replace(decision, joins=(*checks, *decision.joins))
 
     def decide_transact(self, transact: PlacedTransact, turn: Turn) -> Decision:
         """Transact. The reply is Transacted."""
@@ -359,12 +383,12 @@ class TransactionShard:
             return Decision(joins=(transact.refusal,))
         transacting.check_something_to_end(opened, request)
         how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
-        if current.is_closed:
-            # It brings nothing, so this is an EndTxn. PREPARE has a record of its own: one that COMPLETE stands for
-            # follows from it, and that of a kept transaction does not, which has another identity than its client.
-            ended = self.outcomes.decide(current, how, turn)
-            return replace(ended, reply=Transacted(ended.reply, ()))
-        return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
+        decision = self.outcomes.decide(opened, how, turn, brings=transact.contribution)
+        opening = () if opened is current else (TransactionStepped(current, opened),)
+        # Where it was opened just now no timer waits for it.
+        effects = decision.effects if current.state is TransactionState.ONGOING else decision.effects[1:]
+        combine = partial(transacted, decision.reply, len(transact.contribution.partitions))
+        return replace(decision, reply=None, effects=effects, events=(*opening, *decision.events), combine=combine)
 
     def _repeated(self, current: Transaction, transact: PlacedTransact) -> Decision:
         """The answer that the Transact had. The partitions are asked in this very operation: in the next one, another
@@ -408,7 +432,9 @@ class TransactionShard:
             return Decision(reply=acted)
         ending.check_not_decided(current)
         if current.state is TransactionState.ONGOING:
-            again = fence_operation(self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted)
+            again = administering.fence_operation(
+                self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted
+            )
             then = (again,) if may_abort_and_fence else ()
             return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
         given: list[Record] = []
@@ -559,23 +585,6 @@ class TransactionShard:
         decide = partial(TransactionShard.decide_abort, meant=transaction, cause=_TIMEOUT_CAUSE)
         # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
         return ArmTimer((TIMEOUT, transaction.transactional_id), delay_ms + 1, Operation(self.key, decide))
-
-
-def fence_operation(
-    key: ShardKey,
-    transactional_id: str,
-    asked: Asked,
-    *,
-    may_abort_and_fence: bool = False,
-    begun: Acted | None = None,
-) -> Operation:
-    """Fences the producers of an id. `begun`: what was found when the fencing began."""
-    return Operation(
-        key,
-        lambda shard, turn: shard.decide_fence(
-            transactional_id, asked, turn, may_abort_and_fence=may_abort_and_fence, begun=begun
-        ),
-    )
 
 
 def _abort(cause: str) -> Ending:

@@ -2,7 +2,7 @@
 
 A transaction is decided by a durable Prepare state and finished by markers in every participant; then it is Complete
 and the next one may open. The table is the law: a step that is not in it is a bug of ours, never a client's error, and
-every change of `state` goes through `step`, or asks `legal_step`.
+every change of `state` goes through `step`.
 
     Empty ----> Ongoing ----> PrepareCommit ----> CompleteCommit ---+
       ^            ^   \\----> PrepareAbort -----> CompleteAbort ----+
@@ -232,14 +232,9 @@ class IllegalStep(AssertionError):
         self.after = after
 
 
-def legal_step(transaction: Transaction, to: TransactionState) -> TransactionState:
-    """The state to step to, for what every transaction goes through: to hand the changes on through `step` takes as
-    long as to make them. Raises IllegalStep."""
-    if to not in LEGAL_STEPS[transaction.state]:
-        raise IllegalStep(transaction.state, to)
-    return to
-
-
 def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401
     """The transaction in another state. Raises IllegalStep."""
-    return replace(transaction, state=legal_step(transaction, to), **changes)
+    if to not in LEGAL_STEPS[transaction.state]:
+        raise IllegalStep(transaction.state, to)
+    changes["state"] = to
+    return replace(transaction, **changes)

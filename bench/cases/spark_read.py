@@ -1,5 +1,5 @@
-"""Spark in batch mode on the topics of the case `consume`: our source on our server, Kafka's on Kafka, and beside them
-a source that reads nothing, which no source written in Python can beat."""
+"""Spark on the topics of the case `consume`, once and as a stream: our source on our server, Kafka's on Kafka, and a
+source that reads nothing, which no source written in Python can beat."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 CEILING: Final = "constant batch"
+STREAM: Final = "txnlog source, a stream"
 
 
 def rows(arena: Arena) -> list[Row]:
@@ -33,48 +34,59 @@ def _row(arena: Arena, topic: FullTopic) -> Row:
     ours = own("txnlog source", lambda: _measure_own(arena, topic))
     theirs = kafka(arena, "kafka source", lambda broker: _measure_kafka(arena, broker, topic))
     ceiling = own(CEILING, lambda: _measure_ceiling(topic))
-    return Row(topic.label, ROWS_PER_SECOND, [ours, ceiling, *theirs])
+    streaming = own(STREAM, lambda: _measure_own(arena, topic, "spark_stream"))
+    their_stream = kafka(
+        arena, "kafka source, a stream", lambda broker: _measure_kafka(arena, broker, topic, "spark_stream")
+    )
+    return Row(topic.label, ROWS_PER_SECOND, [ours, streaming, ceiling, *theirs, *their_stream])
 
 
 def _measure_ceiling(topic: FullTopic) -> Run:
-    _need_java()
+    need_java()
     # As many rows as a committed reader of the topic gets.
     rows = topic.records * (10 - ABORTED_OF_TEN) // 10 // PARTITIONS
     options = {"rows": str(rows), "valueBytes": str(topic.value_bytes), "partitions": str(PARTITIONS)}
-    return _scan({"format": "constant", "options": options})
+    return scan({"format": "constant", "options": options})
 
 
-def _need_java() -> None:
+def need_java() -> None:
+    """Check that there is a Java. Raises: CannotRun."""
     try:
         check_java()
     except JavaMissing as problem:
         raise CannotRun(str(problem)) from None
 
 
-def _measure_own(arena: Arena, topic: FullTopic) -> Run:
-    _need_java()
+def _measure_own(arena: Arena, topic: FullTopic, program: str = "spark_scan") -> Run:
+    need_java()
     server = fill_own(arena, topic)
     options = {"endpoint": server.endpoint, "subscribe": topic.name}
-    return _scan({"format": "txnlog", "options": options, "server_process_id": server.process_id})
+    return scan({"format": "txnlog", "options": options, "server_process_id": server.process_id}, program=program)
 
 
-def _measure_kafka(arena: Arena, broker: Broker, topic: FullTopic) -> Run:
-    python, jars = arena.toolchain().spark()
+def _measure_kafka(arena: Arena, broker: Broker, topic: FullTopic, program: str = "spark_scan") -> Run:
     fill_kafka(arena, broker, topic)
+    return kafka_scan(arena, broker, topic.name, program)
+
+
+def kafka_scan(arena: Arena, broker: Broker, topic: str, program: str, **more: object) -> Run:
+    """Run a load program with Spark's Kafka source. Raises: CannotRun, LoadFailed."""
+    python, jars = arena.toolchain().spark()
     options = {
         "kafka.bootstrap.servers": broker.bootstrap,
-        "subscribe": topic.name,
+        "subscribe": topic,
         "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
     }
     names = [str(jar) for jar in jars]
-    settings = {"format": "kafka", "options": options, "jars": names, "server_process_id": broker.process_id}
-    return _scan(settings, python)
+    settings = {"format": "kafka", "options": options, "jars": names, "server_process_id": broker.process_id, **more}
+    return scan(settings, python, program)
 
 
-def _scan(settings: Mapping[str, object], python: Path | None = None) -> Run:
-    command, environment = load_command("spark_scan", settings, python)
+def scan(settings: Mapping[str, object], python: Path | None = None, program: str = "spark_scan") -> Run:
+    """Run a load program of Spark, in this Python or in another. Raises: LoadFailed."""
+    command, environment = load_command(program, settings, python)
     return run_of_output(output_of(command, "reading with Spark", environment))
 
 
-CASE: Final = Case("spark_read", "rows per second that Spark reads in batch mode", rows)
+CASE: Final = Case("spark_read", "rows per second that Spark reads, once and as a stream", rows)

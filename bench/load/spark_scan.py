@@ -33,7 +33,7 @@ class Load:
 
 def measure(load: Load) -> Run:
     """Count the rows, read them once for the compilers of the JVM, and measure the second time."""
-    spark = _session(load)
+    spark = session(load)
     try:
         rows = _records(spark, load).count()
         _scan(spark, load)
@@ -44,7 +44,8 @@ def measure(load: Load) -> Run:
         spark.stop()
 
 
-def _session(load: Load) -> SparkSession:
+def session(load: Load) -> SparkSession:
+    """Start Spark with what the load needs."""
     # Everything stays on this machine, and the workers run in the Python of this environment.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Never, Self, TypeVar, Unpack
@@ -101,9 +101,16 @@ class Consumer(ConsumerShell):
         self._raise_failure()
 
     def poll(
-        self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS, max_records: int | None = None
+        self,
+        *unnamed: Never,
+        timeout_ms: int = POLL_TIMEOUT_MS,
+        max_records: int | None = None,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerRecords:
         """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+
+        `until` (see `next_cut`): only records before these offsets, none of other partitions, and nothing, at once,
+        when they are reached.
 
         A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
         commits cover what earlier polls returned. The listener is called in here.
@@ -116,18 +123,41 @@ class Consumer(ConsumerShell):
         try:
             while True:
                 with engine.turn() as core:
-                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first)
+                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first, until=until)
                 is_first = False
                 if isinstance(found, UserCall):
                     self._make(found)
                 elif found is not None:
                     # All that was taken may be offsets without a record, or skipped: what follows is there as well.
-                    if records := self._decode(found):
+                    records = self._decode(found)
+                    if records or not found:
                         return records
                 elif not self._wait(until_ms):
                     return ConsumerRecords()
         finally:
             self._end_poll()
+
+    def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """Return the next cut: an offset for each partition that is assigned, none before its position, such that every
+        transaction lies before these offsets in all of the partitions, or in none; so do all members of one decision.
+
+        Read up to it with `poll(until=cut)` until `has_reached(cut)`, and commit there: whoever begins at committed
+        offsets of a cut, with the same partitions, never sees a part of a transaction. A cut may be where the consumer
+        stands already: it waits for the oldest open transaction, and for what hangs together with that. To find it, the
+        server reads the headers of all batches from the positions on. Nothing holds the records. Needs the permission
+        snapshot on each topic besides read, and partitions that stay together: those of `assign`.
+
+        Raises: Rejected with a subscription, automatic commits or another isolation than `read_committed`; Retriable at
+        the deadline, or where a part of the transaction coordinator does not serve.
+        """
+        steps = self._cutting(timeout_ms)
+        begun = next(steps)
+        while True:
+            reply = self._finish(begun)
+            try:
+                begun = steps.send(reply)
+            except StopIteration as done:
+                return dict(done.value)
 
     def batches(self, *, max_records: int | None = None) -> Iterator[ConsumerRecords]:
         """Return what the polls return that find something, for ever, or until the consumer is closed."""
@@ -310,9 +340,16 @@ class AsyncConsumer(ConsumerShell):
         self._raise_failure()
 
     async def poll(
-        self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS, max_records: int | None = None
+        self,
+        *unnamed: Never,
+        timeout_ms: int = POLL_TIMEOUT_MS,
+        max_records: int | None = None,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerRecords:
         """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+
+        `until` (see `next_cut`): only records before these offsets, none of other partitions, and nothing, at once,
+        when they are reached.
 
         A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
         commits cover what earlier polls returned. The listener is called in here.
@@ -325,18 +362,30 @@ class AsyncConsumer(ConsumerShell):
         try:
             while True:
                 with engine.turn() as core:
-                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first)
+                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first, until=until)
                 is_first = False
                 if isinstance(found, UserCall):
                     await self._make(found)
                 elif found is not None:
                     # All that was taken may be offsets without a record, or skipped: what follows is there as well.
-                    if records := self._decode(found):
+                    records = self._decode(found)
+                    if records or not found:
                         return records
                 elif not await self._wait(until_ms):
                     return ConsumerRecords()
         finally:
             self._end_poll()
+
+    async def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """See `Consumer.next_cut`."""
+        steps = self._cutting(timeout_ms)
+        begun = next(steps)
+        while True:
+            reply = await self._finish(begun)
+            try:
+                begun = steps.send(reply)
+            except StopIteration as done:
+                return dict(done.value)
 
     async def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
         """Return what the polls return that find something, for ever, or until the consumer is closed."""

@@ -186,9 +186,13 @@ class ConsumerCore:
         self.assignment.drop(known - wanted)
         self.assignment.add(dict.fromkeys(sorted(wanted - known), b""), is_announced=True)
 
-    def poll_step(self, records_max: int, now_ms: int, *, is_first: bool) -> UserCall | list[Slice] | None:
+    def poll_step(
+        self, records_max: int, now_ms: int, *, is_first: bool, until: Mapping[TopicPartition, int] | None = None
+    ) -> UserCall | list[Slice] | None:
         """Return a call to make in the application's thread, or records, or None: wait. Raises: what the application
         must be told.
+
+        `until`: records before these offsets only; an empty list where they are reached.
 
         Between the first step of a poll and `end_poll`, or the step that returned records, partitions may be taken
         away.
@@ -207,10 +211,10 @@ class ConsumerCore:
         if call is not None:
             return call
         self._raise_failures(now_ms)
-        slices = self.assignment.take(records_max)
+        slices = self.assignment.take(records_max, until)
         if slices:
             self._handover.is_user_here = False
-        return slices or None
+        return slices if slices or (until and self.assignment.has_reached(until)) else None
 
     def end_poll(self, now_ms: int) -> None:
         """Note that the application has left `poll`."""

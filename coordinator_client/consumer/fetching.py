@@ -56,7 +56,8 @@ class Fetcher:
 
     def advance(self, now_ms: int) -> None:
         """Send a Fetch for the partitions that want one."""
-        wanted = self._wanted(now_ms)
+        # A request that waited for the end of a pause would not ask for what is wanted by then.
+        wanted = self._wanted(now_ms) if now_ms >= self._paused_ms else []
         if not wanted:
             return
         if len(self._flying) >= FLIGHTS_MAX:
@@ -77,11 +78,20 @@ class Fetcher:
         self._flying[number] = asked
 
     def wake_ms(self) -> int | None:
-        """Return when a partition may be asked for again after a failure. Where the buffer is full, the next poll goes
-        on instead."""
+        """Return when a partition may be asked for again after a failure or a pause. Where the buffer is full, the next
+        poll goes on instead."""
         if self._context.assignment.buffered_bytes >= self._context.config.buffer_bytes:
             return None
-        return min((partition.retry_at_ms for partition in self._context.assignment if _wants(partition)), default=None)
+        paused_ms = self._paused_ms
+        return min(
+            (max(partition.retry_at_ms, paused_ms) for partition in self._context.assignment if _wants(partition)),
+            default=None,
+        )
+
+    @property
+    def _paused_ms(self) -> int:
+        """Until when the server wants no Fetch."""
+        return self._context.flights.throttle.until_ms(Method.FETCH)
 
     def _wanted(self, now_ms: int) -> list[OwnedPartition]:
         assignment = self._context.assignment

@@ -94,6 +94,12 @@ class OwnedPartition:
         """How many bytes wait for poll."""
         return sum(batch.size_bytes for batch in self.buffer)
 
+    def has_reached(self, offset: int) -> bool:
+        """Whether nothing is left to hand out before this offset."""
+        if self.buffer:
+            return self.buffer[0].next_offset >= offset
+        return self.position is not None and self.position >= offset
+
     def move_to(self, offset: int, epoch: int | None = None) -> None:
         """Go on from this offset, and forget what was fetched or asked for. `epoch`: of what lies before it."""
         self.position = self.fetch_offset = offset
@@ -259,13 +265,20 @@ class Assignment:
                 found[name] = OffsetAndMetadata(position, leader_epoch=partition.epoch)
         return found
 
+    def has_reached(self, cut: Mapping[TopicPartition, int]) -> bool:
+        """Whether nothing is left to hand out before these offsets. Raises: Rejected where one of the partitions is not
+        assigned to this consumer any more."""
+        found = [(self.get(name), offset) for name, offset in cut.items()]
+        return all(partition.has_reached(offset) for partition, offset in found)
+
     @property
     def buffered_bytes(self) -> int:
         """How many bytes wait for poll."""
         return sum(partition.buffered_bytes for partition in self if partition.buffer)
 
-    def take(self, records_max: int) -> list[Slice]:
-        """Return what poll hands out next, in the order of each partition, and move the positions behind it."""
+    def take(self, records_max: int, until: Mapping[TopicPartition, int] | None = None) -> list[Slice]:
+        """Return what poll hands out next, in the order of each partition, and move the positions behind it. `until`:
+        only what lies before these offsets, and of these partitions."""
         slices: list[Slice] = []
         left = records_max
         for partition in list(self._partitions.values()):
@@ -273,7 +286,7 @@ class Assignment:
                 break
             if not partition.hands_out:
                 continue
-            taken = _take(partition, left)
+            taken = _take(partition, left, None if until is None else until.get(partition.name, 0))
             left -= sum(each.end_offset - each.first_offset for each in taken)
             slices += taken
             # Partitions take turns: one that was served goes to the end of the queue.
@@ -295,12 +308,14 @@ class Assignment:
             partition.epoch = each.epoch_before
 
 
-def _take(partition: OwnedPartition, records_max: int) -> list[Slice]:
+def _take(partition: OwnedPartition, records_max: int, until: int | None) -> list[Slice]:
     slices = []
     while partition.buffer and records_max > 0:
         batch = partition.buffer[0]
         first = batch.next_offset
         end = min(batch.end_offset, first + records_max)
+        if until is not None and (end := min(end, until)) <= first:
+            break
         taken = Slice(partition, batch, partition.moves, first, end, partition.epoch)
         slices.append(taken)
         records_max -= end - first

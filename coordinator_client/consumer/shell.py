@@ -4,16 +4,19 @@ the questions that an application may ask about partitions, as requests and thei
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar, Unpack
+from typing import Any, Final, Generic, TypeAlias, TypeVar, Unpack
+
+from google.protobuf.message import Message
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, Deadlines, Patience, RetryingCall
+from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, Deadlines, Patience, RetryingCall, Rpc
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.core import CommitCallback, ConsumerCore, Future
+from coordinator_client.consumer.cuts import cut_since
 from coordinator_client.consumer.engine import Engine
 from coordinator_client.consumer.fetching import SEEK_BEHIND
 from coordinator_client.consumer.handover import Listener
@@ -126,7 +129,8 @@ class ConsumerShell:
         )
         client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
         self._core = ConsumerCore(self._config, client_id=client_id, random_source=self._connection.random_source)
-        self._core.context.flights.answers = self._connection.answers
+        flights = self._core.context.flights
+        flights.answers, flights.throttle = self._connection.answers, self._connection.throttle
         self._engine: Engine
         self._unread: Unread | None = None
         """The batch that an iteration is in. It is given back before anything else is done, so that positions are those
@@ -289,6 +293,40 @@ class ConsumerShell:
         self._give_back()
         with self._engine.turn() as core:
             return Begun(core.position(TopicPartition(*partition)), "position", patience)
+
+    def _cutting(self, timeout_ms: int | None) -> Generator[Begun[Any], Any, dict[TopicPartition, int]]:
+        """Yields what to wait for and is sent what came of it; returns the next cut."""
+        config, patience = self._config, self._patience(timeout_ms)
+        if config.isolation != "read_committed" or (config.enable_auto_commit and config.group_id is not None):
+            raise rejected(
+                ErrorCode.INVALID_CONFIG,
+                "a cut is of committed records, and offsets are committed where it is reached: make the consumer with "
+                "isolation='read_committed' and enable_auto_commit=False",
+            )
+        self._give_back()
+        with self._engine.turn() as core:
+            if not core.assignment.is_manual:
+                raise rejected(ErrorCode.INVALID_REQUEST, "a cut is of partitions that stay together: assign() them")
+            positions = {name: core.position(name) for name in sorted(core.assignment.names())}
+        for future in positions.values():
+            yield Begun(future, "next_cut", patience)
+
+        def ask(rpc: Rpc[Any, Any], request: Message, items: Callable[[Any], Iterable[Verdict]]) -> Begun[Any]:
+            now_ms = self._engine.now_ms
+            deadlines = Deadlines(total_ms=max(patience.ends_ms - now_ms, 1))
+            with self._engine.turn() as core:
+                call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
+                return Begun(core.ask(call, lambda reply: reply), "next_cut", patience)
+
+        stands = {name: future.result() for name, future in positions.items()}
+        return (yield from cut_since(ask, self._core.context.header, stands, self._core.assignment.topic_ids()))
+
+    def has_reached(self, cut: Mapping[TopicPartition, int]) -> bool:
+        """Return whether nothing is left to poll before these offsets. Raises: Rejected where one of the partitions is
+        not assigned."""
+        self._give_back()
+        with self._engine.turn() as core:
+            return core.assignment.has_reached(cut)
 
     def _ask_ends(
         self, partitions: Partitions, which_ms: int, timeout_ms: int | None

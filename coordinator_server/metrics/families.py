@@ -230,6 +230,12 @@ FAMILIES: Final = (
         ("topic",),
         "Bytes of logs that were removed from the store behind the log start, to within 1 MiB for each partition.",
     ),
+    _gauge("txn_partition_snapshots_held", (), "Snapshots whose records are held back from removal, of at most 1,000."),
+    _gauge(
+        "txn_partition_oldest_snapshot_age_seconds",
+        (),
+        "How long the oldest of them has been held, renewals included; 0 = none is.",
+    ),
     _gauge(
         "txn_partition_retention_held_back",
         (),
@@ -327,7 +333,8 @@ FAMILIES: Final = (
     _counter(
         "txn_rpc_answers_refused_total",
         ("scope",),
-        "Reads refused because answers wait: on their connection, or on the whole server. Clients come again.",
+        "Reads refused because answers wait: on their connection, of their principal, or on the whole server. Clients "
+        "come again.",
     ),
     _gauge("txn_rpc_connections", (), "Connections of callers. With the transport grpc: on Linux, and TCP alone."),
     _gauge("txn_rpc_connections_max", (), "Connections that there may be."),
@@ -335,10 +342,12 @@ FAMILIES: Final = (
         "txn_rpc_harm_total",
         _KIND,
         "What was refused or cut so that others are served: connections beyond the most (connections), those that the "
-        "system could not give (not_taken), callers that failed in the handshake of TLS "
-        "(handshakes), connections of hosts where that happened too often just now (strangers), and connections that "
-        "reset streams (resets) or send frames without a call (control_frames) or begin calls without requests "
-        "(unfinished_calls) again and again. The transport grpc does not say any of it.",
+        "system could not give (not_taken), callers that failed in the handshake of TLS (handshakes), connections of "
+        "hosts where that happened too often just now (strangers), connections on which nobody was known where there "
+        "was one too many of those (unauthenticated), messages that are too large, or would be once they are "
+        "decompressed (messages), and connections that reset streams (resets) or send frames without a call "
+        "(control_frames) or begin calls without requests (unfinished_calls) again and again. The transport grpc does "
+        "not say any of it.",
     ),
     _counter(
         "txn_tls_handshakes_total",
@@ -376,8 +385,19 @@ FAMILIES: Final = (
     _counter(
         "txn_audit_lines_total",
         ("kind", "written"),
-        "Lines of the audit log: acts of administrators, refusals, fences; and whether they were written, because in a "
-        "flood few of those that say the same are.",
+        "Lines of the audit log: acts of administrators, refusals, quotas, fences; and whether they were written, "
+        "because in a flood few of those that say the same are.",
+    ),
+    _counter(
+        "txn_quota_refusals_total",
+        ("quota",),
+        "Calls, sessions and connections that were refused because their principal has no more of something, by "
+        "quota. The audit log names the principals.",
+    ),
+    _counter(
+        "txn_quota_throttles_total",
+        ("quota",),
+        "Answers that asked their caller to pause because its principal took more than its rate, by quota.",
     ),
     _gauge("txn_access_acls", (), "ACLs in force."),
     _gauge("txn_access_enforced", (), "1 if callers may do only what an ACL allows them, 0 if they may do everything."),

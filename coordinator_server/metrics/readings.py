@@ -14,6 +14,7 @@ from coordinator_protocol.version import VERSION
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.disk_guard import DiskGuard
+from coordinator_runtime.ports import Level
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.audit import AuditLog
@@ -23,6 +24,8 @@ from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.quotas.budgets import Budgets
+from coordinator_server.quotas.rules import Rate
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard
 
@@ -92,6 +95,8 @@ class AllReadings:
     answers: AnswerBytes
     of_backups: Callable[[], Readings]
     audit: AuditLog
+    quotas: Budgets | None
+    """None: nobody is bound."""
     protocol: str
     """Name of the wire protocol."""
     is_loaded: bool = False
@@ -117,6 +122,7 @@ class AllReadings:
             "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
             **_of_disk(self.core.checks.disk),
             **self.of_backups(),
+            **_of_quotas(self.quotas),
             "txn_access_refusals_total": self.audit.refusals(),
             "txn_audit_lines_total": self.audit.counts(),
             "txn_access_acls": single(self.core.access.acl_count),
@@ -166,6 +172,8 @@ class AllReadings:
             **found.readings(now_ms),
             **group_gauges(core.runtime, now_ms),
             **self.lags.readings(now_ms),
+            "txn_partition_snapshots_held": single(len(core.log.snapshots.leases)),
+            "txn_partition_oldest_snapshot_age_seconds": single(core.log.snapshots.leases.oldest_age_ms() / MS),
             "txn_group_waiting_calls": {("members",): len(core.answers), ("news",): len(core.news)},
         }
 
@@ -192,6 +200,14 @@ class AllReadings:
             "txn_coordinator_verifications_total": by_label(core.transactions.service.verifications),
             "txn_coordinator_hanging": single(core.admin.hanging.count),
         }
+
+
+def _of_quotas(quotas: Budgets | None) -> Readings:
+    refused, throttled = (quotas.refused, quotas.throttled) if quotas else ({}, {})
+    return {
+        "txn_quota_refusals_total": by_label({quota: refused.get(quota, 0) for quota in (*Rate, *Level)}),
+        "txn_quota_throttles_total": by_label({rate: throttled.get(rate, 0) for rate in Rate}),
+    }
 
 
 def _of_disk(disk: DiskGuard) -> Readings:

@@ -38,8 +38,6 @@ _OUTCOMES: Final = {
     TransactionState.COMPLETE_ABORT: _ABORT,
 }
 _CAUSES: Final = (("commit", "client"), *(("abort", cause) for cause in ("client", *FENCING_REASONS)))
-_EMPTY: Final = TransactionState.EMPTY
-_ONGOING: Final = TransactionState.ONGOING
 
 
 class TransactionNumbers:
@@ -81,7 +79,7 @@ class TransactionNumbers:
         state = after.state
         if before is None or before.state is not state:
             self._move(before, after)
-        if state is _ONGOING:
+        if state is TransactionState.ONGOING:
             # It may be as open as before.
             if after.prepared_ms is not None:
                 self._awaited_since_ms[after.transactional_id] = after.prepared_ms
@@ -90,7 +88,7 @@ class TransactionNumbers:
             return
         if before is not None and before.producer_id != after.producer_id:
             self._rotations += 1
-        if state is _EMPTY:
+        if state is TransactionState.EMPTY:
             self._initialised(before, after)
         elif state in DECIDED:
             self._decided_one(before, after)
@@ -146,7 +144,7 @@ class TransactionNumbers:
         if before is not None:
             state = before.state
             self._by_state[state] -= 1
-            if state is _ONGOING:
+            if state is TransactionState.ONGOING:
                 del self._open_since_ms[before.transactional_id]
                 self._awaited_since_ms.pop(before.transactional_id, None)
             elif state in DECIDED:
@@ -154,7 +152,7 @@ class TransactionNumbers:
         if after is not None:
             state = after.state
             self._by_state[state] += 1
-            if state is _ONGOING:
+            if state is TransactionState.ONGOING:
                 self._open_since_ms[after.transactional_id] = after.start_ms
                 if after.prepared_ms is not None:
                     self._awaited_since_ms[after.transactional_id] = after.prepared_ms
@@ -168,7 +166,7 @@ class TransactionNumbers:
             self._fenced["admin"] += 1
 
     def _decided_one(self, before: Transaction | None, after: Transaction) -> None:
-        if before is not None and before.state is _ONGOING:
+        if before is not None and before.state is TransactionState.ONGOING:
             self._participants.observe(len(after.partitions) + len(after.groups))
             elapsed_ms = after.last_update_ms - after.start_ms
             self._open_to_end[_OUTCOMES[after.state]].observe(max(0, elapsed_ms))
@@ -184,7 +182,7 @@ class TransactionNumbers:
 def is_admin_fence(before: Transaction | None, after: Transaction) -> bool:
     """An administrator fenced whoever had the id. One that had a transaction open was fenced by the abort before."""
     was_aborted = before is not None and before.cause == "admin" and before.state is TransactionState.COMPLETE_ABORT
-    return after.state is _EMPTY and after.cause == "admin" and not was_aborted
+    return after.state is TransactionState.EMPTY and after.cause == "admin" and not was_aborted
 
 
 def _init_result(before: Transaction | None, after: Transaction) -> str:

@@ -12,7 +12,7 @@ from coordinator_server.wire.groups.committed import OffsetServicer
 from coordinator_server.wire.groups.consumer import ConsumerServicer
 from coordinator_server.wire.log.servicer import LogServicer
 from coordinator_server.wire.log.snapshots import SnapshotServicer
-from coordinator_server.wire.transactions.lane import TransactFront
+from coordinator_server.wire.transactions.lane import InitFront, TransactFront
 from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
 from coordinator_server.wire.transactions.servicer import TransactionServicer
 from coordinator_server.wire.transactions.sinks import SinkServicer
@@ -33,9 +33,9 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     ]
 
 
-def lane_front(core: Core) -> TransactFront | None:
-    """What feeds the lane of a core; None where it has none."""
-    return None if core.lane is None else TransactFront(core.lane)
+def lane_fronts(core: Core) -> list[TransactFront | InitFront]:
+    """Return what feeds the lane of a core; nothing where it has none."""
+    return [] if core.lane is None else [TransactFront(core.lane), InitFront(core.lane)]
 
 
 def group_servicers(core: Core) -> list[object]:

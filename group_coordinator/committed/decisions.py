@@ -65,63 +65,42 @@ def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Plac
 
 
 def decide_txn_commit(
-    shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last: OutcomeNumber, turn: Turn
-) -> Decision:
-    """TxnOffsetCommit, once the group is in the transaction. The reply is Results. Refuses the whole request as
-    `Group.check_commit`."""
-    group_id, membership = commit.group_id, commit.membership
-    _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
-    results, accepted = _judged(shard, commit.offsets, placed)
-    producer = Producer(membership.producer_id, membership.producer_epoch)
-    position = shard.part(Offsets).next_position
-    records = tuple(
-        Record(
-            shard.key,
-            PendingOffsetHeld(
-                group_id,
-                producer,
-                key,
-                PendingOffset(_offset(named, turn.now_ms, None, position), membership.transactional_id, last),
-            ),
-        )
-        for key, named in accepted
-    )
-    return Decision(
-        reply=results,
-        records=records,
-        events=_committed(shard, group_id, len(records), is_transactional=True),
-    )
-
-
-def decide_txn_commit_and_end(
     shard: GroupShard,
     commit: TxnOffsetCommit,
     placed: Sequence[Placed],
     last: OutcomeNumber,
-    marker: Marker,
     turn: Turn,
+    *,
+    marker: Marker | None = None,
 ) -> Decision:
-    """TxnOffsetCommit and the marker of the transaction in one step: where the transaction holds no offsets from
-    before, these are committed or dropped at once. Reply and refusals as `decide_txn_commit`."""
+    """TxnOffsetCommit, once the group is in the transaction, and in the same step the marker that ends it, if there is
+    one. The reply is Results. Refuses the whole request as `Group.check_commit`."""
     group_id, membership = commit.group_id, commit.membership
-    if shard.part(Offsets).of(group_id).pending_of(Producer(membership.producer_id, membership.producer_epoch)):
-        end = Operation(shard.key, partial(decide_marker, group_id=group_id, marker=marker))
-        return replace(decide_txn_commit(shard, commit, placed, last, turn), joins=(end,))
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results, accepted = _judged(shard, commit.offsets, placed)
-    position = shard.part(Offsets).next_position
-    if marker.outcome is Outcome.ABORT or not accepted:
+    producer, part = Producer(membership.producer_id, membership.producer_epoch), shard.part(Offsets)
+    brought = [(key, _offset(named, turn.now_ms, None, part.next_position)) for key, named in accepted]
+    joins: tuple[Operation, ...] = ()
+    settled: tuple[object, ...] = ()
+    values: list[OffsetCommitted | PendingOffsetHeld]
+    if marker is None or part.of(group_id).pending_of(producer):
+        name = membership.transactional_id
+        values = [
+            PendingOffsetHeld(group_id, producer, key, PendingOffset(offset, name, last)) for key, offset in brought
+        ]
+        if marker is not None:
+            joins = (Operation(shard.key, partial(decide_marker, group_id=group_id, marker=marker)),)
+    elif marker.outcome is Outcome.ABORT or not brought:
         return Decision(reply=results)
+    else:
+        # Nothing was held before, so these need not be held either.
+        values = [OffsetCommitted(group_id, key, offset) for key, offset in brought]
+        settled = (OffsetsSettled(group_id, len(brought), marker.outcome),)
     return Decision(
         reply=results,
-        records=tuple(
-            Record(shard.key, OffsetCommitted(group_id, key, _offset(named, turn.now_ms, None, position)))
-            for key, named in accepted
-        ),
-        events=(
-            *_committed(shard, group_id, len(accepted), is_transactional=True),
-            OffsetsSettled(group_id, len(accepted), marker.outcome),
-        ),
+        records=tuple(Record(shard.key, value) for value in values),
+        joins=joins,
+        events=(*_committed(shard, group_id, len(brought), is_transactional=True), *settled),
     )
 
 

@@ -26,7 +26,7 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.transact import PartRefused
-from group_coordinator.committed.decisions import check_offsets, decide_txn_commit, decide_txn_commit_and_end
+from group_coordinator.committed.decisions import check_offsets, decide_txn_commit
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
 from group_coordinator.committed.service import Placing
 from group_coordinator.shard import GroupShard
@@ -43,42 +43,23 @@ class OffsetsWrite:
         self._place = place
         self.group_id = commit.group_id
 
-    def hold(self, last: OutcomeNumber) -> Operation:
-        """Hold the offsets until a marker with a greater number settles them."""
+    def hold(self, last: OutcomeNumber, marker: Marker | None) -> Operation:
+        """Hold the offsets until a marker with a greater number settles them, this one at once if there is one."""
+        return Operation(self._shard, partial(self._decide, last, marker))
 
-        def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
-            return decide_txn_commit(shard, self._commit, placed, last, turn)
-
-        return Operation(self._shard, partial(self._decide, decide))
-
-    def hold_and_settle(self, last: OutcomeNumber, marker: Marker) -> Operation:
-        """Hold the offsets and settle at once all that the transaction holds in the group."""
-
-        def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
-            return decide_txn_commit_and_end(shard, self._commit, placed, last, marker, turn)
-
-        return Operation(self._shard, partial(self._decide, decide))
-
-    def _decide(
-        self, decide: Callable[[GroupShard, Sequence[Placed], Turn], Decision], shard: GroupShard, turn: Turn
-    ) -> Decision:
+    def _decide(self, last: OutcomeNumber, marker: Marker | None, shard: GroupShard, turn: Turn) -> Decision:
         try:
-            return self._decide_placed(decide, shard, turn)
+            # Placed here, because the call may have waited: a topic that is gone by now must get no offsets.
+            placed = self._place()
+            missing = next((each for each in placed if isinstance(each, Refused)), None)
+            if missing is not None:
+                return Decision(joins=(once_durable(CATALOG_KEY, PartRefused.naming(self.group_id, missing)),))
+            decision = decide_txn_commit(shard, self._commit, placed, last, turn, marker=marker)
+            refusal = next((each for each in decision.reply if each is not None), None)
+            if refusal is not None:
+                raise refusal
         except Refused as refusal:
             raise PartRefused.naming(self.group_id, refusal) from refusal
-
-    def _decide_placed(
-        self, decide: Callable[[GroupShard, Sequence[Placed], Turn], Decision], shard: GroupShard, turn: Turn
-    ) -> Decision:
-        # Placed here, because the call may have waited: a topic that is gone by now must get no offsets.
-        placed = self._place()
-        missing = next((each for each in placed if isinstance(each, Refused)), None)
-        if missing is not None:
-            return Decision(joins=(once_durable(CATALOG_KEY, PartRefused.naming(self.group_id, missing)),))
-        decision = decide(shard, placed, turn)
-        refusal = next((each for each in decision.reply if each is not None), None)
-        if refusal is not None:
-            raise refusal
         # The reply of the operation is made of others.
         return replace(decision, reply=None)
 

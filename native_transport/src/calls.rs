@@ -20,7 +20,7 @@ pub const END: u8 = 1;
 pub const SEND: u8 = 2;
 pub const CREDIT: u8 = 3;
 
-const COPIED_BYTES_MAX: usize = 32 * 1024;
+pub const COPIED_BYTES_MAX: usize = 32 * 1024;
 
 /// One thing that Python gives.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Given {
 
 /// The same bytes, for the I/O thread. Large ones stay where they are: Python gets them back some later time that it calls
 /// this module. For small ones that costs more than a copy.
-fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
+pub fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
     if body.as_bytes().len() < COPIED_BYTES_MAX {
         Bytes::copy_from_slice(body.as_bytes())
     } else {
@@ -107,6 +107,11 @@ impl Calls {
     pub fn open_stream(&self, credit: Arc<Semaphore>) -> (Token, mpsc::UnboundedReceiver<Outgoing>) {
         let (outgoing, receiver) = mpsc::unbounded_channel();
         (self.insert(Waiter::Stream { outgoing, credit }), receiver)
+    }
+
+    /// A call that is made from here. Whoever makes it tells Python what became of it, if Python has not ended it.
+    pub fn make_call(&self) -> Token {
+        self.open_call().0
     }
 
     fn insert(&self, waiter: Waiter) -> Token {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 use tokio::sync::{Semaphore, mpsc};
 use tonic::transport::Endpoint;
 
-use crate::calls::{Calls, Given};
-use crate::dialing::{Opening, Order, Streams, run};
+use crate::calls::{Calls, Given, bytes_of};
+use crate::dialing::{Asking, Opening, Order, Streams, run};
 use crate::inbox::{Inbox, InboxLimits, Token};
 
 const THREAD_NAME: &str = "grpc-client-io";
@@ -63,11 +63,19 @@ impl Client {
     /// Open a stream of this method, connecting if need be, and return its token.
     fn open(&self, method: &str) -> PyResult<Token> {
         self.check_process()?;
-        let method: PathAndQuery =
-            method.parse().map_err(|error| PyValueError::new_err(format!("{method:?} is no method: {error}")))?;
+        let method = path_of(method)?;
         let credit = Arc::new(Semaphore::new(self.credit));
         let (token, outgoing) = self.calls.open_stream(Arc::clone(&credit));
         self.order(Order::Open(Opening { token, method, outgoing, credit }));
+        Ok(token)
+    }
+
+    /// Make a unary call of this method, connecting if need be, and return its token.
+    fn call(&self, method: &str, body: Bound<'_, PyBytes>, timeout_ms: u64) -> PyResult<Token> {
+        self.check_process()?;
+        let (method, body, timeout) = (path_of(method)?, bytes_of(body), Duration::from_millis(timeout_ms));
+        let token = self.calls.make_call();
+        self.order(Order::Ask(Asking { token, method, body, timeout }));
         Ok(token)
     }
 
@@ -91,6 +99,10 @@ impl Client {
         drop(self.orders().take());
         Ok(())
     }
+}
+
+fn path_of(method: &str) -> PyResult<PathAndQuery> {
+    method.parse().map_err(|error| PyValueError::new_err(format!("{method:?} is no method: {error}")))
 }
 
 impl Client {

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use futures_util::Stream;
 use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt, select_all, unfold};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::rustls::ServerConfig;
 use tonic::transport::server::Connected;
@@ -19,12 +21,11 @@ use tonic::transport::server::Connected;
 use crate::frames::{Flood, Watch};
 use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
+use crate::strangers::{Entry, Stranger, Strangers};
 use crate::tls::{Credentials, Socket, shake_hands};
 
 /// Pause after a connection could not be taken, above all because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Handshakes of one listener that may be under way; further callers wait in the system's queue.
-const HANDSHAKES_MAX: usize = 256;
 /// Time until the first byte of a connection must be there.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 
@@ -43,6 +44,19 @@ pub struct Peer {
     /// Names the connection. Never used again.
     pub connection: u64,
     pub shown: Arc<Shown>,
+    /// Its place among those of whom nobody is known; None where there are no strangers.
+    pub stranger: Option<Arc<Stranger>>,
+    /// Whether Python was asked about a caller of the connection, and so wants to hear when it ends.
+    pub is_told_of: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// Its connection is no stranger's any more. Idempotent.
+    pub fn becomes_known(&self) {
+        if let Some(stranger) = &self.stranger {
+            stranger.leave();
+        }
+    }
 }
 
 /// What was refused or cut, so that the others are served.
@@ -56,6 +70,10 @@ pub enum Harm {
     Handshakes,
     /// A connection of a host whose handshakes failed too often just now.
     Strangers,
+    /// A connection on which nobody was known yet, for one that came later; or that one.
+    Unauthenticated,
+    /// A message that is larger than messages may be, or becomes so once it is decompressed.
+    Messages,
     /// A connection that reset streams, again and again.
     Resets,
     /// A connection that sent what carries no call, again and again.
@@ -65,11 +83,13 @@ pub enum Harm {
 }
 
 impl Harm {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Connections,
         Self::NotTaken,
         Self::Handshakes,
         Self::Strangers,
+        Self::Unauthenticated,
+        Self::Messages,
         Self::Resets,
         Self::Control,
         Self::Unfinished,
@@ -82,6 +102,8 @@ impl Harm {
             Self::NotTaken => "not_taken",
             Self::Handshakes => "handshakes",
             Self::Strangers => "strangers",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Messages => "messages",
             Self::Resets => "resets",
             Self::Control => "control_frames",
             Self::Unfinished => "unfinished_calls",
@@ -105,6 +127,10 @@ pub struct Connections {
     open_max: usize,
     streams_max: u32,
     inbox: Arc<Inbox>,
+    /// On whose connections nobody is known yet.
+    strangers: Arc<Strangers>,
+    /// Whether callers are asked who they are; else whoever has shaken hands is no stranger.
+    is_asking: bool,
     numbers: Mutex<Numbers>,
 }
 
@@ -119,8 +145,14 @@ struct Numbers {
 }
 
 impl Connections {
-    pub fn new(open_max: usize, streams_max: u32, inbox: Arc<Inbox>) -> Self {
-        Self { credentials: Credentials::default(), open_max, streams_max, inbox, numbers: Mutex::default() }
+    pub fn new(open_max: usize, strangers_max: usize, is_asking: bool, streams_max: u32, inbox: Arc<Inbox>) -> Self {
+        let (credentials, strangers) = (Credentials::default(), Arc::new(Strangers::new(strangers_max)));
+        Self { credentials, open_max, streams_max, inbox, strangers, is_asking, numbers: Mutex::default() }
+    }
+
+    /// Whether whoever connects is a stranger at first.
+    fn has_strangers(&self) -> bool {
+        self.is_asking || self.credentials.current().is_some()
     }
 
     /// How many are open, how many handshakes began, and of each harm how often it was met.
@@ -155,7 +187,7 @@ impl Connections {
     }
 
     /// Count it, and tell Python unless that has just heard of the same.
-    fn met(&self, harm: Harm, host: &str) {
+    pub fn met(&self, harm: Harm, host: &str) {
         let mut numbers = self.lock();
         numbers.harms[harm as usize] += 1;
         let now = Instant::now();
@@ -173,12 +205,23 @@ impl Connections {
     }
 }
 
-/// A place among the connections, given back when it is dropped.
-struct Entered(Arc<Connections>);
+/// A place among the connections, given back when it is dropped, with that among the strangers.
+struct Entered {
+    among: Arc<Connections>,
+    connection: u64,
+    stranger: Option<Arc<Stranger>>,
+    is_told_of: Arc<AtomicBool>,
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.lock().open -= 1;
+        self.among.lock().open -= 1;
+        if let Some(stranger) = &self.stranger {
+            stranger.leave();
+        }
+        if self.is_told_of.load(Ordering::Relaxed) {
+            self.among.inbox.push(Arrival::Left { connection: self.connection });
+        }
     }
 }
 
@@ -207,7 +250,7 @@ fn of_one(
                             return Some((Ok(connection), (listener, connections, handshakes)));
                         }
                     }
-                    taken = take(&listener, &connections), if handshakes.len() < HANDSHAKES_MAX => match taken {
+                    taken = take(&listener, &connections) => match taken {
                         Ok(Some(taken)) => handshakes.push(taken.connected(age_max)),
                         // Refused by closing it: whoever waited in the system's queue instead would not know why.
                         Ok(None) => {}
@@ -227,6 +270,7 @@ fn of_one(
 struct Taken {
     stream: TcpStream,
     peer: Peer,
+    cut: Cut,
     entered: Entered,
 }
 
@@ -241,30 +285,72 @@ async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Res
         connections.met(Harm::Connections, &host);
         return Ok(None);
     };
-    let entered = Entered(Arc::clone(connections));
+    let is_told_of = Arc::<AtomicBool>::default();
+    let mut entered =
+        Entered { among: Arc::clone(connections), connection, stranger: None, is_told_of: Arc::clone(&is_told_of) };
+    let mut cut = Cut(None);
+    if connections.has_strangers() {
+        match connections.strangers.enter(&host, connection, Instant::now()) {
+            Entry::Refused => {
+                connections.met(Harm::Unauthenticated, &host);
+                return Ok(None);
+            }
+            Entry::Taken { stranger, cut: told, has_cut } => {
+                if has_cut {
+                    connections.met(Harm::Unauthenticated, &host);
+                }
+                entered.stranger = Some(stranger);
+                cut = Cut(Some(told));
+            }
+        }
+    }
     // If that fails the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    let peer = Peer { host, connection, shown: Arc::default() };
-    Ok(Some(Taken { stream, peer, entered }))
+    let peer = Peer { host, connection, shown: Arc::default(), stranger: entered.stranger.clone(), is_told_of };
+    Ok(Some(Taken { stream, peer, cut, entered }))
+}
+
+/// Ready once the connection must make room for another, which ends when somebody is known on it.
+struct Cut(Option<oneshot::Receiver<()>>);
+
+impl Future for Cut {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(told) = &mut self.0 else { return Poll::Pending };
+        let is_told = ready!(Pin::new(told).poll(cx)).is_ok();
+        self.0 = None;
+        if is_told { Poll::Ready(()) } else { Poll::Pending }
+    }
 }
 
 impl Taken {
     /// With TLS where the server has credentials; None for a peer that failed in the handshake.
     async fn connected(self, age_max: Duration) -> Option<Connection> {
-        let Self { stream, mut peer, entered } = self;
-        let stream = match entered.0.credentials.current() {
+        let Self { stream, mut peer, mut cut, entered } = self;
+        let connections = &entered.among;
+        let stream = match connections.credentials.current() {
             None => Socket::Plain(stream),
-            Some(config) => match entered.0.shake_hands(stream, config).await {
-                Ok(stream) => {
-                    peer.shown = Arc::new(Shown::new(stream.certificates()));
-                    stream
+            Some(config) => {
+                let made = tokio::select! {
+                    made = connections.shake_hands(stream, config) => made,
+                    () = &mut cut => return None,
+                };
+                match made {
+                    Ok(stream) => {
+                        peer.shown = Arc::new(Shown::new(stream.certificates()));
+                        if !connections.is_asking {
+                            peer.becomes_known();
+                        }
+                        stream
+                    }
+                    Err(problem) => {
+                        connections.lock().failed.count(&peer.host, Instant::now());
+                        connections.met(Harm::Handshakes, &format!("{}: {problem}", peer.host));
+                        return None;
+                    }
                 }
-                Err(problem) => {
-                    entered.0.lock().failed.count(&peer.host, Instant::now());
-                    entered.0.met(Harm::Handshakes, &format!("{}: {problem}", peer.host));
-                    return None;
-                }
-            },
+            }
         };
         let now = Instant::now();
         Some(Connection {
@@ -274,8 +360,9 @@ impl Taken {
             is_flooded: false,
             oldest: now + age_max,
             end: Box::pin(sleep_until(now + FIRST_BYTE_MAX)),
-            watch: Watch::new(entered.0.streams_max, now),
+            watch: Watch::new(entered.among.streams_max, now),
             turn_frames: 0,
+            cut,
             entered,
         })
     }
@@ -294,6 +381,7 @@ pub struct Connection {
     watch: Watch,
     /// That were looked at since the others had their turn.
     turn_frames: usize,
+    cut: Cut,
     entered: Entered,
 }
 
@@ -319,6 +407,9 @@ impl AsyncRead for Connection {
         if self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        if Pin::new(&mut self.cut).poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         if self.is_flooded {
             return Poll::Pending;
         }
@@ -330,7 +421,7 @@ impl AsyncRead for Connection {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if let Some(flood) = self.watch.received(&buffer.filled()[before..], Instant::now()) {
-            self.entered.0.met(flood.into(), &self.peer.host);
+            self.entered.among.met(flood.into(), &self.peer.host);
             buffer.set_filled(before);
             self.is_flooded = true;
             self.end.as_mut().reset(Instant::now() + FLOOD_PAUSE);

@@ -1,29 +1,33 @@
 //! The I/O thread of a caller: one connection, made when the first stream needs it and again after it broke.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
 use http::uri::PathAndQuery;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Status, TimeoutExpired};
 
 use crate::calls::{Calls, Given, Outgoing};
 use crate::codec::Raw;
 use crate::inbox::{Arrival, Inbox, Token};
 use crate::service::in_words_of_grpc;
-use crate::thread::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, words_of};
+use crate::thread::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES, words_of};
 
 /// What Python wants of the thread.
 pub enum Order {
     Open(Opening),
+    Ask(Asking),
     Deliver(Vec<Given>),
 }
 
@@ -35,7 +39,15 @@ pub struct Opening {
     pub credit: Arc<Semaphore>,
 }
 
-/// What every stream needs.
+/// A unary call that is to be made.
+pub struct Asking {
+    pub token: Token,
+    pub method: PathAndQuery,
+    pub body: Bytes,
+    pub timeout: Duration,
+}
+
+/// What every stream and call needs.
 #[derive(Clone)]
 pub struct Streams {
     pub calls: Arc<Calls>,
@@ -61,6 +73,7 @@ fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedR
         let channel = endpoint
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
             .connect_lazy();
         let mut tasks: HashMap<Token, AbortHandle> = HashMap::new();
         while let Some(order) = orders.recv().await {
@@ -69,6 +82,12 @@ fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedR
                     tasks.retain(|_, task| !task.is_finished());
                     let token = opening.token;
                     let task = tokio::spawn(converse(channel.clone(), streams.clone(), opening));
+                    tasks.insert(token, task.abort_handle());
+                }
+                Order::Ask(asking) => {
+                    tasks.retain(|_, task| !task.is_finished());
+                    let token = asking.token;
+                    let task = tokio::spawn(ask(channel.clone(), streams.clone(), asking));
                     tasks.insert(token, task.abort_handle());
                 }
                 Order::Deliver(batch) => {
@@ -119,7 +138,48 @@ async fn exchange(
     Ok(())
 }
 
-/// Tells Python of the end of a stream, also if its task panics.
+/// One unary call. Python is told of its answer, or of its end without one, unless it was Python that ended it.
+async fn ask(channel: Channel, streams: Streams, asking: Asking) {
+    let Asking { token, method, body, timeout: left } = asking;
+    let mut ending = Ending { token, status: Status::internal("a defect of the native transport"), streams };
+    match timeout(left, answer(channel, &ending.streams, method, body, left)).await {
+        Ok(Ok(body)) => {
+            if ending.streams.calls.forget(token) {
+                ending.streams.inbox.push(Arrival::Answered { token, body });
+            }
+        }
+        Ok(Err(status)) if !is_late(&status) => ending.status = in_words_of_grpc(status),
+        _ => ending.status = Status::deadline_exceeded("no answer came in time"),
+    }
+}
+
+/// tonic has a timer of its own, and says "cancelled".
+fn is_late(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<TimeoutExpired>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+async fn answer(
+    channel: Channel,
+    streams: &Streams,
+    method: PathAndQuery,
+    body: Bytes,
+    left: Duration,
+) -> Result<Bytes, Status> {
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(streams.message_bytes_max);
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut request = Request::new(body);
+    request.set_timeout(left);
+    Ok(grpc.unary(request, method, Raw).await?.into_inner())
+}
+
+/// Tells Python of the end of a stream or call, also if its task panics.
 struct Ending {
     token: Token,
     status: Status,

@@ -200,6 +200,11 @@ impl Watch {
 mod tests {
     use std::time::Duration;
 
+    use proptest::collection::vec;
+    use proptest::prelude::{Strategy, any, prop_oneof};
+    use proptest::sample::Index;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
     use super::*;
 
     const STREAMS_MAX: u32 = 100;
@@ -298,6 +303,59 @@ mod tests {
             }
             assert_eq!(RESETS.at_once - watch.resets.frames, expected, "{size}");
             assert_eq!(watch.controls.frames, CONTROLS.at_once);
+        }
+    }
+
+    /// What a peer may send: frames of every kind, and garbage between them.
+    fn sent() -> impl Strategy<Value = Vec<u8>> {
+        let frames = (0..10_u8, any::<u8>(), vec(any::<u8>(), 0..40))
+            .prop_map(|(kind, flags, payload)| frame(kind, flags, &payload));
+        vec(prop_oneof![9 => frames, 1 => vec(any::<u8>(), 0..20)], 0..60).prop_map(|parts| parts.concat())
+    }
+
+    /// A watch after the bytes came in these pieces, and whether the peer must be cut.
+    fn after(bytes: &[u8], cuts: &[Index], now: Instant) -> (Watch, Option<Flood>) {
+        let mut watch = Watch::new(STREAMS_MAX, now);
+        let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+        places.extend([0, bytes.len()]);
+        places.sort_unstable();
+        let flood = places.windows(2).find_map(|ends| watch.received(&bytes[ends[0]..ends[1]], now));
+        (watch, flood)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sent_is_judged_the_same_however_it_is_cut(
+            has_preface in any::<bool>(),
+            sent in sent(),
+            cuts in vec(any::<Index>(), 0..20),
+        ) {
+            let preface: &[u8] = if has_preface { PREFACE } else { b"" };
+            let bytes = [preface, &sent].concat();
+            let now = Instant::now();
+            let ((whole, once), (pieces, cut)) = (after(&bytes, &[], now), after(&bytes, &cuts, now));
+            prop_assert_eq!(once, cut);
+            prop_assert_eq!(whole.frames, pieces.frames);
+            prop_assert_eq!(whole.resets.frames, pieces.resets.frames);
+            prop_assert_eq!(whole.controls.frames, pieces.controls.frames);
+            prop_assert_eq!(whole.unfinished.frames, pieces.unfinished.frames);
+        }
+
+        #[test]
+        fn an_allowance_never_gives_more_than_at_once_and_what_time_earned(
+            at_once in 1..50_u32,
+            per_second in 1..2_000_u32,
+            waits_ms in vec(0..3_000_u64, 1..80),
+        ) {
+            let begin = Instant::now();
+            let mut left = Left::new(Allowance { at_once, per_second }, begin);
+            let (mut now, mut taken) = (begin, 0_u64);
+            for wait in waits_ms {
+                now += Duration::from_millis(wait);
+                taken += u64::from(left.takes(now));
+                let earned = (now - begin).saturating_mul(per_second).as_secs();
+                prop_assert!(taken <= u64::from(at_once) + earned);
+            }
         }
     }
 

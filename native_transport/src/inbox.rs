@@ -1,6 +1,9 @@
-//! What waits for Python: calls, messages of streams, and news of both, in the order in which they came.
+//! What waits for Python: calls, messages of streams, and news of both.
+//!
+//! Unary calls wait in a line for each connection, and the lines have their turns: whoever asks as fast as he can waits
+//! behind himself. Everything else comes in the order in which it came, and has half of every turn if it needs it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +14,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use tonic::Status;
 
+use crate::answer::AnswerBody;
 use crate::connection::Peer;
 use crate::identity::Authorization;
 use crate::wake::Bell;
@@ -26,6 +30,8 @@ pub const ENDED: u8 = 7;
 pub const TAKEN: u8 = 8;
 pub const HARM: u8 = 9;
 pub const CALLER: u8 = 10;
+pub const ANSWERED: u8 = 11;
+pub const LEFT: u8 = 12;
 
 /// Names one call or stream until it has ended. Never used again.
 pub type Token = u64;
@@ -39,6 +45,8 @@ pub enum Arrival {
     Stream { token: Token, method: Box<str>, peer: Peer, shown: Option<Authorization> },
     /// Somebody calls who shows this; nothing of the call is read until Python accepts it.
     Caller { token: Token, peer: Peer, shown: Authorization },
+    /// A connection of which Python was asked about a caller has ended. No call of it follows.
+    Left { connection: u64 },
     /// A message of a stream.
     Message { token: Token, body: Bytes },
     /// The caller sends no more messages.
@@ -52,7 +60,9 @@ pub enum Arrival {
     Harm { name: &'static str, host: Box<str> },
     /// The caller does not wait any more. Nothing follows.
     Gone { token: Token },
-    /// A stream that was opened from here has ended, and with this status. Nothing follows.
+    /// A unary call that was made from here was answered. Nothing follows.
+    Answered { token: Token, body: Bytes },
+    /// A stream or call of ours has ended, and with this status. Nothing follows.
     Ended { token: Token, status: Status },
     /// The I/O thread has ended, with the reason if it was a failure. Nothing follows.
     Stopped { failure: Option<String> },
@@ -68,7 +78,22 @@ impl Arrival {
         }
     }
 
-    /// The tuple that `txn_native_transport.pyi` describes. Copies the body.
+    /// The connection in whose line it waits; None for what has no line.
+    fn line(&self) -> Option<u64> {
+        match self {
+            Self::Call { peer, .. } | Self::Caller { peer, .. } => Some(peer.connection),
+            _ => None,
+        }
+    }
+
+    fn token(&self) -> Option<Token> {
+        match self {
+            Self::Call { token, .. } | Self::Caller { token, .. } | Self::Gone { token } => Some(*token),
+            _ => None,
+        }
+    }
+
+    /// The tuple that `txn_native_transport.pyi` describes. Copies the body, but for that of an answer.
     pub fn into_tuple(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         match self {
             Self::Call { token, method, body, peer, ms_left, shown } => {
@@ -80,9 +105,11 @@ impl Arrival {
                 (STREAM, token, &*method, &*peer.host, peer.connection, shown).into_pyobject(py)
             }
             Self::Caller { token, peer, shown } => {
-                (CALLER, token, &*peer.host, peer.shown.tuple(py, &shown)?).into_pyobject(py)
+                (CALLER, token, &*peer.host, peer.connection, peer.shown.tuple(py, &shown)?).into_pyobject(py)
             }
+            Self::Left { connection } => (LEFT, connection).into_pyobject(py),
             Self::Message { token, body } => (MESSAGE, token, PyBytes::new(py, &body)).into_pyobject(py),
+            Self::Answered { token, body } => (ANSWERED, token, AnswerBody::new(body)).into_pyobject(py),
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
             Self::Room { token } => (ROOM, token).into_pyobject(py),
             Self::Taken { token } => (TAKEN, token).into_pyobject(py),
@@ -119,13 +146,96 @@ pub struct Inbox {
     waiting: Mutex<Waiting>,
 }
 
+/// Calls of one connection that are taken before Python has answered what it took: others come in between.
+const LINE_CALLS_PER_TAKE: usize = 64;
+
 #[derive(Default)]
 struct Waiting {
+    /// What has no line.
     arrivals: VecDeque<Arrival>,
+    lines: HashMap<u64, VecDeque<Arrival>>,
+    /// The connections with a line, the next one first.
+    turns: VecDeque<u64>,
+    /// Those in the lines whose callers still wait. Who left is passed over.
+    wanted: HashSet<Token>,
     calls: usize,
     bytes: usize,
     /// The bell was rung and Python has not looked since.
     is_rung: bool,
+}
+
+impl Waiting {
+    fn add(&mut self, arrival: Arrival) {
+        match (arrival.line(), arrival.token()) {
+            (Some(connection), Some(token)) => {
+                self.wanted.insert(token);
+                let line = self.lines.entry(connection).or_default();
+                if line.is_empty() {
+                    self.turns.push_back(connection);
+                }
+                line.push_back(arrival);
+            }
+            // Python does not know of that call, and need not.
+            (None, Some(token)) if self.wanted.remove(&token) => {}
+            _ => self.arrivals.push_back(arrival),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.arrivals.is_empty() && self.turns.is_empty()
+    }
+
+    fn take(&mut self, count: usize) -> Vec<Arrival> {
+        let others = self.arrivals.len().min(count.saturating_sub(self.wanted.len()).max(count.div_ceil(2)));
+        let mut taken: Vec<Arrival> = self.arrivals.drain(..others).collect();
+        for bytes in taken.iter().filter_map(Arrival::of_new_call) {
+            self.calls -= 1;
+            self.bytes -= bytes;
+        }
+        self.take_calls(count - others, &mut taken);
+        taken
+    }
+
+    /// One of each line, again and again, but not too many of any.
+    fn take_calls(&mut self, count: usize, taken: &mut Vec<Arrival>) {
+        let (mut left, mut rested) = (count, VecDeque::new());
+        let mut of_line: HashMap<u64, usize> = HashMap::new();
+        while left > 0
+            && let Some(connection) = self.turns.pop_front()
+        {
+            match self.next_of(connection) {
+                None => continue,
+                Some(call) => taken.push(call),
+            }
+            left -= 1;
+            if !self.lines.contains_key(&connection) {
+                continue;
+            }
+            let number = of_line.entry(connection).or_default();
+            *number += 1;
+            if *number < LINE_CALLS_PER_TAKE { &mut self.turns } else { &mut rested }.push_back(connection);
+        }
+        self.turns.append(&mut rested);
+    }
+
+    /// The next call of a line whose caller still waits. A line that is empty is gone.
+    fn next_of(&mut self, connection: u64) -> Option<Arrival> {
+        let line = self.lines.get_mut(&connection)?;
+        let mut found = None;
+        while found.is_none()
+            && let Some(call) = line.pop_front()
+        {
+            self.calls -= 1;
+            self.bytes -= call.of_new_call().unwrap_or(0);
+            if call.token().is_some_and(|token| self.wanted.remove(&token)) {
+                found = Some(call);
+            }
+        }
+        if line.is_empty() {
+            self.lines.remove(&connection);
+        }
+        found
+    }
 }
 
 impl Inbox {
@@ -161,13 +271,8 @@ impl Inbox {
         // Before the queue is looked at: whoever puts something in afterwards rings again.
         self.bell.clear();
         let mut waiting = self.lock();
-        let count = count.min(waiting.arrivals.len());
-        let taken: Vec<Arrival> = waiting.arrivals.drain(..count).collect();
-        for bytes in taken.iter().filter_map(Arrival::of_new_call) {
-            waiting.calls -= 1;
-            waiting.bytes -= bytes;
-        }
-        waiting.is_rung = !waiting.arrivals.is_empty();
+        let taken = waiting.take(count);
+        waiting.is_rung = !waiting.is_empty();
         if waiting.is_rung {
             self.bell.ring();
         }
@@ -175,7 +280,7 @@ impl Inbox {
     }
 
     fn put(&self, mut waiting: MutexGuard<'_, Waiting>, arrival: Arrival) {
-        waiting.arrivals.push_back(arrival);
+        waiting.add(arrival);
         let must_ring = !waiting.is_rung;
         waiting.is_rung = true;
         drop(waiting);
@@ -197,12 +302,22 @@ mod tests {
     use super::*;
 
     fn call(token: Token, bytes: usize) -> Arrival {
+        call_by(1, token, bytes)
+    }
+
+    fn call_by(connection: u64, token: Token, bytes: usize) -> Arrival {
         let body = Bytes::from(vec![0; bytes]);
         Arrival::Call {
             token,
             method: "/a/B".into(),
             body,
-            peer: Peer { host: "here".into(), connection: 1, shown: Arc::default() },
+            peer: Peer {
+                host: "here".into(),
+                connection,
+                shown: Arc::default(),
+                stranger: None,
+                is_told_of: std::sync::Arc::default(),
+            },
             ms_left: None,
             shown: None,
         }
@@ -218,10 +333,65 @@ mod tests {
         inbox.offer(call(1, 1)).unwrap();
         inbox.offer(call(2, 1)).unwrap();
         inbox.offer(call(3, 1)).unwrap_err();
-        inbox.push(Arrival::Gone { token: 1 });
         assert_eq!(inbox.take(1).len(), 1);
+        inbox.push(Arrival::Gone { token: 1 });
         inbox.offer(call(3, 1)).unwrap();
         assert_eq!(inbox.take(10).len(), 3);
+    }
+
+    fn tokens(taken: &[Arrival]) -> Vec<Token> {
+        taken.iter().filter_map(Arrival::token).collect()
+    }
+
+    #[test]
+    fn a_connection_that_asks_much_waits_behind_itself() {
+        let inbox = inbox(100, 1000);
+        for token in 0..10 {
+            inbox.offer(call_by(1, token, 1)).unwrap();
+        }
+        inbox.offer(call_by(2, 20, 1)).unwrap();
+        inbox.offer(call_by(2, 21, 1)).unwrap();
+        inbox.offer(call_by(3, 30, 1)).unwrap();
+        assert_eq!(tokens(&inbox.take(6)), [0, 20, 30, 1, 21, 2]);
+        assert_eq!(tokens(&inbox.take(99)), [3, 4, 5, 6, 7, 8, 9]);
+        assert!(inbox.lock().lines.is_empty());
+    }
+
+    #[test]
+    fn no_more_of_one_connection_than_it_may_are_taken_at_once() {
+        let inbox = inbox(1000, 1000);
+        for token in 0..100 {
+            inbox.offer(call_by(1, token, 1)).unwrap();
+        }
+        assert_eq!(inbox.take(256).len(), LINE_CALLS_PER_TAKE);
+        assert!(inbox.lock().is_rung);
+        assert_eq!(inbox.take(256).len(), 100 - LINE_CALLS_PER_TAKE);
+        assert!(!inbox.lock().is_rung);
+    }
+
+    #[test]
+    fn a_call_whose_caller_left_before_it_was_taken_is_passed_over() {
+        let inbox = inbox(2, 1000);
+        inbox.offer(call(1, 1)).unwrap();
+        inbox.offer(call(2, 1)).unwrap();
+        inbox.push(Arrival::Gone { token: 1 });
+        inbox.push(Arrival::Gone { token: 2 });
+        assert!(inbox.take(9).is_empty());
+        let waiting = inbox.lock();
+        assert_eq!((waiting.calls, waiting.bytes, waiting.is_rung), (0, 0, false));
+        assert!(waiting.is_empty() && waiting.lines.is_empty() && waiting.wanted.is_empty());
+    }
+
+    #[test]
+    fn what_has_no_line_has_half_of_every_turn() {
+        let inbox = inbox(100, 1000);
+        for token in 0..20 {
+            inbox.offer(call(token, 1)).unwrap();
+            inbox.push(Arrival::HalfClosed { token });
+        }
+        let is_call = |arrival: &&Arrival| matches!(arrival, Arrival::Call { .. });
+        assert_eq!(inbox.take(8).iter().filter(is_call).count(), 4);
+        assert_eq!(inbox.take(99).iter().filter(is_call).count(), 16);
     }
 
     #[test]

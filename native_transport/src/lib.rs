@@ -7,6 +7,7 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 
+mod answer;
 mod calls;
 mod client;
 mod codec;
@@ -18,15 +19,17 @@ mod identity;
 mod inbox;
 mod server;
 mod service;
+mod strangers;
 mod taken;
 mod thread;
 mod tls;
 mod wake;
+mod whole;
 
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 9;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]
@@ -41,12 +44,15 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STOPPED", inbox::STOPPED)?;
     module.add("ENDED", inbox::ENDED)?;
     module.add("TAKEN", inbox::TAKEN)?;
+    module.add("ANSWERED", inbox::ANSWERED)?;
     module.add("HARM", inbox::HARM)?;
     module.add("CALLER", inbox::CALLER)?;
+    module.add("LEFT", inbox::LEFT)?;
     module.add("REPLY", calls::REPLY)?;
     module.add("END", calls::END)?;
     module.add("SEND", calls::SEND)?;
     module.add("CREDIT", calls::CREDIT)?;
+    module.add_class::<answer::AnswerBody>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()
 }

@@ -40,7 +40,7 @@ impl Server {
     #[new]
     #[pyo3(signature = (*, streams, message_bytes_max, stream_credit, waiting_calls_max, waiting_bytes_max,
         keepalive_ms, keepalive_timeout_ms, connection_age_ms_max, connection_age_grace_ms, connections_max,
-        streams_max, unasked=None))]
+        streams_max, strangers_max, unasked=None))]
     #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn new(
         streams: Vec<String>,
@@ -54,18 +54,23 @@ impl Server {
         connection_age_grace_ms: u64,
         connections_max: usize,
         streams_max: u32,
+        strangers_max: usize,
         unasked: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let limits = InboxLimits { calls_max: waiting_calls_max, bytes_max: waiting_bytes_max };
         let inbox = Arc::new(Inbox::new(limits)?);
         let (given, receiver) = mpsc::unbounded_channel();
+        let connections =
+            Connections::new(connections_max, strangers_max, unasked.is_some(), streams_max, Arc::clone(&inbox));
+        let connections = Arc::new(connections);
         Ok(Self {
             service: Service {
                 rules: Arc::new(Rules { streams, message_bytes_max, unasked, stream_credit }),
                 calls: Arc::new(Calls::default()),
-                inbox: Arc::clone(&inbox),
+                inbox,
+                connections: Arc::clone(&connections),
             },
-            connections: Arc::new(Connections::new(connections_max, streams_max, inbox)),
+            connections,
             options: ConnectionOptions {
                 keepalive: Duration::from_millis(keepalive_ms),
                 keepalive_timeout: Duration::from_millis(keepalive_timeout_ms),

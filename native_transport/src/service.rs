@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,13 +18,14 @@ use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::calls::{Answer, Calls, Outgoing, Presence};
+use crate::calls::{Answer, COPIED_BYTES_MAX, Calls, Outgoing, Presence};
 use crate::codec::Raw;
-use crate::connection::Peer;
+use crate::connection::{Connections, Harm, Peer};
 use crate::deadline::time_left;
 use crate::identity::Authorization;
 use crate::inbox::{Arrival, Inbox, Token};
-use crate::taken::{Leaving, Told, Watched};
+use crate::taken::{Leaving, Told, Watched, tie};
+use crate::whole::Whole;
 
 type Eventually<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -54,6 +56,7 @@ pub struct Service {
     pub rules: Arc<Rules>,
     pub calls: Arc<Calls>,
     pub inbox: Arc<Inbox>,
+    pub connections: Arc<Connections>,
 }
 
 impl tower_service::Service<http::Request<Body>> for Service {
@@ -84,6 +87,9 @@ impl tower_service::Service<http::Request<Body>> for Service {
             .accept_compressed(CompressionEncoding::Deflate);
         Box::pin(async move {
             let mut response = grpc.streaming(method, request).await;
+            if let Some(whole) = response.extensions_mut().remove::<Whole>() {
+                return Ok(response.map(|_| Body::new(whole)));
+            }
             Ok(match response.extensions_mut().remove::<Leaving>() {
                 Some(leaving) => response.map(|body| Body::new(Watched::new(body, leaving))),
                 None => response,
@@ -162,8 +168,10 @@ impl Service {
         let (token, answer) = self.calls.open_call();
         let presence = self.presence(token);
         self.offer(&presence, Arrival::Caller { token, peer: peer.clone(), shown: shown.clone() })?;
+        peer.is_told_of.store(true, Ordering::Relaxed);
         answer.await.map_err(|_| stopped())??;
         peer.shown.accept(shown.clone());
+        peer.becomes_known();
         Ok(())
     }
 
@@ -175,7 +183,7 @@ impl Service {
         mut messages: Streaming<Bytes>,
     ) -> Result<Response<Replies>, Status> {
         self.admit(&caller).await?;
-        let body = messages.message().await.map_err(in_words_of_grpc)?;
+        let body = messages.message().await.map_err(|status| self.refused(status, &caller.peer))?;
         let body = body.ok_or_else(|| Status::internal("the call ended without a request"))?;
         let (token, answer) = self.calls.open_call();
         let presence = self.presence(token);
@@ -183,11 +191,18 @@ impl Service {
         self.offer(&presence, Arrival::Call { token, method, body, peer, ms_left, shown })?;
         let Answer { body, told } = answer.await.map_err(|_| stopped())??;
         self.check_size(&body)?;
-        let response = Response::new(Replies::One(Some(body)));
-        let Some(told) = told else { return Ok(response) };
-        let leaving = Leaving::default();
-        leaving.add(told);
-        Ok(watched(response, leaving))
+        if body.len() < COPIED_BYTES_MAX {
+            let response = Response::new(Replies::One(Some(body)));
+            let Some(told) = told else { return Ok(response) };
+            let leaving = Leaving::default();
+            leaving.add(told);
+            return Ok(watched(response, leaving));
+        }
+        let whole = Whole::new(tie(body, told.into_iter().collect()));
+        let whole = whole.ok_or_else(|| Status::resource_exhausted("no message takes so many bytes"))?;
+        let mut response = Response::new(Replies::One(None));
+        response.extensions_mut().insert(whole);
+        Ok(response)
     }
 
     fn stream(self, method: Box<str>, caller: Caller, messages: Streaming<Bytes>) -> Result<Response<Replies>, Status> {
@@ -195,13 +210,44 @@ impl Service {
         let credit = Arc::new(Semaphore::new(self.rules.stream_credit));
         let (token, outgoing) = self.calls.open_stream(Arc::clone(&credit));
         let presence = self.presence(token);
-        self.offer(&presence, Arrival::Stream { token, method, peer, shown })?;
+        self.offer(&presence, Arrival::Stream { token, method, peer: peer.clone(), shown })?;
         let (failed, failure) = mpsc::channel(1);
-        let reading = tokio::spawn(read(messages, token, credit, Arc::clone(&self.inbox), failed)).abort_handle();
+        let reading = tokio::spawn(self.clone().read(messages, token, credit, peer, failed)).abort_handle();
         let leaving = Leaving::default();
         let reading = StopReading(reading);
         let many = Many { outgoing, failure, reading, presence, service: self, leaving: leaving.clone() };
         Ok(watched(Response::new(Replies::Many(Box::new(many))), leaving))
+    }
+
+    /// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
+    async fn read(
+        self,
+        mut messages: Streaming<Bytes>,
+        token: Token,
+        credit: Arc<Semaphore>,
+        peer: Peer,
+        failed: mpsc::Sender<Status>,
+    ) {
+        while let Ok(permit) = credit.acquire().await {
+            permit.forget();
+            match messages.message().await {
+                Ok(Some(body)) => self.inbox.push(Arrival::Message { token, body }),
+                Ok(None) => return self.inbox.push(Arrival::HalfClosed { token }),
+                Err(status) => {
+                    let _ = failed.send(self.refused(status, &peer)).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What the caller is told where its message cannot be taken. One that is too large is counted.
+    fn refused(&self, status: Status, peer: &Peer) -> Status {
+        let status = in_words_of_grpc(status);
+        if status.code() == Code::ResourceExhausted {
+            self.connections.met(Harm::Messages, &peer.host);
+        }
+        status
     }
 
     fn presence(&self, token: Token) -> Presence {
@@ -229,27 +275,6 @@ impl Service {
 fn watched(mut response: Response<Replies>, leaving: Leaving) -> Response<Replies> {
     response.extensions_mut().insert(leaving);
     response
-}
-
-/// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
-async fn read(
-    mut messages: Streaming<Bytes>,
-    token: Token,
-    credit: Arc<Semaphore>,
-    inbox: Arc<Inbox>,
-    failed: mpsc::Sender<Status>,
-) {
-    while let Ok(permit) = credit.acquire().await {
-        permit.forget();
-        match messages.message().await {
-            Ok(Some(body)) => inbox.push(Arrival::Message { token, body }),
-            Ok(None) => return inbox.push(Arrival::HalfClosed { token }),
-            Err(status) => {
-                let _ = failed.send(in_words_of_grpc(status)).await;
-                return;
-            }
-        }
-    }
 }
 
 /// tonic calls a message that is too large out of range; everybody else says that a resource is exhausted.

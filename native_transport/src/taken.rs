@@ -99,7 +99,8 @@ impl AsRef<[u8]> for Tied {
     }
 }
 
-fn tie(bytes: Bytes, told: Vec<Told>) -> Bytes {
+/// The same bytes, which tell when they are gone.
+pub fn tie(bytes: Bytes, told: Vec<Told>) -> Bytes {
     if told.is_empty() { bytes } else { Bytes::from_owner(Tied { bytes, told }) }
 }
 

@@ -16,15 +16,18 @@ use crate::connection::{Connections, incoming};
 use crate::inbox::{Arrival, Inbox};
 use crate::service::Service;
 
-/// Streams that a caller reset before they were looked at, beyond which his connection is ended.
-const EARLY_RESETS_MAX: usize = 1_000;
+/// Streams that a caller reset before they were looked at, beyond which h2 ends his connection. More than [`frames`]
+/// allows of all resets, so that a flood is ended there, where it is counted.
+///
+/// [`frames`]: crate::frames
+const EARLY_RESETS_MAX: usize = 4_000;
 /// Streams that we reset because of what a caller did wrong, beyond which his connection is ended.
 const ERRORS_MAX: usize = 1_000;
 /// Of a connection and of one call: what may arrive before it was read.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Of what arrives: large requests come in fewer pieces than HTTP/2's 16 KiB.
-const FRAME_BYTES_MAX: u32 = 256 * 1024;
+pub const FRAME_BYTES_MAX: u32 = 256 * 1024;
 
 /// What keeps connections alive, and what ends them.
 #[derive(Clone, Copy)]

@@ -279,6 +279,15 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
+            "Quotas",
+            "Refusals of principals that have no more of something, and pauses asked for. Runbook TxnQuotaRefusals.",
+            "ops",
+            [
+                Query(rate("txn_quota_refusals_total", "quota"), "refused, {{quota}}"),
+                Query(rate("txn_quota_throttles_total", "quota"), "paused, {{quota}}"),
+            ],
+        ),
+        Panel(
             "ACLs",
             "Rules in force, and whether the server goes by them (1).",
             "short",
@@ -522,6 +531,16 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             [
                 Query(chosen("txn_store_disk_free_bytes"), "free"),
                 Query(chosen("txn_store_disk_free_min_bytes"), "least"),
+            ],
+        ),
+        Panel(
+            "Snapshots held",
+            "Of at most 1,000, and for how long the oldest has been: nothing behind its beginning is removed. Runbook "
+            "TxnSnapshotOld.",
+            "short",
+            [
+                Query(chosen("txn_partition_snapshots_held"), "held"),
+                Query(chosen("txn_partition_oldest_snapshot_age_seconds"), "seconds of the oldest"),
             ],
         ),
         Panel(

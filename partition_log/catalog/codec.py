@@ -36,6 +36,7 @@ class CatalogCodec:
                     partition_ordinals=topic.partition_ordinals,
                     created_ms=topic.created_ms,
                     settings=dict(topic.settings),
+                    created_by=topic.created_by,
                 )
                 # A map has no order of its own, and equal topics have equal rows.
                 return EncodedRecord(TOPIC_TYPE, topic.name.encode(), stored.SerializeToString(deterministic=True))
@@ -62,6 +63,7 @@ class CatalogCodec:
                     tuple(stored.partition_ordinals),
                     stored.created_ms,
                     tuple(sorted(stored.settings.items())),
+                    stored.created_by,
                 )
             )
         if record_type == ORDINAL_ALLOCATOR_TYPE:

@@ -12,12 +12,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape, unknown_topic_id
+from coordinator_runtime.ports import (
+    Level,
+    Levels,
+    PartitionName,
+    PartitionRef,
+    TopicShape,
+    unknown_topic_id,
+)
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import (
@@ -59,12 +67,19 @@ class CatalogShard:
     `TopicMetadata`."""
 
     def __init__(
-        self, journal: Journal, *, shard_count: int, incarnation: int = 0, default_retention: Retention = KEEP_ALL
+        self,
+        journal: Journal,
+        *,
+        shard_count: int,
+        incarnation: int = 0,
+        default_retention: Retention = KEEP_ALL,
+        levels: Levels | None = None,
     ) -> None:
         self._shard_count = shard_count
         self._incarnation = incarnation
         """Incarnation of the store."""
         self._default_retention = default_retention
+        self._levels = levels
         self._topics: TimelineMap[str, Topic] = TimelineMap(journal)
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
         self._placed: TimelineMap[int, PlacedPartition] = TimelineMap(journal)
@@ -168,8 +183,14 @@ class CatalogShard:
         ordinals = self._free_ordinals(wanted.partition_count)
         if validate_only:
             return Decision(reply=Topic(wanted.name, b"", (), turn.now_ms))
-        topic = Topic(wanted.name, topic_id, tuple(ordinals), turn.now_ms, wanted.settings)
+        principal = "" if turn.principal == ANONYMOUS else turn.principal
+        if self._levels is not None:
+            self._levels.check(Level.TOPICS, turn.principal, lambda: self._created_by(principal))
+        topic = Topic(wanted.name, topic_id, tuple(ordinals), turn.now_ms, wanted.settings, principal)
         return self._extended(None, topic, ordinals, cause="create")
+
+    def _created_by(self, principal: str) -> int:
+        return sum(1 for topic in self._topics.values() if topic.created_by == principal)
 
     def decide_add_partitions(self, wanted: MorePartitions, limits: Limits) -> Decision:
         """Give a topic more partitions, behind those that it has. The reply is the Topic as it then is; with

@@ -34,6 +34,8 @@ class Topic(Struct, frozen=True):
     created_ms: int
     settings: tuple[tuple[str, str], ...] = ()
     """Names and values of what was set for this topic, by name; also those that only a newer program knows."""
+    created_by: str = ""
+    """The principal; empty where nobody was asked."""
 
     @property
     def validate_payload(self) -> PayloadValidation:

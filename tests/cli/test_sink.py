@@ -11,7 +11,7 @@ import pytest
 
 import coordinator_client as sdk
 from coordinator_client.arrow_encoding import SCHEMA
-from coordinator_client.sink import Sink, SinkMember
+from coordinator_client.sink import Committed, Sink, SinkMember
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 
@@ -33,15 +33,30 @@ def records(*values: str) -> pa.RecordBatch:
 
 def written(sink: Sink, batch_id: int, *values: str) -> SinkMember:
     member = sink.join(batch_id, attempt="a", transaction_timeout_ms=TIMEOUT_MS)
-    assert member is not None
+    assert isinstance(member, SinkMember)
     for partition in (0, 1):
-        member.send_arrow("t", partition, records(*values))
+        member.send_arrow([("t", partition, records(*values))])
     member.seal()
     return member
 
 
 def seen(address: str) -> list[bytes | None]:
     return sorted((record.value for record in sdk.read("t", address)), key=lambda value: value or b"")
+
+
+def test_several_batches_of_one_partition_are_sent_in_their_order(server: ServerProcess) -> None:
+    with sdk.Connection(server.address) as connection:
+        with sdk.Admin(connection) as admin:
+            admin.create_topic("t", 2)
+        sink = Sink(connection, "spark/q", run_id="run 1")
+        member = sink.join(0, attempt="a", transaction_timeout_ms=TIMEOUT_MS)
+        assert isinstance(member, SinkMember)
+        member.send_arrow([("t", 0, records("a", "b")), ("t", 1, records("x")), ("t", 0, records("c"))])
+        member.send_arrow([("t", 0, records("d"))])
+        member.seal()
+        sink.commit(0, [member.identity])
+        of_first = [record.value for record in sdk.read("t", connection) if record.partition == 0]
+        assert of_first == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_batch_survives_a_kill_and_is_committed_once(server: ServerProcess, txnctl: Terminal) -> None:
@@ -55,7 +70,7 @@ def test_a_batch_survives_a_kill_and_is_committed_once(server: ServerProcess, tx
         server.start()
         csn = sink.commit(0, [first.identity, second.identity])
         assert sink.commit(0, [first.identity, second.identity]) == csn
-        assert sink.join(0, attempt="again", transaction_timeout_ms=TIMEOUT_MS) is None
+        assert sink.join(0, attempt="again", transaction_timeout_ms=TIMEOUT_MS) == Committed(by_this_run=True)
         with pytest.raises(sdk.Fenced):
             loser.seal()
         assert sink.abort(0) == 0

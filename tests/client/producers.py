@@ -13,7 +13,7 @@ from tests.client.world import World
 def producer_in(world: World, transactional_id: str | None = "p", **options) -> Producer:
     """A producer that sends its transactions in parts, unless told otherwise: so each part can fail for itself."""
     options.setdefault("transact_bytes", 0)
-    return Producer(world.connection(), transactional_id=transactional_id, **options)
+    return Producer(options.pop("connection", None) or world.connection(), transactional_id=transactional_id, **options)
 
 
 def commit(producer: Producer, *values: bytes, **options) -> int:

@@ -1,4 +1,4 @@
-"""Which way a session takes, and what the compiled one makes of a server that does as it likes."""
+"""Which way a session and bulk reads take, and what the compiled one makes of a server that does as it likes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ import pytest
 from grpc import aio
 
 import coordinator_client
+from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import connection
+from coordinator_client.calls import FETCH
 from coordinator_client.connection import open_best_channel, open_grpc_channel
 from coordinator_client.errors import Loss
+from coordinator_client.fetch_reply import FetchReply
 from coordinator_client.grpc_transport import SESSION_PATH, GrpcChannel
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.session_transport import Channel, OpenChannel
-from coordinator_client.transport import MESSAGE_BYTES_MAX
+from coordinator_client.transport import MESSAGE_BYTES_MAX, Call
+from tests.harness.patience import until
 
 needs_compiled = pytest.mark.skipif(
     importlib.util.find_spec("txn_native_transport") is None,
@@ -225,6 +229,171 @@ async def test_a_line_whose_thread_broke_goes_on_over_grpc_aio() -> None:
         await user.has_all.wait()
         channel.close()
     assert user.came == [b"again"]
+
+
+Serve = Callable[[bytes, _Context], Awaitable[bytes]]
+
+
+@asynccontextmanager
+async def log_server(serve: Serve) -> AsyncIterator[str]:
+    """A gRPC server whose Fetch behaves so; yields its endpoint."""
+    running = aio.server(options=[("grpc.max_send_message_length", -1)])
+    handler = grpc.unary_unary_rpc_method_handler(serve)
+    service, method = FETCH.path[1:].split("/")
+    running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    port = running.add_insecure_port("127.0.0.1:0")
+    await running.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await running.stop(0)
+
+
+class Bulk:
+    """A Fetch, and everything that is reported of it."""
+
+    def __init__(self, channel: Channel, *, timeout_ms: int = 60_000) -> None:
+        self.reported: list[FetchReply | Loss] = []
+        self._is_reported = asyncio.Event()
+        request = log.FetchRequest(max_bytes=7)
+        self.call: Call = channel.call(FETCH, request, timeout_ms=timeout_ms, on_done=self._report)
+
+    def _report(self, answer: FetchReply | Loss) -> None:
+        self.reported.append(answer)
+        self._is_reported.set()
+
+    async def ended(self) -> FetchReply | Loss:
+        await self._is_reported.wait()
+        return self.reported[0]
+
+
+PAYLOADS = [b"", b"a", b"b" * 70_000, b"c" * 5_000_000]
+
+
+async def test_a_bulk_read_is_answered_with_what_the_server_said(open_channel: OpenChannel) -> None:
+    asked: list[bytes] = []
+
+    async def serve(request: bytes, _context: _Context) -> bytes:
+        asked.append(request)
+        response = log.FetchResponse(throttle_ms=3)
+        result = response.results.add(topic="t", next_offset=40)
+        for number, payload in enumerate(PAYLOADS):
+            result.batches.add(base_offset=10 * number, payload=payload)
+        return response.SerializeToString()
+
+    async with log_server(serve) as endpoint:
+        channel = opened(open_channel, endpoint)
+        bulks = [Bulk(channel) for _ in range(3)]
+        replies = [await bulk.ended() for bulk in bulks]
+        channel.close()
+    for reply in replies:
+        assert isinstance(reply, FetchReply)
+        assert reply.throttle_ms == 3
+        assert [bytes(batch.payload) for batch in reply.results[0].batches] == PAYLOADS
+    assert asked == [log.FetchRequest(max_bytes=7).SerializeToString()] * 3
+    assert [len(bulk.reported) for bulk in bulks] == [1, 1, 1]
+
+
+async def test_a_refused_bulk_read_is_told_the_status(open_channel: OpenChannel) -> None:
+    async def refuse(_request: bytes, context: _Context) -> bytes:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not you")
+
+    async with log_server(refuse) as endpoint:
+        channel = opened(open_channel, endpoint)
+        assert await Bulk(channel).ended() == Loss("PERMISSION_DENIED", "not you")
+        channel.close()
+
+
+async def test_a_bulk_read_where_nobody_listens_is_lost(open_channel: OpenChannel) -> None:
+    async with server(echo) as endpoint:
+        pass
+    channel = opened(open_channel, endpoint)
+    loss = await Bulk(channel).ended()
+    assert isinstance(loss, Loss)
+    assert loss.status == "UNAVAILABLE"
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [(b"\xff", "INTERNAL"), (bytes(MESSAGE_BYTES_MAX + 1), "RESOURCE_EXHAUSTED")]
+)
+async def test_a_bulk_answer_that_cannot_be_used_is_lost(open_channel: OpenChannel, said: bytes, status: str) -> None:
+    async def serve(_request: bytes, _context: _Context) -> bytes:
+        return said
+
+    async with log_server(serve) as endpoint:
+        channel = opened(open_channel, endpoint)
+        loss = await Bulk(channel).ended()
+        assert isinstance(loss, Loss)
+        assert loss.status == status
+        channel.close()
+
+
+class Hanging:
+    """A server that never answers, and notes who waits."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    async def serve(self, _request: bytes, _context: _Context) -> bytes:
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+        raise AssertionError("nobody sets it")
+
+
+async def test_a_bulk_read_that_is_not_answered_in_time_is_lost(open_channel: OpenChannel) -> None:
+    async with log_server(Hanging().serve) as endpoint:
+        channel = opened(open_channel, endpoint)
+        loss = await Bulk(channel, timeout_ms=50).ended()
+        assert isinstance(loss, Loss)
+        assert loss.status == "DEADLINE_EXCEEDED"
+        channel.close()
+
+
+async def test_a_bulk_read_that_is_given_up_is_reported_once_and_the_server_hears_of_it(
+    open_channel: OpenChannel,
+) -> None:
+    hanging = Hanging()
+    async with log_server(hanging.serve) as endpoint:
+        channel = opened(open_channel, endpoint)
+        bulk = Bulk(channel)
+        await until(lambda: hanging.waiting == 1)
+        bulk.call.cancel()
+        bulk.call.cancel()
+        assert await bulk.ended() == Loss("CANCELLED", "cancelled by the client")
+        await until(lambda: hanging.waiting == 0)
+        channel.close()
+    assert len(bulk.reported) == 1
+
+
+async def test_a_channel_that_is_closed_reports_its_bulk_reads_as_lost(open_channel: OpenChannel) -> None:
+    hanging = Hanging()
+    async with log_server(hanging.serve) as endpoint:
+        channel = opened(open_channel, endpoint)
+        bulk = Bulk(channel)
+        await until(lambda: hanging.waiting == 1)
+        channel.close()
+        loss = await bulk.ended()
+        assert isinstance(loss, Loss)
+        assert loss.status == "CANCELLED"
+
+
+@needs_compiled
+async def test_a_bulk_read_whose_thread_broke_is_lost_and_the_next_goes_over_grpc_aio() -> None:
+    from coordinator_client.native_channel import NativeChannel
+
+    hanging = Hanging()
+    async with log_server(hanging.serve) as endpoint:
+        channel = NativeChannel(endpoint, AsyncioLoop())
+        lost = Bulk(channel)
+        channel.on_stopped("a defect")
+        assert await lost.ended() == Loss("UNAVAILABLE", "the compiled transport stopped: a defect")
+        Bulk(channel)
+        await until(lambda: hanging.waiting > 0)
+        channel.close()
 
 
 @pytest.mark.parametrize("endpoint", ["unix:/run/x.sock", "dns:///h:1", "[fe80::1%eth0]:7070"])

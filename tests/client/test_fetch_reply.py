@@ -40,9 +40,10 @@ def test_an_error_of_the_whole_has_its_fields() -> None:
 
 def test_a_payload_is_a_view_of_the_answer_until_it_is_kept() -> None:
     body = answer().SerializeToString()
-    batch = parse_fetch_reply(body).results[1].batches[-1]
-    assert isinstance(batch.payload, memoryview)
-    assert batch.payload.obj is body
+    for given in (body, memoryview(body)):
+        batch = parse_fetch_reply(given).results[1].batches[-1]
+        assert isinstance(batch.payload, memoryview)
+        assert batch.payload.obj is body
     kept = batch.kept()
     assert kept.payload == PAYLOADS[-1]
     assert isinstance(kept.payload, bytes)
@@ -50,5 +51,7 @@ def test_a_payload_is_a_view_of_the_answer_until_it_is_kept() -> None:
 
 @pytest.mark.parametrize("cut", [1, 100, 20_000])
 def test_a_damaged_answer_is_refused(cut: int) -> None:
-    with pytest.raises(DecodeError):
-        parse_fetch_reply(answer().SerializeToString()[:-cut])
+    body = answer().SerializeToString()[:-cut]
+    for given in (body, memoryview(body)):
+        with pytest.raises(DecodeError):
+            parse_fetch_reply(given)

@@ -28,6 +28,9 @@ VALUE_BYTES = 1_500
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 STREAM_FAULTS = [weather for weather in Weather if weather is not Weather.NONE]
 FAULT_RATES = (0.0, 0.2, 0.6, 1.0)
+THROTTLE_RATE = 0.2
+THROTTLING = (Method.PRODUCE, Method.TRANSACT, Method.END_TXN, Method.INIT_PRODUCER_ID)
+"""Whose answers ask for pauses."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class Simulation:
 
     def step(self) -> None:
         self.fault_rate = self.random.choice(FAULT_RATES)
+        if self.random.random() < THROTTLE_RATE:
+            self.world.throttle(self.random.choice(THROTTLING), self.random.choice((1, 300, 5_000)))
         if self.producer.status is ProducerStatus.COMMITTING and self.random.random() < 0.8:
             if self.random.random() < 0.3:
                 self.rival()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
-from coordinator_client import Admin, Producer, Rejected, Snapshot, read
+from coordinator_client import Admin, Producer, Rejected, Snapshot, TopicPartition, read
 from coordinator_protocol.errors import ErrorCode
 from tests.harness.threaded_server import threaded_server
 
@@ -56,6 +58,7 @@ def test_a_snapshot_and_what_comes_after_it_are_read(address: str) -> None:
             values(address, later)
         with pytest.raises(Rejected, match="created again"):
             values(address, admin.take_snapshot(["t"]), later)
+        admin.delete_topic("t")
 
 
 def test_what_contradicts_a_snapshot_is_refused_here(address: str) -> None:
@@ -68,3 +71,48 @@ def test_what_contradicts_a_snapshot_is_refused_here(address: str) -> None:
         list(read("elsewhere", address, snapshot=snapshot))
     with Admin(address) as admin, pytest.raises(Rejected, match="at least one topic"):
         admin.take_snapshot([])
+
+
+def test_leases_are_refused_by_their_codes(address: str) -> None:
+    with Admin(address) as admin:
+        admin.create_topic("leased", 1)
+        held = admin.take_snapshot(["leased"], lease_ms=3_600_000)
+        for ask, code in (
+            (lambda: admin.take_snapshot(["leased"], lease_ms=3_600_001), ErrorCode.INVALID_REQUEST),
+            (lambda: admin.renew_snapshot(held, lease_ms=3_600_001), ErrorCode.INVALID_REQUEST),
+            (lambda: admin.renew_snapshot(held, lease_ms=0), ErrorCode.INVALID_REQUEST),
+            (lambda: admin.renew_snapshot(replace(held, snapshot_id=b"x")), ErrorCode.SNAPSHOT_NOT_FOUND),
+            (lambda: admin.take_snapshot(["absent"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ):
+            with pytest.raises(Rejected) as refusal:
+                ask()
+            assert refusal.value.code == code
+        admin.release_snapshot(held)
+
+
+def test_records_stay_while_a_snapshot_is_held(address: str) -> None:
+    with Admin(address) as admin, Producer(address, transactional_id="holds") as producer:
+        admin.create_topic("t", 1)
+        with producer.transaction() as transaction:
+            transaction.send("t", b"kept", partition=0)
+        held = admin.take_snapshot(["t"])
+        (deleted,) = admin.delete_records({TopicPartition("t", 0): -1}).values()
+        assert deleted.held_back
+        assert values(address, held) == [b"kept"]
+        admin.release_snapshot(held)
+        (deleted,) = admin.delete_records({TopicPartition("t", 0): -1}).values()
+        assert not deleted.held_back
+        with pytest.raises(Rejected) as refusal:
+            values(address, held)
+        assert refusal.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+        admin.delete_topic("t")
+
+
+def test_a_delta_from_a_line_that_is_not_this_one_is_refused_even_where_it_is_empty(address: str) -> None:
+    with Admin(address) as admin:
+        admin.create_topic("t", 1)
+        later = admin.take_snapshot(["t"], lease_ms=0)
+        view = structs.replace(later.views["t", 0], leader_epoch=later.views["t", 0].leader_epoch + 1)
+        with pytest.raises(Rejected, match="is not all in this log"):
+            values(address, later, replace(later, views={("t", 0): view}))
+        admin.delete_topic("t")

@@ -102,8 +102,12 @@ class World:
         self.faults: dict[Method, deque[Fault]] = {}
         self.weather: Callable[[Method], Fault] = lambda _: Fault.NONE
         """What becomes of an attempt that `faults` has nothing for."""
+        self.pauses_ms: dict[Method, deque[int]] = {}
+        """What the next answers to a method, whatever else they say, ask the client to wait for."""
         self.sent: list[tuple[Method, Any]] = []
         """Every attempt, in order."""
+        self.sent_ms: list[int] = []
+        """When they were sent."""
         self.calls: list[FakeCall] = []
         """The same, as they were started."""
         self.interrupts: dict[Method, BaseException] = {}
@@ -130,6 +134,14 @@ class World:
     def methods(self) -> list[Method]:
         """What was sent, in order."""
         return [method for method, _ in self.sent]
+
+    def times(self, method: Method) -> list[int]:
+        """When each attempt of one method was sent."""
+        return [at_ms for (sent, _), at_ms in zip(self.sent, self.sent_ms, strict=True) if sent is method]
+
+    def throttle(self, method: Method, *pauses_ms: int) -> None:
+        """Let the next answers to a method ask for these pauses."""
+        self.pauses_ms.setdefault(method, deque()).extend(pauses_ms)
 
     def fault(self, method: Method, *faults: Fault) -> None:
         """Decide the next attempts of a method."""
@@ -227,6 +239,7 @@ class World:
         copy = type(request)()
         copy.CopyFrom(request)
         self.sent.append((rpc.method, copy))
+        self.sent_ms.append(self.now_ms)
         if rpc.method in self.interrupts:
             self._pending_interrupt = self.interrupts.pop(rpc.method)
         queue = self.faults.get(rpc.method)
@@ -239,7 +252,10 @@ class World:
     def _deliver(self, fault: Fault, rpc: Any, request: Any, report: Callable[[Any], None]) -> None:
         def carry_out() -> Any:
             queue = self.scripted.get(rpc.method)
-            return queue.popleft() if queue else self.server.answer(rpc.method, request)
+            answer = queue.popleft() if queue else self.server.answer(rpc.method, request)
+            if pauses_ms := self.pauses_ms.get(rpc.method):
+                answer.throttle_ms = pauses_ms.popleft()
+            return answer
 
         def on_done(answer: Any) -> None:
             # As bytes, because the client does not read every answer into the message that it is.

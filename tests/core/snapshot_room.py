@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from coordinator_protocol.cuts import Committed, Stretch, greatest_cut
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
@@ -24,7 +25,7 @@ from partition_log.requests import (
 )
 from partition_log.snapshots import Snapshot, TakeSnapshot
 from tests.harness.calls import called, partition_name
-from tests.harness.entries import entries_of
+from tests.harness.entries import Reading, entries_of
 from tests.harness.group_calls import ANYBODY
 from tests.harness.world import World, WorldOptions
 from txn_coordinator.config import TwoPhase
@@ -62,11 +63,15 @@ class Client:
 
 @dataclass
 class Taken:
-    """A snapshot, what it showed at once, and what a vector of last stable offsets showed at the same moment."""
+    """A snapshot, what it showed at once, and what a vector of last stable offsets and a cut showed at the same
+    moment."""
 
     snapshot: Snapshot
     shown: Shown
     up_to_lso: Shown
+    cut: dict[str, int]
+    """The greatest cut from the one before on."""
+    up_to_cut: Shown
 
 
 class SnapshotRoom:
@@ -147,16 +152,19 @@ class SnapshotRoom:
 
     def take(self, lease_ms: int = 0) -> Taken | None:
         """Take a snapshot and read it; None where a partition or a coordinator is away."""
-        snapshots = self.world.inside.core.log.snapshots
-        command = TakeSnapshot([partition_name(each) for each in PARTITIONS], lease_ms)
-        reply = called(lambda: snapshots.take(command, ANYBODY))
+        reply = ask_to_take(self.world, PARTITIONS, lease_ms)
         try:
             snapshot = reply.result() if reply.is_settled else None
         except Refused:
             snapshot = None
         if snapshot is None:
             return None
-        taken = Taken(snapshot, self.read_all(snapshot), {each: self.world.read(each).values for each in PARTITIONS})
+        cut = cut_of(self.world, snapshot, self.taken[-1].cut if self.taken else dict.fromkeys(PARTITIONS, 0))
+        read = {each: self.world.read(each) for each in PARTITIONS}
+        up_to_cut = {each: read_before(found, cut[each]) for each, found in read.items()}
+        taken = Taken(
+            snapshot, self.read_all(snapshot), {each: found.values for each, found in read.items()}, cut, up_to_cut
+        )
         self.taken.append(taken)
         return taken
 
@@ -177,7 +185,7 @@ class SnapshotRoom:
         return taken
 
     def read_all(self, snapshot: Snapshot) -> Shown:
-        return {partition: self.scan(partition, view, scan_of(view)) for partition, view in named(snapshot)}
+        return read_of(self.world, snapshot)
 
     def views(self, taken: Taken) -> dict[str, PartitionView]:
         return dict(named(taken.snapshot))
@@ -198,31 +206,69 @@ class SnapshotRoom:
         return deleted.result()[0]
 
     def delta(self, before: Snapshot, after: Snapshot) -> Shown:
-        """What a reader adds to what it has of the first snapshot to have the second."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
-        for (partition, earlier), (_same, later) in zip(named(before), named(after), strict=True):
-            for each in scans_between(earlier, later):
-                found[partition] += self.scan(partition, later, each)
-        return found
+        return delta_of(self.world, before, after)
 
-    def scan(self, partition: str, view: PartitionView, scan: Scan) -> list[str]:
-        """Read a range of a snapshot. Raises Refused."""
-        at, values = scan.start_offset, list[str]()
-        while at < scan.end_offset:
-            item = FetchItem(
-                partition_name(partition),
-                at,
-                scan.end_offset,
-                end_epoch=view.leader_epoch,
-                shown=scan.shown,
-            )
-            (result,) = self.world.inside.log.fetch(Fetch((item,)), ANYBODY).result()
+
+def ask_to_take(world: World, partitions: Sequence[str], lease_ms: int = 0) -> Pending[Snapshot]:
+    """Take a snapshot of these partitions."""
+    command = TakeSnapshot([partition_name(each) for each in partitions], lease_ms)
+    return called(lambda: world.inside.core.log.snapshots.take(command, ANYBODY))
+
+
+def read_of(world: World, snapshot: Snapshot) -> Shown:
+    """Everything that a snapshot shows. Raises Refused."""
+    return {partition: scan_in(world, partition, scan_of(view)) for partition, view in named(snapshot)}
+
+
+def delta_of(world: World, before: Snapshot, after: Snapshot) -> Shown:
+    """What a reader adds to what it has of the first snapshot to have the second. Raises Refused."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for (partition, earlier), (_same, later) in zip(named(before), named(after), strict=True):
+        for each in scans_between(earlier, later):
+            found[partition] += scan_in(world, partition, each)
+    return found
+
+
+def cut_of(world: World, snapshot: Snapshot, starts: Mapping[str, int]) -> dict[str, int]:
+    """The greatest cut of a snapshot that is nowhere before these offsets."""
+    stretches = {}
+    for (partition, view), (_name, _view, head) in zip(named(snapshot), snapshot.views, strict=True):
+        at, committed = starts[partition], list[Committed]()
+        while at < view.end_offset:
+            command = MeasureRecords([MeasureQuery(partition_name(partition), at, view.end_offset)], is_of_commits=True)
+            (result,) = world.inside.log.measure_records(command, ANYBODY).result()
             if result.error is not None:
                 raise result.error
-            values += [entry.value for header, stored in result.batches for entry in entries_of(header, stored)]
-            assert result.next_offset > at
-            at = result.next_offset
-        return values
+            committed += result.measured.committed
+            at = result.measured.next_offset
+        stretches[partition] = Stretch(starts[partition], head.last_stable_offset, view.excluded, committed)
+    return greatest_cut(stretches)
+
+
+def read_before(reading: Reading, end_offset: int) -> list[str]:
+    """The values before an offset."""
+    return [entry.value for entry in reading.entries if entry.marker is None and entry.offset < end_offset]
+
+
+def scan_in(world: World, partition: str, scan: Scan) -> list[str]:
+    """Read a range of a snapshot. Raises Refused."""
+    at, values, epoch = scan.start_offset, list[str](), scan.start_epoch
+    while at < scan.end_offset or epoch is not None:
+        item = FetchItem(
+            partition_name(partition),
+            at,
+            scan.end_offset,
+            last_read_epoch=epoch,
+            end_epoch=scan.end_epoch,
+            shown=scan.shown,
+        )
+        (result,) = world.inside.log.fetch(Fetch((item,)), ANYBODY).result()
+        if result.error is not None:
+            raise result.error
+        values += [entry.value for header, stored in result.batches for entry in entries_of(header, stored)]
+        assert result.next_offset > at or at == scan.end_offset
+        at, epoch = result.next_offset, None
+    return values
 
 
 def named(snapshot: Snapshot) -> list[tuple[str, PartitionView]]:

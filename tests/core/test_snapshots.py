@@ -1,4 +1,4 @@
-"""Snapshots show every transaction in all partitions or in none, and what lies between two of them is exact."""
+"""Snapshots and cuts show each transaction in all partitions or in none, and what lies between two of them is exact."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.limits import LEASE_PARTS_MAX
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter, scans_between
+from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter, scan_of, scans_between
 from coordinator_runtime.ports import UnfinishedTransaction
+from coordinator_runtime.store import Family
+from partition_log.codec import log_key
 from partition_log.leadership import Diverged
 from partition_log.leases import LEASE_MS_MAX, LEASES_MAX
 from partition_log.requests import Fetch, FetchItem
 from partition_log.rules import exclusions
 from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, TakeSnapshot
 from partition_log.state import Isolation, LastMarker, ProducerEntry
-from tests.core.snapshot_room import STEPS, Shown, SnapshotRoom, Step, by_transaction, torn
+from tests.core.snapshot_room import STEPS, Shown, SnapshotRoom, Step, by_transaction, scan_in, torn
 from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
+from tests.harness.memory_store import Damage, MemoryStore
 from txn_coordinator.records import SinkChanged
 from txn_coordinator.sinks.state import Sink
 
@@ -40,14 +44,17 @@ def check_history(room: SnapshotRoom) -> None:
     last = room.calm()
     for taken in room.taken:
         assert not torn(taken.shown, last.shown)
+        assert not torn(taken.up_to_cut, last.shown)
         assert room.read_all(taken.snapshot) == taken.shown, "it was read once more and showed something else"
     assert by_transaction(last.shown) == by_transaction(last.up_to_lso), "nothing is open, so all is shown"
+    assert last.up_to_cut == last.up_to_lso
     have = room.taken[0].shown
     for before, after in zip(room.taken, room.taken[1:], strict=False):
         added = room.delta(before.snapshot, after.snapshot)
         assert not torn({p: have[p] + added.get(p, []) for p in have}, last.shown)
         have = {partition: have[partition] + added.get(partition, []) for partition in have}
         assert _counted(have) == _counted(after.shown)
+        assert all(before.cut[partition] <= offset for partition, offset in after.cut.items())
 
 
 @BOTH_WAYS
@@ -108,8 +115,8 @@ def test_transactions_that_one_decision_ends_are_shown_together() -> None:
     assert opened == {9: 5, **forgotten}
     before = PartitionView(2, 10, 0, {1: 0, 2: 5})
     assert scans_between(before, PartitionView(2, 12, 0, {2: 0})) == (
-        Scan(2, 10, SnapshotFilter(only={1: 0})),
-        Scan(10, 12, SnapshotFilter({2: 0})),
+        Scan(2, 10, 0, SnapshotFilter(only={1: 0})),
+        Scan(10, 12, 0, SnapshotFilter({2: 0}), 0),
     )
 
 
@@ -171,6 +178,65 @@ def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
     with pytest.raises(Refused, match="is not in the log") as gone:
         room.read_all(taken.snapshot)
     assert gone.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_leases_that_overlap_do_not_hold_for_ever_what_shall_go() -> None:
+    """Whoever comes while another reader holds records that somebody wants gone begins behind them."""
+    room = SnapshotRoom(split=False)
+    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    leases = room.world.inside.core.log.snapshots.leases
+    held = room.take(60_000)
+    assert held is not None
+    assert room.delete("t-0").held_back
+    for _ in range(3):
+        before, held = held, room.take(60_000)
+        assert held is not None
+        assert room.views(held)["t-0"].start_offset == room.views(held)["t-0"].end_offset
+        assert room.read_all(before.snapshot) == before.shown, "who came first reads on"
+        leases.release(before.snapshot.snapshot_id)
+    deleted = room.delete("t-0")
+    assert (deleted.low_watermark, deleted.held_back) == (2, "")
+
+
+def test_what_takes_no_lease_begins_where_the_log_does() -> None:
+    room = SnapshotRoom(split=False)
+    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    held = room.take(60_000)
+    assert held is not None
+    room.delete("t-0")
+    unheld = room.take()
+    assert unheld is not None
+    assert unheld.shown == held.shown
+    room.world.inside.core.log.snapshots.leases.release(held.snapshot.snapshot_id)
+    again = room.take(60_000)
+    assert again is not None
+    assert again.shown == held.shown, "nobody held it, and nobody has asked since"
+
+
+def test_a_lease_of_several_parts_ends_with_the_last_of_them() -> None:
+    room = SnapshotRoom(split=False)
+    room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])
+    held = room.take(60_000)
+    assert held is not None
+    snapshots = room.world.inside.core.log.snapshots
+    snapshot_id = held.snapshot.snapshot_id
+
+    def release(part: int, parts: int) -> None:
+        snapshots.release(ReleaseSnapshot(snapshot_id, part, parts), ANYBODY)
+
+    for part in (2, 0, 0, 2):
+        release(part, 3)
+    for part, parts in ((3, 3), (-1, 3), (1, 2), (0, LEASE_PARTS_MAX + 1), (0, -1), (1, 0)):
+        with pytest.raises(Refused) as refusal:
+            release(part, parts)
+        assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    snapshots.renew(RenewSnapshot(snapshot_id, 60_000), ANYBODY)
+    assert room.delete("t-0").held_back
+    release(1, 3)
+    assert not room.delete("t-0").held_back
+    with pytest.raises(Refused) as refusal:
+        release(1, 3)
+    assert refusal.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
 def test_leases_are_few_and_bounded() -> None:
@@ -248,3 +314,31 @@ def test_a_range_of_a_snapshot_says_where_it_ends_and_is_committed() -> None:
     ):
         with pytest.raises(Refused, match="a snapshot"):
             room.world.inside.log.fetch(Fetch((item,), **options), ANYBODY)  # type: ignore[arg-type]  # as named
+
+
+@BOTH_WAYS
+def test_damage_in_the_range_of_a_snapshot_is_told_with_where_it_goes_on(split: bool) -> None:
+    """A delta below the earlier end tells it too, although it shows nothing of the damaged batch."""
+    room = SnapshotRoom(split=split)
+    opened, closed, _ = room.clients
+    room.play([("produce", 0, 0), ("flush", 0, 0)])
+    room.play([("produce", 1, 0), ("produce", 1, 1), ("flush", 0, 0)])
+    room.play([("produce", 1, 1), ("flush", 0, 0)])
+    room.end(closed, Outcome.COMMIT)
+    room.world.settle()
+    before = room.take()
+    room.end(opened, Outcome.COMMIT)
+    room.world.settle()
+    after = room.take()
+    assert before is not None
+    assert after is not None
+    store, ordinal = room.world.shelf.store, room.world.inside.catalog.resolve(*partition_name("t-0")).ordinal
+    assert isinstance(store, MemoryStore)
+    store.damage(Family.LOG, log_key(ordinal, 1), Damage.VALUE)
+    for read in (partial(room.read_all, before.snapshot), partial(room.delta, before.snapshot, after.snapshot)):
+        with pytest.raises(CoordinatorError) as told:
+            read()
+        assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+    views = room.views(before)
+    assert scan_in(room.world, "t-1", scan_of(views["t-1"])) == before.shown["t-1"]
+    assert scan_in(room.world, "t-0", replace(scan_of(views["t-0"]), start_offset=2)) == []

@@ -21,7 +21,7 @@ from tests.docs.fences import PROGRAMS, ROOT, Fence, commands, fences, programs
 
 README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
-SDK, STUBS, CONSUMER, SPARK = programs(README)
+SDK, STUBS, CONSUMER, SPARK, STREAM, SINK = programs(README)
 SPARK_COMMANDS = [command for command in commands(README) if "pyspark_txnlog.job" in command]
 SERVERS = ["txnctl dev", "txnctl serve --data-dir data --listen 127.0.0.1:7070"]
 QUICK_COMMANDS = [command for command in commands(README) if command.startswith("txnctl ") and command not in SERVERS]
@@ -137,6 +137,8 @@ def test_the_lasting_server_starts_and_stops(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_prints_what_the_readme_says(told: str, tmp_path: Path) -> None:
     run_program(SPARK, told, tmp_path)
+    run_program(STREAM, told, tmp_path)
+    run_program(SINK, told, tmp_path)
 
 
 @pytest.mark.slow

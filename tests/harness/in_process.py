@@ -53,13 +53,14 @@ async def in_process_server(
     clock = clock or SystemClock()
     failures: list[Exception] = []
     listeners = Listeners()
-    options = TransportOptions(config.message_bytes_max)
+    quotas = config.quotas(clock)
+    options = TransportOptions(config.message_bytes_max, levels=quotas.budgets)
     name = config.transport if "transport" in settings else wanted_transport()
     identities = Identities.read(config.tokens_file, config.jwt_rules(), config.name_rule(), clock)
     listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options, identities)
     address = listeners.first.address
-    parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append)
-    await listeners.start(parts.dispatcher, parts.answers)
+    parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append, quotas)
+    await listeners.start(parts.handler, parts.answers)
     parts.commits.start()
     try:
         await load(parts, config, address)

@@ -14,3 +14,6 @@ class HeldOffsets:
 
     def oldest(self, ordinal: int) -> int | None:
         return self.held.get(ordinal)
+
+    def note_due(self, ordinal: int, offset: int) -> None:
+        """Nobody takes another one here."""

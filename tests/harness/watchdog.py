@@ -8,6 +8,7 @@ ended too, much later.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -50,28 +51,40 @@ class Watchdog:
         self._begin()
 
     def _begin(self) -> None:
-        self._spent: deque[float | None] = deque([self._spent_seconds()], maxlen=LOOKS_PER_LIMIT + 1)
+        self._last = self._spent_seconds()
+        self._used_seconds = 0.0
+        self._used: deque[float] = deque([0.0], maxlen=LOOKS_PER_LIMIT + 1)
         self._steps = 0
 
     def complaint(self) -> str | None:
         """Why the test should end, or None while there is progress. To be asked once per step. After a complaint it
         begins again, because what cleans up after the test may hang as well."""
         self._steps += 1
-        self._spent.append(self._spent_seconds())
+        self._look()
         found = self._judged()
         if found is not None:
             self._begin()
         return found
 
+    def _look(self) -> None:
+        """Add what was used since the last look. When a process ends that nobody waits for, all that it had used is
+        gone from the sum. Such a step counts as progress."""
+        before, self._last = self._last, self._spent_seconds()
+        if before is None or self._last is None:
+            self._used_seconds = math.inf
+        elif self._last < before:
+            self._used_seconds += self._limit_seconds * IDLE_SHARE
+        else:
+            self._used_seconds += self._last - before
+        self._used.append(self._used_seconds)
+
     def _judged(self) -> str | None:
         if self._steps >= LOOKS_PER_LIMIT * LIMITS_MAX:
             return f"is not done after {self._limit_seconds * LIMITS_MAX:.0f} s"
-        first, last = self._spent[0], self._spent[-1]
-        if len(self._spent) <= LOOKS_PER_LIMIT or first is None or last is None:
+        used = self._used[-1] - self._used[0] if math.isfinite(self._used[-1]) else math.inf
+        if len(self._used) <= LOOKS_PER_LIMIT or used >= self._limit_seconds * IDLE_SHARE:
             return None
-        if last - first >= self._limit_seconds * IDLE_SHARE:
-            return None
-        return f"hangs: {last - first:.2f} s of processor time in the last {self._limit_seconds:.0f} s"
+        return f"hangs: {used:.2f} s of processor time in the last {self._limit_seconds:.0f} s"
 
 
 def spent_by_this_and_its_children() -> float | None:

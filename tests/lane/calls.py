@@ -16,6 +16,8 @@ from coordinator_api.v1 import common_pb2, group_pb2, log_pb2, session_pb2, tran
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 
 IDS: Final = ("a", "b", "c")
+NEW_IDS: Final = tuple(f"new-{number}" for number in range(40))
+"""Nobody has them before they are initialised, and nobody does anything with them after that."""
 PARTITIONS: Final = ("t-0", "t-1", "t-2", "words-0")
 """`t` takes what every reader can decode, `words` anything."""
 ABSENT: Final = ("t-9", "nowhere-0", "gone-0")
@@ -67,7 +69,7 @@ class Clients:
     """Makes calls, and learns from answers."""
 
     def __init__(self) -> None:
-        self.identities: dict[str, Identity] = dict.fromkeys(IDS, (0, 0))
+        self.identities: dict[str, Identity] = dict.fromkeys((*IDS, *NEW_IDS), (0, 0))
         self._sequences: dict[tuple[str, str], int] = {}
         self._request = 0
         self._topic_ids: dict[str, bytes] = {}
@@ -411,7 +413,26 @@ def _nothing(_request: Any) -> None:
     """`Clients` does it."""
 
 
-DAMAGES: Final[dict[str, Callable[[Any], None]]] = {
+def _set(name: str, value: object) -> Callable[[Any], None]:
+    """Set a field, of requests that have it."""
+
+    def apply(request: Any) -> None:
+        if name in request.DESCRIPTOR.fields_by_name:
+            setattr(request, name, value)
+
+    return apply
+
+
+INIT_DAMAGES: Final[dict[str, Callable[[Any], None]]] = {
+    "no timeout": _set("transaction_timeout_ms", 0),
+    "long timeout": _set("transaction_timeout_ms", 2**31 - 1),
+    "two phases": _set("enable_2pc", True),
+    "keeps": _set("keep_prepared", True),
+    "expects nobody": _set("expected_producer_id", -1),
+    "expects an epoch": _set("expected_producer_epoch", 0),
+    "system's name": _set("transactional_id", "__a"),
+}
+DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "crc": _first_batch(_crc),
     "count": _first_batch(_count),
     "no records": _first_batch(_no_records),

@@ -16,7 +16,19 @@ from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from tests.harness.guarded import Guarded
 from tests.harness.world import WorldOptions
-from tests.lane.calls import ABSENT, DAMAGES, GROUPS, IDS, MEMBERS, PARTITIONS, REBALANCING, STRANGER, Call
+from tests.lane.calls import (
+    ABSENT,
+    DAMAGES,
+    GROUPS,
+    IDS,
+    INIT_DAMAGES,
+    MEMBERS,
+    NEW_IDS,
+    PARTITIONS,
+    REBALANCING,
+    STRANGER,
+    Call,
+)
 from tests.lane.side import CALLERS
 from tests.lane.twins import Step
 from txn_coordinator.config import TwoPhase
@@ -55,6 +67,15 @@ ODD_TRANSACT = st.builds(
     damage=st.sampled_from((*DAMAGES,)),
 )
 """One thing is wrong with it, and nothing hides that."""
+INIT = st.builds(
+    Call,
+    kind=st.just("InitProducerId"),
+    name=st.sampled_from((*IDS, *NEW_IDS)),
+    sequence=often(0, 1, times=10),
+    repeats=often(False, True, times=5),
+    damage=often("", "version 1", "no request id", *INIT_DAMAGES, times=4 * len(INIT_DAMAGES)),
+)
+"""Most are such as a lane takes."""
 ANY_CALL = st.builds(
     Call,
     kind=st.sampled_from(
@@ -86,7 +107,7 @@ ANY_CALL = st.builds(
 MESSAGE = st.builds(
     lambda session, calls, cancels: Step("message", (session, tuple(calls), tuple(cancels))),
     st.integers(0, 1),
-    st.lists(mixed({GOOD_TRANSACT: 6, ODD_TRANSACT: 1, ANY_CALL: 4}), min_size=1, max_size=8),
+    st.lists(mixed({GOOD_TRANSACT: 6, ODD_TRANSACT: 1, INIT: 2, ANY_CALL: 4}), min_size=1, max_size=8),
     often((), (0,), (1, 2), times=10),
 )
 
@@ -151,7 +172,7 @@ def _busy_message(draw: st.DrawFn) -> Step:
         for name in draw(st.permutations(IDS))
     ]
     for _ in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
-        calls.insert(draw(st.integers(0, len(calls))), draw(mixed({ODD_TRANSACT: 2, ANY_CALL: 2, _BEAT: 1})))
+        calls.insert(draw(st.integers(0, len(calls))), draw(mixed({ODD_TRANSACT: 2, INIT: 2, ANY_CALL: 2, _BEAT: 1})))
     return Step("message", (draw(st.integers(0, 1)), tuple(calls)))
 
 

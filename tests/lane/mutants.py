@@ -7,6 +7,7 @@ torn net. A function gets the original first, then the arguments.
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,13 +21,16 @@ from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.transport import Dispatcher
+from coordinator_server.wire.transactions.lane import InitFront
 from group_coordinator.committed import decisions
 from group_coordinator.committed.service import Placing
 from partition_log.batch_checks import BatchChecks
 from partition_log.growth import Growth
-from tests.simulation.mutants import Mutant
-from txn_coordinator.records import CsnGiven
-from txn_coordinator.rules import transacting
+from tests.simulation.mutant import Mutant
+from txn_coordinator.records import CsnGiven, ProducerIdGiven
+from txn_coordinator.rules import initialising, transacting
+from txn_coordinator.shard import TransactionShard
+from txn_coordinator.state import TransactionState
 
 
 def look_at_no_epoch(transact: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
@@ -210,6 +214,59 @@ def use_epochs_up(run_through: Any, *args: Any, limits: Any, **kwargs: Any) -> A
     return run_through(*args, limits=dataclasses.replace(limits, producer_epoch_max=EPOCH_MAX), **kwargs)
 
 
+def open_what_is_open(init_at_once: Any, shard: Any, request: Any, *args: Any) -> Any:
+    """Any id is taken for an idle one."""
+    acting, transactions = shard.acting, shard._transactions
+    current = acting(request.transactional_id)
+    idle = current and replace(current, state=TransactionState.EMPTY)
+    shard.acting = lambda _name: idle
+    shard._transactions = SimpleNamespace(get=shard.acting)
+    try:
+        return init_at_once(shard, request, *args)
+    finally:
+        shard.acting, shard._transactions = acting, transactions
+
+
+def change_the_request(**changes: Any) -> Any:
+    def init(init_at_once: Any, shard: Any, request: Any, *args: Any) -> Any:
+        return init_at_once(shard, replace(request, **changes), *args)
+
+    return init
+
+
+def give_the_same_producer_id(allocate: Any, lane: Any) -> Any:
+    producer_id = allocate(lane)
+    lane._producer_ids = iter(range(producer_id, producer_id + 9))
+    return producer_id
+
+
+def count_one_producer_id(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
+    for record in records:
+        if isinstance(record.value, ProducerIdGiven):
+            records[records.index(record)] = replace(record, value=ProducerIdGiven(record.value.producer_id))
+    return write_decided(runtime, records, events, turn)
+
+
+def forget_what_producer_ids_were_given(
+    write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any
+) -> Any:
+    kept = [record for record in records if not isinstance(record.value, ProducerIdGiven)]
+    return write_decided(runtime, kept, events, turn)
+
+
+def overlook(*fields: str) -> Any:
+    def take(original: Any, front: Any, request: Any, context: Any) -> Any:
+        for field in fields:
+            request.ClearField(field)
+        return original(front, request, context)
+
+    return take
+
+
+def bring_no_name(_check: Any, *_args: Any) -> None:
+    return None
+
+
 def there_is_always_room(_room_bytes: Any, _runtime: Runtime) -> int:
     return 1 << 40
 
@@ -311,6 +368,56 @@ MUTANTS = (
         ((Lane, "transact", give_one_number_to_all),),
     ),
     Mutant("use_epochs_up", "an id goes on beyond its last epoch", ((transacting, "run_through", use_epochs_up),)),
+    Mutant(
+        "open_what_is_open",
+        "an open transaction is forgotten",
+        ((TransactionShard, "init_at_once", open_what_is_open),),
+    ),
+    Mutant(
+        "init_whatever_the_timeout",
+        "any timeout is stored",
+        ((initialising, "check_init_arguments", lambda *_args: None),),
+    ),
+    Mutant(
+        "forget_the_first_request",
+        "an InitProducerId that comes again fences its own producer",
+        ((TransactionShard, "init_at_once", change_the_request(request_id=b"")),),
+    ),
+    Mutant(
+        "store_another_version",
+        "the client's version is not stored",
+        ((TransactionShard, "init_at_once", change_the_request(client_txn_version=2)),),
+    ),
+    Mutant(
+        "give_the_same_producer_id",
+        "two ids of a message have one producer id",
+        ((Lane, "_allocate", give_the_same_producer_id),),
+    ),
+    Mutant(
+        "count_one_producer_id",
+        "producer ids are given and not counted",
+        ((Runtime, "write_decided", count_one_producer_id),),
+    ),
+    Mutant(
+        "forget_what_producer_ids_were_given",
+        "ids of two messages have one producer id",
+        ((Runtime, "write_decided", forget_what_producer_ids_were_given),),
+    ),
+    Mutant(
+        "overlook_who_is_expected",
+        "who shows an older identity fences the newer one",
+        ((InitFront, "take", overlook("expected_producer_id", "expected_producer_epoch")),),
+    ),
+    Mutant(
+        "overlook_the_other_phase",
+        "what awaits an outside decision times out",
+        ((InitFront, "take", overlook("enable_2pc")),),
+    ),
+    Mutant(
+        "take_any_name",
+        "an id has a name that is reserved, or none",
+        ((lane_module, "check_transactional_id", bring_no_name),),
+    ),
     Mutant(
         "there_is_always_room",
         "more waits for the disk than may wait",

@@ -28,7 +28,7 @@ from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import Session, SessionLimits
 from coordinator_server.transport import Dispatcher, TransportError
-from coordinator_server.wire.servicers import NodeAddress, lane_front, servicers
+from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World, WorldOptions
 from tests.lane.inventory import inventory
@@ -127,7 +127,7 @@ class Side:
         runtime.on_defect = on_defect
         self._dispatcher.on_defect = self._defects.append
         self._numbers = numbers
-        self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), lane_front(core))
+        self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), lane_fronts(core))
         self._clock = clock
         self._sessions = [self._new_session(number) for number in range(len(CALLERS))]
 

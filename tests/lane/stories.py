@@ -58,6 +58,42 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    "new ids, known ones, and the same one again": (
+        WorldOptions(),
+        (
+            message(*(Call("InitProducerId", name) for name in ("new-0", "a", "new-1", "a", "new-0"))),
+            Step("settle"),
+            message(
+                Call("InitProducerId", "new-2"),
+                Call("Produce", "a"),
+                Call("InitProducerId", "a"),
+                Call("InitProducerId", "b", repeats=True),
+                Call("InitProducerId", "c", sequence=1),
+            ),
+            Step("crash", (1,)),
+            message(*(Call("InitProducerId", name) for name in ("new-3", "a", "new-4"))),
+            Step("settle"),
+        ),
+    ),
+    "a first request that comes again": (
+        WorldOptions(),
+        (
+            message(Call("InitProducerId", "a"), Call("InitProducerId", "new-0")),
+            Step("settle"),
+            message(Call("InitProducerId", "a", repeats=True), Call("InitProducerId", "new-0", repeats=True)),
+            Step("settle"),
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "a producer id that has no epoch left": (
+        WorldOptions(producer_epoch_max=4),
+        (
+            *[message(*(Call("InitProducerId", name) for name in (*IDS, "new-0"))), Step("settle")] * 6,
+            message(*(Call("Transact", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
     "a partition with two names": (
         WorldOptions(),
         (

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from coordinator_core.lane import Lane
 from coordinator_server.admission import AdmissionLimits
 from tests.harness.world import WorldOptions
+from tests.lane.calls import NEW_IDS, Call
 from tests.lane.catching import NotCaught, catch, committed, live_through
 from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
 from tests.lane.mutants import CANARIES, MUTANTS
 from tests.lane.stories import STORIES
 from tests.lane.twins import Step, Twins
+from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS as RULES
-from tests.simulation.mutants import Mutant
+from txn_coordinator import counters
 
 BUSY_EXAMPLES = 30
 WITHOUT_LANES = (False, False)
@@ -54,6 +56,7 @@ def taken_by_lanes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(Lane, name, noting)
 
     note("transact")
+    note("initialise")
     return taken
 
 
@@ -87,6 +90,7 @@ def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.Mo
 
     live()
     assert 2 * taken["transact"] >= sent["Transact"] >= 100
+    assert 2 * taken["initialise"] >= sent["InitProducerId"] >= 100
 
 
 @pytest.mark.slow
@@ -109,6 +113,26 @@ def test_the_lane_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
     options, history = STORIES["the same id twice, and partitions that many write to"]
     live_through(Twins(options), history)
     assert taken["transact"] >= 6
+    assert taken["initialise"] >= 2, "all but the first one, which takes a block of producer ids"
+
+
+def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "BLOCK_SIZE", 5)
+    taken = taken_by_lanes(monkeypatch)
+    twins = Twins(WorldOptions())
+    live_through(
+        twins,
+        [
+            step
+            for first in range(0, len(NEW_IDS), 8)
+            for step in (
+                Step("message", (0, tuple(Call("InitProducerId", name) for name in NEW_IDS[first : first + 8]))),
+                Step("settle"),
+                Step("crash", (0,)),
+            )
+        ],
+    )
+    assert taken["initialise"] >= len(NEW_IDS) // 2
 
 
 @pytest.mark.parametrize("mutant", CANARIES, ids=lambda mutant: mutant.name)

@@ -147,10 +147,10 @@ def test_one_step_is_as_good_as_many(
                 append = appends[0] if producer_id == PRODUCER_ID else room.batch(OTHER_PRODUCER_ID, 0, 1)
                 room.perform(lambda log, append=append: log.decide_append(TURN, append=append))  # type: ignore[misc]
         ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
-        first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, TURN))  # type: ignore[misc]
+        first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, 0, None, TURN))  # type: ignore[misc]
         steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
         assert first == at_once.perform(
-            lambda log, appends=appends, ending=ending: log.decide_append_all(appends, 0, TURN, marker=ending)  # type: ignore[misc]
+            lambda log, appends=appends, ending=ending: log.decide_append_all(appends, 0, ending, TURN)  # type: ignore[misc]
         )
         assert at_once.shard.open_transactions(ORDINAL) == steps.shard.open_transactions(ORDINAL)
         assert at_once.producers_and_aborts() == steps.producers_and_aborts()
@@ -163,7 +163,7 @@ def test_readers_wait_for_the_transaction_that_was_opened_behind_the_ended_one(o
     for producer_id in (PRODUCER_ID, OTHER_PRODUCER_ID):
         room.perform(lambda log, append=room.batch(producer_id, 0, 1): log.decide_append(TURN, append=append))  # type: ignore[misc]
     more, ending = room.batch(PRODUCER_ID, 0, 1), marker(PRODUCER_ID, 0, outcome, 1)
-    room.perform(lambda log: log.decide_append_all([more], 0, TURN, marker=ending))
+    room.perform(lambda log: log.decide_append_all([more], 0, ending, TURN))
     head = room.shard.durable_head(ORDINAL)
     assert head is not None
     assert (head.last_stable_offset, head.log_end_offset) == (1, 4)
@@ -173,15 +173,15 @@ def test_it_is_one_record() -> None:
     room = Room(PartitionConfig())
     appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
     ending = marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)
-    (record,) = (each.value for each in room.shard.decide_append_all(appends, 0, TURN, marker=ending).records)
+    (record,) = (each.value for each in room.shard.decide_append_all(appends, 0, ending, TURN).records)
     assert isinstance(record, RowsAppended)
     assert [last_offset for last_offset, _row in record.rows] == [1, 3], "the marker is the tail of the last row"
 
 
 def test_a_batch_that_does_not_follow_refuses_all_of_them() -> None:
     for decide in (
-        lambda log, appends: log.decide_append_all(appends, 0, TURN),
-        lambda log, appends: log.decide_append_all(appends, 0, TURN, marker=marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)),
+        lambda log, appends: log.decide_append_all(appends, 0, None, TURN),
+        lambda log, appends: log.decide_append_all(appends, 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN),
     ):
         room = Room(PartitionConfig())
         appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1, gap=3)]
@@ -205,7 +205,7 @@ def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
     before = room.stored()
     appends = [room.batch(PRODUCER_ID, 0, 1)]
     refused = room.perform(
-        lambda log: log.decide_append_all(appends, 0, TURN, marker=marker(PRODUCER_ID, 0, Outcome.COMMIT, 2))
+        lambda log: log.decide_append_all(appends, 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 2), TURN)
     )
     assert refused is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert room.stored() == before
@@ -227,6 +227,6 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
     plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"), is_admitted=True)
     room.perform(lambda log: log.decide_append(TURN, append=plain))
     refused = room.perform(
-        lambda log: log.decide_append_all([transactional], 0, TURN, marker=marker(PRODUCER_ID, 0, Outcome.COMMIT, 1))
+        lambda log: log.decide_append_all([transactional], 0, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
     )
     assert refused is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import PartitionName
-from partition_log.measuring import Measured, MeasuredRange, Step, measure
-from partition_log.reading import Budget
+from partition_log.measuring import Measured, MeasuredRange, Step, committed_in, measure
+from partition_log.reading import SEEK_COST_BATCHES, Budget
 from partition_log.requests import MeasureQuery, MeasureRecords, MeasureResult
 from partition_log.state import Isolation
 from tests.log.log_room import CONTEXT, TOPIC, Batch, LogRoom, code
@@ -88,7 +88,7 @@ def test_what_lies_in_whole_stretches_is_told_without_reading_it() -> None:
 def test_a_stretch_of_aborted_records_and_markers_is_no_step() -> None:
     room = performed([("append", 1, 2), ("commit", 1, 1), *[("append", 2, 2), ("abort", 2, 1)] * 9])
     assert [(step.first_offset, step.end_offset, step.records) for step in measured(room, 0, 30).steps] == [(0, 2, 2)]
-    assert measured(room, 3, 30) == ((), 30)
+    assert measured(room, 3, 30) == Measured((), 30)
 
 
 def test_steps_have_about_the_bytes_that_were_asked_for_and_all_of_them() -> None:
@@ -98,6 +98,32 @@ def test_steps_have_about_the_bytes_that_were_asked_for_and_all_of_them() -> Non
     assert 2 <= len(steps) <= 4
     assert sum(step.records for step in steps) == whole.records
     assert sum(step.size_bytes for step in steps) == whole.size_bytes
+
+
+def commits(room: CountedRoom, start: int, end: int, *, batches_max: int = 10_000) -> list[tuple[int, int, int]]:
+    """Producers of what was committed, where it begins and where it ends, asked for in turns."""
+    found: list[tuple[int, int, int]] = []
+    while start < end:
+        budget = Budget(0, batches=batches_max)
+        part = committed_in(room.room.store, room.room.ordinal(), room.room.head(), start, end, budget)
+        assert part.next_offset > start
+        found += [(each.producer_id, each.first_offset, each.marker_offset) for each in part.committed]
+        start = part.next_offset
+    return found
+
+
+def test_commits_are_found_wherever_the_budget_ends() -> None:
+    room = performed([*MIXED, ("append", 1, 2), ("append", 2, 2), ("append", 1, 1), ("commit", 1, 1), ("commit", 2, 1)])
+    end = room.naive.end
+    whole = commits(room, 0, end)
+    first, last = whole[0], whole[-2]
+    assert len(whole) == 10
+    assert first[1:] == (0, 3)
+    assert last[1:] == (end - 7, end - 2), "it begins with its first batch and not with the last one"
+    assert all(begin < marker for _, begin, marker in whole)
+    assert commits(room, 0, end, batches_max=SEEK_COST_BATCHES + 1) == whole
+    assert commits(room, 3, end - 1) == whole[:-1]
+    assert commits(room, 4, end) == whole[1:]
 
 
 def test_payloads_that_are_not_read_have_their_bytes_all_the_same() -> None:
@@ -121,7 +147,7 @@ def asked(room: LogRoom, start: int, end: int, *, step_bytes: int = 1) -> Measur
 def test_what_lies_before_the_log_start_or_behind_the_end_is_not_measured(room: LogRoom) -> None:
     room.append(Batch(count=3))
     assert asked(room, 0, 90).measured.next_offset == 3
-    assert asked(room, 7, 90).measured == ((), 7)
+    assert asked(room, 7, 90).measured == Measured((), 7)
 
 
 def test_a_range_that_is_none_is_refused(room: LogRoom) -> None:

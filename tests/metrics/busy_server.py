@@ -32,6 +32,9 @@ from coordinator_server.metrics.server import LoopLag
 from partition_log.batch_checks import WAITING_BYTES_MAX
 from partition_log.codec import log_key
 from partition_log.shard import Append, LogShard, PartitionMarkers
+from partition_log.snapshots import TakeSnapshot
+from tests.harness.calls import partition_name
+from tests.harness.group_calls import ANYBODY
 from tests.harness.in_process import InProcessServer
 from tests.harness.memory_store import Damage
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, until
@@ -247,6 +250,14 @@ class BusyServer:
         self.note()
         disk.looked(2 * disk.free_bytes_min)
         assert await self.end("full", identity, committed=False) == 0
+
+    async def snapshots(self) -> None:
+        """Somebody holds one for a while."""
+        await self.topic("held", 1)
+        snapshots = self.server.parts.core.log.snapshots
+        snapshots.take(TakeSnapshot([partition_name("held-0")], 60_000), ANYBODY)
+        await self.until(lambda readings: readings["txn_partition_oldest_snapshot_age_seconds"][()] > 0)
+        self.note()
 
     async def payloads(self) -> None:
         """Payloads that take long to check: one that readers can decode, one that they cannot, one that is lost with

@@ -73,6 +73,9 @@ and test_process."""
 OF_ACCESS = {"txn_access_refusals_total", "txn_access_acls", "txn_access_enforced"}
 """What only a server that goes by ACLs counts: tests/server/test_refusals.py has one."""
 
+OF_QUOTAS = {"txn_quota_refusals_total", "txn_quota_throttles_total"}
+"""What only a server that bounds its callers counts: tests/quotas/test_levels_on_the_wire.py has one."""
+
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""
 
@@ -85,7 +88,7 @@ OF_CHOSEN_GROUPS = {"txn_group_lag_records", "txn_group_lag_seconds"}
 async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     seen = Seen()
     await _run_everything(seen)
-    elsewhere = OF_STORE | OF_TRANSPORT | OF_BACKUPS | OF_ACCESS | ALWAYS_ZERO
+    elsewhere = OF_STORE | OF_TRANSPORT | OF_BACKUPS | OF_ACCESS | OF_QUOTAS | ALWAYS_ZERO
     produced = {name for name in BY_NAME if seen.labels(name)} | elsewhere
     assert produced == set(BY_NAME)
     assert seen.largest.keys() <= set(BY_NAME), "everything that is taken is published"
@@ -133,6 +136,7 @@ async def _run_everything(seen: Seen) -> None:
         await busy.crowd()
         await busy.payloads()
         await busy.full_disk()
+        await busy.snapshots()
         await busy.bugs()
         await busy.damage()
         await busy.until(lambda readings: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
@@ -198,6 +202,7 @@ async def _published() -> tuple[str, str]:
         await BusyGroups(busy).lags()
         await busy.stuck_marker()
         await busy.full_disk()
+        await busy.snapshots()
         await busy.bugs()
         await busy.damage()
         server.parts.readings.of_backups = lambda: (

@@ -419,6 +419,13 @@ LOG: Final = (
         (SEE_TOPIC,),
     ),
     Case(
+        "MeasureRecords of commits",
+        lambda _room, n: _log.MeasureRecordsRequest(
+            committed=True, partitions=[_log.MeasureQuery(topic=n.topic, end_offset=1)]
+        ),
+        (READ_TOPIC,),
+    ),
+    Case(
         "CreatePartitions",
         lambda _room, n: _log.CreatePartitionsRequest(topics=[_log.PartitionsOfTopic(name=n.topic, partition_count=7)]),
         (_one(_P.ALTER, _T),),

@@ -18,7 +18,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher
-from coordinator_server.wire.servicers import NodeAddress, lane_front, servicers
+from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
 from tests.harness.guarded import SUPER_USER, Guarded
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
@@ -87,7 +87,7 @@ class GuardedRoom:
         self.dispatcher = Dispatcher(
             SERVICES, Admission(AdmissionLimits(), lambda: 0), self.world.clock, message_bytes_max=1 << 24
         )
-        self.dispatcher.open(servicers(core, NodeAddress(1, "here", 1)), lane_front(core))
+        self.dispatcher.open(servicers(core, NodeAddress(1, "here", 1)), lane_fronts(core))
         self.asked: set[Question] = set()
         ask = self.access.is_allowed
 

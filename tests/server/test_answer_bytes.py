@@ -19,7 +19,7 @@ from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import CallContext, Connection, KnownConnection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN, LARGE_ANSWERS, AnswerBytes, AnswerLimits
 from coordinator_server.grpc_session import GrpcSessions
 from coordinator_server.grpc_transport import _Calls
@@ -40,7 +40,7 @@ FETCH = "/coordinator_api.v1.LogService/Fetch"
 LIMITS = AnswerLimits(bytes_max=100, connection_bytes_max=40)
 
 
-def refusal(answers: AnswerBytes, connection: str) -> str | None:
+def refusal(answers: AnswerBytes, connection: Connection) -> str | None:
     """Whose room is full; None if there is room."""
     before = dict(answers.refused)
     try:
@@ -67,6 +67,20 @@ def test_one_answer_may_be_larger_than_the_share_of_a_connection() -> None:
     assert (refusal(answers, "a"), refusal(answers, "b")) == ("connection", None)
 
 
+def test_one_principal_takes_no_more_than_half_however_many_connections_it_has() -> None:
+    answers = AnswerBytes(LIMITS)
+    for number in range(5):
+        answers.hold(KnownConnection("User:greedy", number), 9)
+    assert refusal(answers, KnownConnection("User:greedy", 5)) == "principal"
+    other = KnownConnection("User:other", 0)
+    assert refusal(answers, other) is None
+    answers.hold(other, 10)
+    assert refusal(answers, other) is None
+    answers.release(KnownConnection("User:greedy", 0), 9)
+    answers.release(KnownConnection("User:greedy", 1), 9)
+    assert refusal(answers, KnownConnection("User:greedy", 5)) is None
+
+
 def test_nobody_finds_room_where_all_of_it_is_taken() -> None:
     answers = AnswerBytes(LIMITS)
     for number in range(10):
@@ -83,7 +97,7 @@ def test_six_that_take_nothing_leave_room_for_a_seventh(steps: list[tuple[int, i
     for connection, size_bytes, takes_one in steps:
         if takes_one and held.get(connection):
             answers.release(connection, held[connection].pop())
-        elif refusal(answers, connection) is None:  # type: ignore[arg-type]  # any name will do
+        elif refusal(answers, connection) is None:
             answers.hold(connection, size_bytes)
             held.setdefault(connection, []).append(size_bytes)
         assert answers.held_bytes == sum(map(sum, held.values())) <= AnswerLimits().bytes_max
@@ -333,7 +347,7 @@ async def test_who_finds_no_room_is_told_in_band_to_come_again_and_may_commit_al
         again = await filled(server)
         server.parts.answers.release("somebody", 20 * MEBI)
         assert not (await log.Fetch(again)).error_code
-        assert server.parts.answers.refused == {"connection": 0, "server": 1}
+        assert server.parts.answers.refused == {"connection": 0, "principal": 0, "server": 1}
         await until(lambda: server.parts.answers.held_bytes == 0)
 
 

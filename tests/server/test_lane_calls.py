@@ -19,6 +19,7 @@ from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactio
 
 CALL = CallContext(host="10.0.0.1")
 TRANSACT = f"/{SERVICE.full_name}/Transact"
+INIT = f"/{SERVICE.full_name}/InitProducerId"
 
 
 class Servicer(FakeTransactionServicer):
@@ -38,10 +39,9 @@ class Servicer(FakeTransactionServicer):
 class FakeLane:
     """Takes the ids that begin with a small letter."""
 
-    method = Method.TRANSACT
-
-    def __init__(self, order: list[str]) -> None:
+    def __init__(self, order: list[str], method: Method = Method.TRANSACT) -> None:
         self.order = order
+        self.method = method
         self.ends: list[Pending[None]] = []
         self.has_failing_end = False
 
@@ -76,7 +76,7 @@ class Desk:
         self.lane = FakeLane(self.order)
         admission = Admission(AdmissionLimits(calls_in_work_max=calls_max), lambda: 0)
         self.dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
-        self.dispatcher.open([Servicer(self.order)], self.lane)
+        self.dispatcher.open([Servicer(self.order)], [self.lane])
         self.taken: list[Method] = []
         self.dispatcher.on_taken = lambda method, _elapsed_us: self.taken.append(method)
 
@@ -98,6 +98,18 @@ def test_calls_begin_in_their_order_wherever_they_go() -> None:
         *("lane d", "end"),
         *("lane e", "end", "general F"),
     ]
+
+
+def test_each_front_takes_the_calls_of_its_method_and_they_keep_their_order() -> None:
+    desk = Desk()
+    inits = FakeLane(desk.order, Method.INIT_PRODUCER_ID)
+    desk.dispatcher.open([Servicer(desk.order)], [desk.lane, inits])
+    body = transaction_pb2.TransactRequest(transactional_id="a").SerializeToString()
+    init, transact = (INIT, body, CALL), (TRANSACT, body, CALL)
+    desk.dispatcher.message([transact, transact, init, transact, init, init])
+    assert desk.order == [*["lane a"] * 2, "end", "lane a", "end", "lane a", "end", *["lane a"] * 2, "end"]
+    assert (len(desk.lane.ends), len(inits.ends)) == (2, 2)
+    assert desk.dispatcher.calls_in_flight() == {Method.TRANSACT: 3, Method.INIT_PRODUCER_ID: 3}
 
 
 def test_a_call_by_itself_is_a_message_of_one() -> None:

@@ -83,5 +83,16 @@ def test_the_debug_lines_of_libraries_are_left_out(library: str) -> None:
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["something odd"]
 
 
+def test_whoever_leaves_before_the_answer_puts_nothing_into_the_log() -> None:
+    """grpc.aio would write a traceback for each, as many as somebody likes."""
+    stream, log = io.StringIO(), logging.getLogger("grpc._cython.cygrpc")
+    configure_logs(LogFormat.JSON, LogLevel.INFO, stream)
+    log.error("ExecuteBatchError raised in core by servicer method [%s]", "/a/B")
+    log.error("Unexpected [%s] raised by servicer method [%s]", "KeyError", "/a/B")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
+        "Unexpected [KeyError] raised by servicer method [/a/B]"
+    ]
+
+
 def test_less_important_lines_are_left_out() -> None:
     assert "serving" not in lines(LogFormat.JSON, LogLevel.WARNING)

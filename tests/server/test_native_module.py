@@ -38,6 +38,7 @@ class Seen:
             "connection_age_grace_ms": 60_000,
             "connections_max": 100,
             "streams_max": 1_000,
+            "strangers_max": 100,
         }
         self.server = native.Server(streams=[STREAM], **(limits | options))
         self._came = asyncio.Event()
@@ -100,6 +101,22 @@ async def test_calls_that_find_the_queue_full_are_told_so_and_did_not_begin() ->
         seen.server.give([(native.REPLY, token, body, False)])
         codes = [await call.code() for call in calls]
         assert sorted(code.value[0] for code in codes) == [0, 8, 8]
+
+
+COPIED_BYTES_MAX = 32 * 1024
+"""From here on an answer is not copied on its way out (`calls.rs`)."""
+
+
+@pytest.mark.parametrize("size", [0, COPIED_BYTES_MAX - 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 1 << 20])
+async def test_an_answer_of_any_size_arrives_whole_and_ends_well(size: int) -> None:
+    said = bytes(number % 251 for number in range(size))
+    async with serve() as (seen, channel):
+        call = channel.unary_unary(UNARY)(b"")
+        (token, *_) = await seen.event(native.CALL)
+        seen.server.give([(native.REPLY, token, said, True)])
+        assert await call == said
+        assert await call.code() is grpc.StatusCode.OK
+        assert await seen.event(native.TAKEN) == (token,)
 
 
 async def test_a_caller_that_reads_nothing_is_not_sent_more_than_buffers_hold() -> None:

@@ -254,7 +254,10 @@ def test_what_is_prepared_waits_for_its_decision_and_what_is_open_is_aborted(tmp
     server.arguments = ["--set", "transaction_two_phase_commit_enable=true"]
     with server:
         with Admin(server.address) as admin:
-            states = {each.transactional_id: each.state for each in admin.list_transactions()}
+            for _ in looks("the abort of what was open, which begins when the server serves"):
+                states = {each.transactional_id: each.state for each in admin.list_transactions()}
+                if states["open"] == "CompleteAbort":
+                    break
         assert states == {"open": "CompleteAbort", "paid": "Ongoing"}
         assert visible(server.address) == []
         with Producer(server.address, transactional_id="paid", two_phase_commit=True) as producer:

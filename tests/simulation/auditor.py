@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Identity, OffsetRead, Op, Read
+from tests.simulation.snapshot_audit import SnapshotAudit
 
 _FOR_EVER = 1 << 60
 _ENDS = ("end", "transact")
@@ -66,6 +67,7 @@ class Auditor:
             partition: history.removed[partition] + [*read.entries] for partition, read in history.final_raw.items()
         }
         """All that was ever in the partitions, what went too."""
+        self.snapshots = SnapshotAudit(history, self._log)
 
     def check(self) -> None:
         self._check_calm()
@@ -82,6 +84,7 @@ class Auditor:
         self._check_groups()
         self._check_removals()
         self._check_topics()
+        self.snapshots.check()
 
     # Logs
 

@@ -15,12 +15,19 @@ from dataclasses import dataclass, replace
 from io import StringIO
 
 from tests.simulation.auditor import Auditor
-from tests.simulation.mutants import MUTANTS, SPECIFIED, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS, SPECIFIED
 from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
 
 SEEDS_MAX = 300
-_WITHOUT = {"member_weight": 0.0, "sink_weight": 0.0, "shard_weight": 0.0, "transact_share": 0.0}
+_WITHOUT = {
+    "member_weight": 0.0,
+    "sink_weight": 0.0,
+    "shard_weight": 0.0,
+    "transact_share": 0.0,
+    "snapshot_weight": 0.0,
+}
 """What only some bugs need: it takes steps, and the others show themselves sooner without."""
 
 
@@ -38,10 +45,12 @@ class Caught:
     itself."""
 
 
-def run(options: Options) -> None:
+def run(options: Options) -> Auditor:
     """One run, judged. The options are printed first, so that whatever happens can be repeated."""
     print(options)
-    Auditor(Simulation(options).run()).check()
+    auditor = Auditor(Simulation(options).run())
+    auditor.check()
+    return auditor
 
 
 def catch(mutant: Mutant) -> Caught:

@@ -241,6 +241,38 @@ class LineChange:
 
 
 @dataclass(slots=True)
+class ShownSnapshot:
+    """A snapshot that somebody took. What it tells of partitions is by their names."""
+
+    number: int
+    at: int
+    starts: dict[str, int]
+    ends: dict[str, int]
+    last_stable: dict[str, int]
+    """The vector of last stable offsets of the same moment."""
+    cut: dict[str, int] = field(default_factory=dict)
+    """A cut of the same moment, in those partitions where somebody asked for one; it begins ..."""
+    cut_starts: dict[str, int] = field(default_factory=dict)
+    """... here: at the cut that they asked for before, or where the log began."""
+    readings: list[dict[str, tuple[Entry, ...]]] = field(default_factory=list)
+    """What it showed, each time it was read as a whole."""
+    is_lost: bool = False
+    """The line in which it was taken was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDelta:
+    """What a reader who follows a log by snapshots had to add to what it had."""
+
+    sequence: int
+    """The reader; when it began anew, it is another one."""
+    at: int
+    snapshot: ShownSnapshot
+    """What it had then."""
+    added: dict[str, tuple[Entry, ...]]
+
+
+@dataclass(slots=True)
 class History:
     """Everything the outside saw of one run."""
 
@@ -270,6 +302,12 @@ class History:
     """By group, once all is calm; -1 = none."""
     unstable_groups: list[str] = field(default_factory=list)
     """Groups with offsets that still wait for a transaction once all is calm."""
+    snapshots: list[ShownSnapshot] = field(default_factory=list)
+    deltas: list[ShownDelta] = field(default_factory=list)
+    caught_up: set[int] = field(default_factory=set)
+    """Sequences of deltas that go on until all is calm."""
+    sink_logs: dict[str, list[Entry]] = field(default_factory=dict)
+    """All that is in the partitions of sinks in the end."""
     participants: set[str] = field(default_factory=set)
     """Transactional ids whose transactions are decided outside."""
     restores: list[LineChange] = field(default_factory=list)

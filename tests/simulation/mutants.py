@@ -6,11 +6,6 @@ at recovery, at the runtime and at the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
-
 from coordinator_protocol import marker as protocol_marker
 from coordinator_runtime import rows as runtime_rows
 from coordinator_runtime.late_answers import LateAnswers
@@ -39,6 +34,8 @@ from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.topics import TopicService
 from partition_log.transacted import BatchWrite
 from tests.simulation import bugs
+from tests.simulation.mutant import Mutant
+from tests.simulation.snapshot_mutants import SNAPSHOTS
 from txn_coordinator import codec, state
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
@@ -49,44 +46,6 @@ from txn_coordinator.sinks import rules as sink_rules
 from txn_coordinator.sinks.decisions import SinkDecisions
 from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Transaction
-
-Change = tuple[Any, str, Callable[..., Any]]
-"""(owner, attribute, function that takes its place). The function gets the original first, then the arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One bug, how to put it in, and what kind of run shows it soon."""
-
-    name: str
-    what: str
-    changes: tuple[Change, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    values: tuple[tuple[Any, str, Any], ...] = ()
-    """Further (owner, attribute, value)."""
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """The product has the bug until the end of the block."""
-        with ExitStack() as undo:
-            for owner, attribute, change in self.changes:
-                _put(undo, owner, attribute, _bound(change, owner.__dict__[attribute]))
-            for owner, attribute, value in self.values:
-                _put(undo, owner, attribute, value)
-            yield
-
-
-def _put(undo: ExitStack, owner: Any, attribute: str, value: Any) -> None:
-    undo.callback(setattr, owner, attribute, owner.__dict__[attribute])
-    setattr(owner, attribute, value)
-
-
-def _bound(change: Callable[..., Any], original: Any) -> Callable[..., Any]:
-    def mutated(*args: Any, **kwargs: Any) -> Any:
-        return change(original, *args, **kwargs)
-
-    return mutated
-
 
 _SINKING = {"sink_weight": 40.0, "tick_weight": 3.0, "steps": 600}
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
@@ -219,6 +178,7 @@ MUTANTS = (
     *CANARIES,
     *SPECIFIED,
     *SINKS,
+    *SNAPSHOTS,
     Mutant(
         "time_out_what_awaits_a_decision",
         "a timeout aborts what waits for an outside decision",
@@ -276,7 +236,7 @@ MUTANTS = (
     Mutant(
         "transact_forgets_offsets",
         "the offsets of a Transact are lost",
-        ((OffsetsWrite, "hold", bugs.hold_no_offsets), (OffsetsWrite, "hold_and_settle", bugs.hold_no_offsets)),
+        ((OffsetsWrite, "hold", bugs.hold_no_offsets),),
         _TRANSACTING,
     ),
     Mutant(

@@ -53,6 +53,10 @@ class Options:
     """How densely aborted transactions have rows: small, so that short ones lie across several."""
     sink_weight: float
     """How often an engine that writes to a sink does something."""
+    participants_at_once: int
+    """How many markers of a sink's decision go into one step."""
+    snapshot_weight: float
+    """How often a reader of snapshots does something."""
     lane: bool
     """Whether Transacts of the common shape take the lane."""
 
@@ -86,4 +90,6 @@ class Options:
             removal_interval_ms=rng.choice((200, 1_000, 5_000)),
             growth_weight=rng.choice((0.3, 2.0)),
             sink_weight=rng.choice((0.0, 0.0, 40.0)),
+            participants_at_once=rng.choice((1, 64)),
+            snapshot_weight=rng.choice((0.0, 5.0, 15.0)),
         )

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.pending import Pending
 from partition_log.leases import LEASE_MS_MAX
 from partition_log.leases import Lease as HeldRecords
@@ -86,7 +86,11 @@ class Removals:
         def answered(settled: Pending[list[DeleteRecordsResult]]) -> None:
             if life != self._world.lives:
                 return
-            (result,) = settled.result()
+            try:
+                (result,) = settled.result()
+            except UnknownOutcome:
+                # The disk failed: it was done, or not, as with a life that ended.
+                return
             deletion.answered_at = self._now()
             deletion.error = result.error.code.name if isinstance(result.error, CoordinatorError) else ""
             deletion.low_watermark, deletion.held_back = result.low_watermark, result.held_back

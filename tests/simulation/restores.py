@@ -27,7 +27,8 @@ from tests.simulation import shards
 from tests.simulation.auditor import Violation
 from tests.simulation.history import LineChange
 from tests.simulation.options import Options
-from tests.simulation.simulation import Simulation, marker_of
+from tests.simulation.simulation import Simulation
+from tests.simulation.translation import marker_of
 from txn_coordinator.hanging import ProducerOwners
 
 _BEGIN_MS = 1_790_000_000_000
@@ -149,6 +150,8 @@ class RestoringSimulation(Simulation):
         lost = [answer for op in history.ops for answer in op.forget_answers_after(taken.at)]
         history.reads = [read for read in history.reads if read.at <= taken.at]
         history.offset_reads = [read for read in history.offset_reads if read.at <= taken.at]
+        for snapshot in history.snapshots:
+            snapshot.is_lost = snapshot.is_lost or snapshot.at > taken.at
         for commit in history.plain_commits:
             if commit.answered_at is not None and commit.answered_at > taken.at:
                 commit.answered_at = None

@@ -8,37 +8,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
 
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log import codec
-from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
+from tests.harness.entries import Reading
 from tests.harness.shelf import Shelf
-from tests.harness.world import LogEntry, Reading, TransactContents, World, WorldOptions
-from tests.simulation import history as plain
+from tests.harness.world import World, WorldOptions
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
 from tests.simulation.groups import CONFIG as GROUP_CONFIG
 from tests.simulation.groups import Groups
-from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
+from tests.simulation.history import SHARED_GROUP, Answer, History, OffsetRead, Op, PlainCommit, Read
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
 from tests.simulation.removal import Removals
 from tests.simulation.sinks import Sinks
+from tests.simulation.snapshots import Snapshots
 from tests.simulation.strangers import check_that_they_are_noticed
 from tests.simulation.topics import Topics
-from txn_coordinator.outcomes import Ended
-from txn_coordinator.service import TransactResult
-from txn_coordinator.shard import Initialised
+from tests.simulation.translation import answer_of, contents_of, marker_of, plain_entry, receive
+from txn_coordinator.sinks import decisions as sink_decisions
 from txn_coordinator.state import Identity
 
 _TIMEOUTS_MS = (500, 2_000, 20_000)
@@ -98,20 +97,30 @@ class Simulation:
         self._partitions, self._targets = self._topics.partitions, self._topics.targets
         self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now)
         self._removals = Removals(
-            self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=_plain
+            self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=plain_entry
         )
-        self._sinks = Sinks(self.world, options.seed, is_wanted=bool(options.sink_weight))
+        self._sinks = Sinks(self.world, options.seed, self.history, is_wanted=bool(options.sink_weight))
+        self._snapshots = Snapshots(
+            self.world,
+            options.seed,
+            self.history,
+            partitions=lambda: [*self._partitions, *self._sinks.partitions],
+            now=lambda: self._now,
+        )
         if options.member_weight:
             self._members.gather()
 
     def run(self) -> History:
         """All of it. Raises whatever the server raises that is not a refusal."""
-        before = codec.ABORTED_STRIDE
-        setattr(codec, "ABORTED_STRIDE", self.options.aborted_stride)  # noqa: B010  a constant of the product
-        try:
+        constants = (
+            (codec, "ABORTED_STRIDE", self.options.aborted_stride),
+            (sink_decisions, "PARTICIPANTS_AT_ONCE", self.options.participants_at_once),
+        )
+        with ExitStack() as undo:
+            for module, name, value in constants:
+                undo.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, value)
             return self._run()
-        finally:
-            setattr(codec, "ABORTED_STRIDE", before)  # noqa: B010  as above
 
     def _run(self) -> History:
         for transactional_id in self._ids:
@@ -154,6 +163,7 @@ class Simulation:
             (2 * self.options.shard_weight, lambda: shards.go_on(self.world)),
             (self.options.member_weight, self._members.step),
             (self.options.sink_weight, self._sinks.step),
+            (self.options.snapshot_weight, self._snapshots.step),
             (self.options.delete_weight, partial(self._if_served, self._removals.delete)),
             (self.options.delete_weight, partial(self._if_served, self._removals.hold)),
         ]
@@ -178,12 +188,12 @@ class Simulation:
                 return
             op.last_seen_at = self._now
             op.answered += 1
-            answer = _answer_of(op, settled, self._now)
+            answer = answer_of(op, settled, self._now)
             if isinstance(answer, Answer):
                 op.answers.append(answer)
             is_lost = not self._is_calm and self._rng.random() < 0.1
             if not message.is_copy and not is_lost and op.completed_at is None:
-                _receive(op, answer)
+                receive(op, answer)
                 op.completed_at = self._now
                 self._answers.append(op)
             op.share()
@@ -213,7 +223,7 @@ class Simulation:
                 return world.add(op.transactional_id, identity, [op.partition], context)
             case "transact":
                 return world.transact(
-                    op.transactional_id, identity, _contents(op), Outcome[op.outcome.upper()], context
+                    op.transactional_id, identity, contents_of(op), Outcome[op.outcome.upper()], context
                 )
             case "prepare":
                 return world.prepare(op.transactional_id, identity, context).map(lambda _token: True)
@@ -393,7 +403,7 @@ class Simulation:
             fetch_offset,
             reading.next_offset,
             # Batches come whole.
-            tuple(_plain(entry) for entry in reading.entries if entry.offset >= fetch_offset),
+            tuple(plain_entry(entry) for entry in reading.entries if entry.offset >= fetch_offset),
             reading.high_watermark,
             reading.last_stable_offset,
             reading.log_start_offset,
@@ -443,6 +453,7 @@ class Simulation:
 
     def _calm_down(self) -> None:
         self._is_calm = True
+        self._now += 1
         while self._wire:
             message = self._wire.pop(self._rng.randrange(len(self._wire)))
             if self._rng.random() < 0.5:
@@ -461,6 +472,7 @@ class Simulation:
         self._note_calm()
         self._serve_everybody()
         self._members.rest()
+        self._snapshots.check_calm()
         self.world.check_replay()
         self.world.check_stored()
         self._look()
@@ -524,76 +536,3 @@ class Simulation:
             self.history.final_offsets[group] = self.world.inside.groups.committed(group)
             if self.world.inside.groups.view(group).pending:
                 self.history.unstable_groups.append(group)
-
-
-def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
-    """What leaves the server: a success, or the name of an error code."""
-    try:
-        answer = settled.result()
-    except CoordinatorError as error:
-        return error.code.name
-    if isinstance(answer, Identity):
-        return Answer(now, _plain_identity(answer))
-    if isinstance(answer, TransactResult):
-        first_offsets = tuple(offset for _target, offset in answer.first_offsets)
-        ended = answer.ended
-        return Answer(now, _plain_identity(ended.next_identity), csn=ended.csn, first_offsets=first_offsets)
-    if isinstance(answer, Initialised):
-        ongoing = None if answer.ongoing is None else _plain_identity(answer.ongoing)
-        return Answer(now, _plain_identity(answer.identity), ongoing=ongoing)
-    if isinstance(answer, Ended):
-        granted = _plain_identity(answer.next_identity) if op.version == 2 else None
-        return Answer(now, granted, csn=answer.csn)
-    if isinstance(answer, ProduceResult):
-        if answer.error is not None and not answer.is_duplicate:
-            return answer.error.code.name
-        op.is_duplicate = op.is_duplicate or answer.is_duplicate
-        return Answer(now, base_offset=answer.base_offset)
-    return Answer(now)
-
-
-def _contents(op: Op) -> TransactContents:
-    batches = [(part.partition, part.values, part.sequence) for part in op.parts if part.kind == "produce"]
-    offsets = [(part.group, "t-0", part.offset) for part in op.parts if part.kind == "offset"]
-    return TransactContents(batches, offsets)
-
-
-def _plain_identity(identity: Identity) -> plain.Identity:
-    return (identity.producer_id, identity.producer_epoch)
-
-
-def _receive(op: Op, answer: Answer | str) -> None:
-    """The client's side: what it now knows."""
-    if isinstance(answer, str):
-        op.result = answer
-    else:
-        op.result, op.granted, op.ongoing = "ok", answer.granted, answer.ongoing
-        op.base_offset, op.first_offsets, op.csn = answer.base_offset, answer.first_offsets, answer.csn
-
-
-def _plain(entry: LogEntry) -> Entry:
-    if entry.marker is None:
-        return Entry(entry.offset, entry.value, entry.producer_id, entry.producer_epoch)
-    marker = entry.marker
-    return Entry(
-        entry.offset,
-        "",
-        entry.producer_id,
-        marker.txn_epoch,
-        outcome=marker.outcome.name.lower(),
-        csn=marker.csn,
-        coordinator_shard=marker.coordinator_shard,
-    )
-
-
-def marker_of(entry: LogEntry) -> Marker:
-    assert entry.marker is not None
-    return Marker(
-        producer_id=entry.producer_id,
-        txn_epoch=entry.marker.txn_epoch,
-        next_epoch=entry.marker.next_epoch,
-        coordinator_shard=entry.marker.coordinator_shard,
-        coordinator_epoch=entry.marker.coordinator_epoch,
-        outcome=entry.marker.outcome,
-        csn=entry.marker.csn,
-    )

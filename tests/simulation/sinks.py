@@ -24,6 +24,8 @@ from partition_log.requests import CreateTopics
 from tests.harness.calls import called
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.world import World
+from tests.simulation.history import History
+from tests.simulation.translation import plain_entry
 from txn_coordinator.sinks.decisions import Decided, Joined
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.service import SealMember
@@ -34,6 +36,7 @@ _PARTITIONS: Final = ("s-0", "s-1")
 _TIMEOUT_MS: Final = 5_000
 _TASKS_MAX: Final = 4
 _STEPS_TO_REST: Final = 12
+_SLICES: Final = 10
 """More than a sink takes that gives up its members, one slice after the other, under a wall clock that was set back."""
 
 
@@ -66,7 +69,7 @@ class _Engine:
 class Sinks:
     """All engines, and their books."""
 
-    def __init__(self, world: World, seed: int, *, is_wanted: bool) -> None:
+    def __init__(self, world: World, seed: int, history: History, *, is_wanted: bool) -> None:
         self._world = world
         self._rng = Random(f"sinks {seed}")
         self._numbers = itertools.count(1)
@@ -77,7 +80,10 @@ class Sinks:
         """What a decision was for that was answered as new, by batch."""
         self._csns: dict[int, int] = {}
         """Under which number, by batch."""
+        self._history = history
         self._is_wanted = is_wanted
+        self.partitions = _PARTITIONS if is_wanted else ()
+        """What the engines write to."""
         if is_wanted:
             keep_all = {RETENTION_MS: "-1", RETENTION_BYTES: "-1"}
             topic = NewTopic("s", len(_PARTITIONS), UNREADABLE_PAYLOADS | keep_all)
@@ -210,11 +216,14 @@ class Sinks:
             return
         for _ in range(_STEPS_TO_REST):
             self._world.tick(_TIMEOUT_MS)
-            self._world.settle()
+            for _slice in range(_SLICES):
+                self._world.settle()
+                self._world.tick(1)
         csns: defaultdict[int, set[int]] = defaultdict(set)
         seen: dict[str, list[str]] = {}
         for partition in _PARTITIONS:
             raw = self._world.read(partition, is_raw=True)
+            self._history.sink_logs[partition] = [*map(plain_entry, raw.entries)]
             assert raw.last_stable_offset == raw.high_watermark, f"{partition}: a member pins the last stable offset"
             assert not self._world.remembered(partition), f"{partition} remembers members that are gone"
             seen[partition] = self._world.read(partition).values

@@ -12,7 +12,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from coordinator_protocol import snapshots as protocol_snapshots
+from coordinator_protocol.snapshots import PartitionView, Scan
 from coordinator_runtime.backups import BackupRefused
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.rocks import StoreOptions, checkpoint, opening
@@ -96,6 +99,16 @@ def markers_of_lost_lines(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CountersShard, "check_line", lambda _counters, _producer_id: None)
 
 
+def deltas_across_lost_lines(patch: pytest.MonkeyPatch) -> None:
+    between = protocol_snapshots.scans_between
+
+    def without_epochs(before: PartitionView, after: PartitionView) -> list[Scan]:
+        of_one_line = structs.replace(before, leader_epoch=after.leader_epoch)
+        return [structs.replace(scan, start_epoch=None) for scan in between(of_one_line, after)]
+
+    patch.setattr(protocol_snapshots, "scans_between", without_epochs)
+
+
 def last_group_missing(patch: pytest.MonkeyPatch) -> None:
     """A backup of an earlier version than what was acknowledged before it."""
     write, stale = MemoryStore.write, [MemoryStore()]
@@ -117,6 +130,7 @@ def last_group_missing(patch: pytest.MonkeyPatch) -> None:
         producer_ids_again,
         pytest.param(csns_again, marks=pytest.mark.slow),
         pytest.param(markers_of_lost_lines, marks=pytest.mark.slow),
+        deltas_across_lost_lines,
         pytest.param(last_group_missing, marks=pytest.mark.slow),
     ],
     ids=lambda bug: bug.__name__,

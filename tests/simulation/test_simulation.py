@@ -12,7 +12,8 @@ import pytest
 from tests.harness.rocks_shelf import RocksShelf
 from tests.simulation.auditor import Auditor, Violation
 from tests.simulation.catching import catch, run
-from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED
 from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
 
@@ -27,8 +28,10 @@ def seeds_to_run(request: pytest.FixtureRequest, seeds: range) -> list[int]:
 
 
 def test_storm_and_calm(request: pytest.FixtureRequest) -> None:
-    for seed in seeds_to_run(request, range(FAST_SEEDS)):
-        run(Options.of(seed))
+    seeds = seeds_to_run(request, range(FAST_SEEDS))
+    torn_vectors = sum(run(Options.of(seed)).snapshots.torn_vectors() for seed in seeds)
+    # Where no snapshot and no delta tears, vectors of last stable offsets do.
+    assert torn_vectors or len(seeds) < FAST_SEEDS
 
 
 @pytest.mark.slow

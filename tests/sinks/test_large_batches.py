@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
+import gc
+import os
+import sys
 import time
+from typing import NamedTuple
 
 import pytest
 
+from bench.processes import resident_mib
+from coordinator_runtime.decision import IDS_REMEMBERED
 from coordinator_runtime.ports import CallContext
+from coordinator_runtime.store import Family
 from tests.sinks.room import SinkRoom
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.sinks.decisions import PARTICIPANTS_AT_ONCE
 
 MEMBERS, PARTITIONS = 200, 50
+MICRO_BATCHES = 10_000
+WRITTEN = (Family.LOG, Family.ABORTED, Family.HISTORY)
+ROW_BYTES_MAX = 600
+"""What a row takes in the memory of the process at most, key, value and the places that lead to them."""
 
 
 def large_batch(room: SinkRoom) -> list[str]:
@@ -62,18 +72,55 @@ def test_a_batch_of_200_members_in_50_partitions_is_carried_out_in_slices(two_ph
     room.world.check_stored()
 
 
+class Standing(NamedTuple):
+    """What there is after a number of micro-batches."""
+
+    members: int
+    kept: dict[Family, int]
+    """Rows of families that must not grow."""
+    written: dict[Family, int]
+    """Rows of families that grow with what is written: log, outcomes, history."""
+    rows: int
+    """All of them, which the store of this test holds in memory: a key and a value each."""
+    blocks: int
+    """Pieces of memory that Python has handed out in this process and not got back."""
+    resident_mib: float
+
+
+def standing(room: SinkRoom) -> Standing:
+    gc.collect()
+    return Standing(
+        members=room.members_in_memory(),
+        kept=room.row_counts(),
+        written=room.row_counts(*WRITTEN),
+        rows=sum(room.row_counts(*Family).values()),
+        blocks=sys.getallocatedblocks(),
+        resident_mib=resident_mib(os.getpid()) or 0.0,
+    )
+
+
 @pytest.mark.slow
 def test_ten_thousand_micro_batches_leave_nothing_but_what_they_wrote() -> None:
+    """Each has a member in two partitions, and one that is not chosen."""
     room = SinkRoom()
-    counts = []
-    for batch_id in itertools.count():
-        room.commit(batch_id, room.written(batch_id, "a"), room.written(batch_id, "b"))
-        if batch_id in (10, 10_000):
-            counts.append((room.row_counts(), room.members_in_memory()))
-        if batch_id == 10_000:
-            break
-    assert counts[0] == counts[1]
-    assert room.world.read("t-0", fetch_offset=0).high_watermark == 10_001 * 4
+    found: dict[int, Standing] = {}
+    for batch_id in range(MICRO_BATCHES + 1):
+        room.written(batch_id, "loser", partitions=("t-0",))
+        room.commit(batch_id, room.written(batch_id, "a"))
+        if batch_id in (10, 20, 1_000, MICRO_BATCHES):
+            found[batch_id] = standing(room)
+    first, second, early, late = found.values()
+    assert (first.members, first.kept) == (late.members, late.kept)
+    for family in WRITTEN:
+        of_ten = second.written[family] - first.written[family]
+        assert late.written[family] - first.written[family] == of_ten * (MICRO_BATCHES - 10) // 10, family
+    # One row in the log for each batch of records and each marker, and one outcome for whom readers must leave out.
+    assert second.written[Family.LOG] - first.written[Family.LOG] == 10 * 6
+    assert second.written[Family.ABORTED] - first.written[Family.ABORTED] == 10
+    rows = late.rows - early.rows
+    print(f"{rows} rows, {late.blocks - early.blocks} blocks, {late.resident_mib - early.resident_mib:.1f} MiB more")
+    assert late.blocks - early.blocks < 2 * rows + 2 * IDS_REMEMBERED + 1_000, "less than one of a batch stays"
+    assert late.resident_mib - early.resident_mib < rows * ROW_BYTES_MAX / 2**20
 
 
 def test_who_may_join_is_told_while_a_large_decision_is_carried_out() -> None:

@@ -4,8 +4,10 @@ It goes through one story of a store, which makes everything that is written out
 groups with values in segments (one of them with a marker's tail), the removal of a segment, a second directory for a
 backup, marks, an end in order, a newer program, a loss that is accepted. Each call by which Python changes a file, or
 has RocksDB change one, is a step, found by watching the interpreter: so a step that is added to the product is one here
-too. For every step a child goes through the story up to it and dies; another one opens what is left as a server does,
-and tells what it finds.
+too. One child goes through all of the story and tells its steps. For every step another goes through it up to that one
+and dies, and a third opens what is left as a server does, and tells what it finds. A step is known by its place in the
+product and by how often it was passed there, because RocksDB's threads and those of the store change the order a
+little.
 
 Printed is a line of JSON for each step: where in the product it is, what it calls, and what is wrong where a process
 died before it.
@@ -17,6 +19,7 @@ import json
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -89,11 +92,15 @@ _LOST: Final = range(5, 8)
 _LAST_VERSION: Final = 10
 
 
-class Watch:
-    """Counts steps, and dies before one of them."""
+Step = tuple[str, str, str, int]
+"""File and function of the product, what it calls, and how often it was passed."""
 
-    def __init__(self, last: int, note: Callable[[str], None]) -> None:
-        self.steps: list[tuple[str, str, str]] = []
+
+class Watch:
+    """Tells of every step, or dies before one of them."""
+
+    def __init__(self, last: Step | None, note: Callable[[str], None]) -> None:
+        self._passed: Counter[tuple[str, str, str]] = Counter()
         self._last = last
         self._note = note
 
@@ -122,10 +129,13 @@ class Watch:
             frame = frame.f_back
         if frame is None:
             return
-        self.steps.append((Path(frame.f_code.co_filename).name, frame.f_code.co_name, what))
-        if len(self.steps) == self._last:
+        place = (Path(frame.f_code.co_filename).name, frame.f_code.co_name, what)
+        self._passed[place] += 1
+        step = (*place, self._passed[place])
+        if self._last is None:
+            self._note(json.dumps(step))
+        elif step == self._last:
             sys.setprofile(None)
-            self._note(json.dumps(self.steps[-1]))
             os._exit(_Died)
 
 
@@ -306,7 +316,7 @@ def _in_a_child(work: Callable[[Callable[[str], None]], None]) -> tuple[int, lis
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), noted
 
 
-def _tell_up_to(directory: Path, step: int, note: Callable[[str], None]) -> None:
+def _tell_up_to(directory: Path, step: Step | None, note: Callable[[str], None]) -> None:
     tell(directory, note, Watch(step, note))
 
 
@@ -321,17 +331,20 @@ def _end(status: int) -> NoReturn:
 
 def deaths(scratch: Path) -> Iterator[tuple[str, str, str, str]]:
     """A death before each step: file and function of the product, what it calls, and what is wrong afterwards."""
-    number = 0
-    while True:
-        number += 1
-        directory = scratch / str(number)
-        status, noted = _in_a_child(partial(_tell_up_to, directory, number))
+    status, told = _in_a_child(partial(_tell_up_to, scratch / "whole", None))
+    if status != 0:
+        yield "", "", "", f"the story ended with {status}: {told}"
+        return
+    steps: list[Step] = [tuple(json.loads(line)) for line in told if line.startswith("[")]
+    for number, step in enumerate(steps):
+        directory, (file, function, what, _passed) = scratch / str(number), step
+        status, noted = _in_a_child(partial(_tell_up_to, directory, step))
         if status == 0:
-            return
+            # This time it was not passed so often.
+            continue
         if status != _Died:
-            yield "", "", "", f"the story ended with {status}: {noted}"
-            return
-        file, function, what = json.loads(noted.pop())
+            yield file, function, what, f"the story ended with {status}: {noted}"
+            continue
         status, found = _in_a_child(partial(_look, directory, noted))
         yield file, function, what, "\n".join(found) if status == 0 else f"status {status}: {found}"
 

@@ -115,6 +115,12 @@ def test_a_test_that_gets_little_is_waited_for() -> None:
     assert complaints((at * each_step * 1.01 for at in range(9_999)), LOOKS_PER_LIMIT * LIMITS_MAX - 1) == []
 
 
+def test_a_process_that_was_killed_takes_nothing_from_what_was_done() -> None:
+    """What it had used is gone from the sum, where nobody waits for it."""
+    working = [*(float(at) for at in range(40)), *(float(at) for at in range(5, 50))]
+    assert complaints(iter(working), LOOKS_PER_LIMIT * LIMITS_MAX - 1) == []
+
+
 @pytest.mark.parametrize("spent", [1.0, None])
 def test_what_works_in_vain_is_ended_at_last(spent: float | None) -> None:
     used = (None if spent is None else at * spent for at in range(9_999))

@@ -19,6 +19,8 @@ from coordinator_runtime.decision import (
     Decision,
     Operation,
     ShardKey,
+    TransactionInTheWay,
+    Unpark,
 )
 from coordinator_runtime.ports import EndIdentity, OutcomeNumber
 from tests.harness.table import cells
@@ -54,12 +56,9 @@ class Write:
 
     ordinal: int
 
-    def append(self, coordinator_shard: int) -> Operation:
+    def append(self, coordinator_shard: int, marker: Marker | None) -> Operation:
         assert coordinator_shard == KEY.number
-        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("append", self.ordinal)))
-
-    def append_and_end(self, marker: Marker) -> Operation:
-        reply = ("append and end", self.ordinal, marker.csn)
+        reply = ("append", self.ordinal) if marker is None else ("append and end", self.ordinal, marker.csn)
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=reply))
 
     def first_offset(self, identity: EndIdentity) -> Operation:
@@ -72,11 +71,9 @@ class Offsets:
 
     group_id: str
 
-    def hold(self, last: OutcomeNumber) -> Operation:
-        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("keep", self.group_id, last.csn)))
-
-    def hold_and_settle(self, last: OutcomeNumber, marker: Marker) -> Operation:
-        reply = ("keep and end", self.group_id, last.csn, marker.csn)
+    def hold(self, last: OutcomeNumber, marker: Marker | None) -> Operation:
+        kept = (self.group_id, last.csn)
+        reply = ("keep", *kept) if marker is None else ("keep and end", *kept, marker.csn)
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=reply))
 
 
@@ -224,7 +221,7 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
         ("keep and end", "g", 3, 1),
         None,
     ]
-    assert decision.effects == (CancelTimer(("transaction_timeout", ID)),)
+    assert decision.effects == (CancelTimer(("transaction_timeout", ID)), Unpark(TransactionInTheWay(ID)))
 
 
 def test_split_it_appends_with_prepare_and_leaves_the_markers_to_the_sender() -> None:

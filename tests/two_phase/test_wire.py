@@ -11,6 +11,7 @@ from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transacti
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
 from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, Permission, ResourceType
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.patience import looks
 from tests.harness.world import World, WorldOptions
 from txn_coordinator.state import Identity
 
@@ -76,7 +77,10 @@ async def test_what_describe_and_list_show_of_a_prepared_and_kept_transaction(se
     assert (await stub.AddOffsetsToTxn(_Offsets(group_id="h", **recovered))).error_code == ErrorCode.INVALID_TXN_STATE
     # The transaction holds a group, and this server has no group coordinator: nothing is pending, so nothing fails.
     assert not (await stub.EndTxn(_End(committed=True, **recovered))).error_code
-    done = await description()
+    for _ in looks("the transaction, which is answered when it is decided and completes after that"):
+        done = await description()
+        if done.state != "PrepareCommit":
+            break
     assert (done.state, done.two_phase, list(done.groups)) == ("CompleteCommit", False, [])
     assert not done.HasField("age_ms")
     assert not done.HasField("client_producer_id")

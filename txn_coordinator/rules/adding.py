@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from txn_coordinator.fencing import not_current
 from txn_coordinator.rules.ending import being_completed, check_not_decided
-from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionState, legal_step, step
+from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionState, step
 
 
 class Additions(Struct, frozen=True, kw_only=True, gc=False):
@@ -55,9 +54,9 @@ def with_additions(
             f"the transaction would have {len(partitions) + len(groups)} partitions and groups; "
             f"at most {limits.partitions_per_transaction_max} are allowed",
         )
-    return replace(
+    return step(
         current,
-        state=legal_step(current, TransactionState.ONGOING),
+        TransactionState.ONGOING,
         partitions=partitions,
         groups=groups,
         start_ms=current.start_ms if is_open else now_ms,
@@ -70,27 +69,27 @@ def with_additions(
 
 def verify(current: Transaction, identity: Identity, partitions: frozenset[int]) -> frozenset[int]:
     """Return which of the partitions are in the open transaction (spec transactions 2.3, verify_only)."""
-    if identity != current.client_identity:
-        raise not_current(current, identity)
-    check_not_decided(current)
-    if current.is_closed:
-        raise _closed(current)
-    return partitions & current.partitions if current.state is TransactionState.ONGOING else frozenset()
+    return partitions & current.partitions if _takes_more(current, identity) else frozenset()
 
 
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
     """Raises Refused unless the group is in the open transaction, as `verify`; INVALID_TXN_STATE where it is not."""
-    if identity != current.client_identity:
-        raise not_current(current, identity)
-    check_not_decided(current)
-    if current.is_closed:
-        raise _closed(current)
-    if current.state is not TransactionState.ONGOING or group not in current.groups:
+    if not _takes_more(current, identity) or group not in current.groups:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"group {group!a:.300} is not in the transaction of {current.transactional_id!a}; call AddOffsetsToTxn "
             "before TxnOffsetCommit, or use client version 2, which adds it by itself",
         )
+
+
+def _takes_more(current: Transaction, identity: Identity) -> bool:
+    """Whether the owner, who asks, has a transaction open. Raises Refused where it takes no more."""
+    if identity != current.client_identity:
+        raise not_current(current, identity)
+    check_not_decided(current)
+    if current.is_closed:
+        raise _closed(current)
+    return current.state is TransactionState.ONGOING
 
 
 def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transaction | None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
+from coordinator_runtime.decision import Operation, ShardKey
 from txn_coordinator.rules.ending import marker_of
 from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionState
 
@@ -93,4 +94,21 @@ def check_foreign_marker(
         ErrorCode.INVALID_TXN_STATE,
         f"producer id {marker.producer_id} belongs to {current.transactional_id!a} of this server, for which this was "
         "not decided: end its transaction with EndTxn or AbortTransactions",
+    )
+
+
+def fence_operation(
+    key: ShardKey,
+    transactional_id: str,
+    asked: Asked,
+    *,
+    may_abort_and_fence: bool = False,
+    begun: Acted | None = None,
+) -> Operation:
+    """Fences the producers of an id. `begun`: what was found when the fencing began."""
+    return Operation(
+        key,
+        lambda shard, turn: shard.decide_fence(
+            transactional_id, asked, turn, may_abort_and_fence=may_abort_and_fence, begun=begun
+        ),
     )

@@ -11,7 +11,6 @@ from enum import Enum, auto
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
@@ -29,7 +28,7 @@ from txn_coordinator.state import (
     Identity,
     Transaction,
     TransactionState,
-    legal_step,
+    step,
 )
 
 AllocateProducerId = Callable[[], int]
@@ -139,9 +138,9 @@ def decide(
         elif is_kept:
             # Once more, although keeping it bumped already: else a delayed copy of this EndTxn could end the next one.
             next_epoch = last_epoch + 1
-    return replace(
+    return step(
         current,
-        state=legal_step(current, PREPARE_STATES[ending.outcome]),
+        PREPARE_STATES[ending.outcome],
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,
         prev_producer_id=prev_producer_id,
@@ -160,9 +159,9 @@ def complete(decided: Transaction, *, now_ms: int) -> Transaction:
     """The transaction once every participant has its marker."""
     assert decided.state in DECIDED, "only what is decided can be completed"
     producer_id, producer_epoch = decided.client_identity
-    return replace(
+    return step(
         decided,
-        state=legal_step(decided, COMPLETE_STATES[decided.state]),
+        COMPLETE_STATES[decided.state],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         next_producer_id=NO_PRODUCER_ID,

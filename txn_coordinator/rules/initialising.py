@@ -55,6 +55,16 @@ def is_init_repeated(current: Transaction, request: InitRequest) -> bool:
     return bool(request.request_id) and current.init is not None and current.init.request_id == request.request_id
 
 
+def begin(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
+    """An id that was not known, before `initialise`."""
+    return Transaction(
+        transactional_id=request.transactional_id,
+        producer_id=producer_id,
+        txn_timeout_ms=request.stored_timeout_ms,
+        last_update_ms=now_ms,
+    )
+
+
 def initialise(
     current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:

@@ -24,6 +24,7 @@ from coordinator_runtime.decision import (
     Turn,
     Unpark,
 )
+from coordinator_runtime.ports import Level, Levels
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Outcomes, look_after
 from txn_coordinator.records import CsnGiven, SinkChanged, SinkForgotten, TransactionChanged, TransactionStepped
@@ -46,6 +47,8 @@ class Joined(Struct, frozen=True):
     transactional_id: str = ""
     identity: Identity | None = None
     """None: the batch is committed already, and nothing is to be written."""
+    is_own: bool = False
+    """The run that joins has committed the batch itself."""
 
 
 class Decided(Struct, frozen=True):
@@ -82,6 +85,8 @@ class SinkDecisions:
         self._limits = limits
         self.expiration_ms = 0
         """Time after which a sink without members is forgotten; set by `on_loaded`."""
+        self.levels: Levels | None = None
+        """How many open transactions callers may hold; None: as many as they want."""
 
     def decide_join(self, request: JoinRequest, turn: Turn) -> Decision:
         """JoinBatch: a new member, whose transaction is open. A repetition gets the same one. The reply is Joined."""
@@ -92,10 +97,11 @@ class SinkDecisions:
             return Decision(Joined(transactional_id, known.identity))
         members = self._members(request.sink)
         after = rules.join(sink, request, members, now_ms=turn.now_ms)
-        changed = () if after == sink else (self._changed(after),)
         if rules.is_committed(after, request.batch_id):
-            effects = (look_after(self._key, after.name),) if changed else ()
-            return Decision(Joined(), changed, effects=effects)
+            return Decision(Joined(is_own=after.run_id == request.run_id))
+        if self.levels is not None:
+            self.levels.check(Level.OPEN_TRANSACTIONS, turn.principal)
+        changed = () if after == sink else (self._changed(after),)
         given: list[Record] = []
         member = Transaction(
             transactional_id=transactional_id,

@@ -91,7 +91,8 @@ def check_join(request: JoinRequest, limits: Limits) -> None:
 
 def join(sink: Sink | None, request: JoinRequest, members: Sequence[Transaction], *, now_ms: int) -> Sink:
     """The sink for whoever joins a batch: a new run fences the one before and gives up what it left, and so does a
-    later batch of the same run. A batch of a sink that is committed already is `is_committed`, and nobody joins it.
+    later batch of the same run. A batch that is committed already (`is_committed`) is joined by nobody and changes
+    nothing, so that the run which committed the newest batch is known until another one writes.
 
     Raises Refused: PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before that which is being
     written."""
@@ -104,18 +105,18 @@ def join(sink: Sink | None, request: JoinRequest, members: Sequence[Transaction]
             last_update_ms=now_ms,
         )
     _check_not_fenced(sink, request.run_id)
+    if is_committed(sink, request.batch_id):
+        return sink
     if request.run_id != sink.run_id:
         sink = give_up(sink, members)
         fenced = (*sink.fenced_run_ids, sink.run_id)[-FENCED_RUNS_REMEMBERED:]
         sink = replace(sink, run_id=request.run_id, fenced_run_ids=fenced)
-    elif request.batch_id < sink.batch_id and not is_committed(sink, request.batch_id):
+    elif request.batch_id < sink.batch_id:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"run {request.run_id!a} of sink {sink.name!a:.300} writes batch {sink.batch_id} already and cannot go "
             f"back to batch {request.batch_id}; begin a new run",
         )
-    if is_committed(sink, request.batch_id):
-        return sink
     if request.batch_id != sink.batch_id:
         sink = give_up(sink, members)
     live = sum(1 for member in members if member.state is TransactionState.ONGOING)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import asdict
+
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
@@ -434,7 +436,7 @@ def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
         )
         for item in message.partitions
     ]
-    return MeasureRecords(queries, message.step_bytes, _isolation(message.isolation_level))
+    return MeasureRecords(queries, message.step_bytes, _isolation(message.isolation_level), message.committed)
 
 
 def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.MeasureRecordsResponse:
@@ -447,6 +449,8 @@ def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.Measur
         )
         for step in measured.steps:
             message.steps.add(**step._asdict())
+        for each in measured.committed:
+            message.committed.add(**asdict(each))
         set_error(message, Method.MEASURE_RECORDS, result.error)
     return response
 

@@ -1,4 +1,4 @@
-"""Transact on the wire, for the lane: from message to columns, and from what was taken to the bytes of an answer."""
+"""What the lane takes, on the wire: from message to columns, and from what was taken to the bytes of an answer."""
 
 from __future__ import annotations
 
@@ -46,3 +46,36 @@ class TransactFront:
         response.csn = after.csn
         fill_results(response, first_offsets)
         return response.SerializeToString()
+
+
+class InitFront:
+    """Implements `coordinator_server.transport.LaneFront`."""
+
+    method: Final = Method.INIT_PRODUCER_ID
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def take(self, request: transaction_pb2.InitProducerIdRequest, context: CallContext) -> bytes | None:
+        """The answer, if it is of the common shape."""
+        if (
+            request.HasField("expected_producer_id")
+            or request.HasField("expected_producer_epoch")
+            or request.enable_2pc
+            or request.keep_prepared
+        ):
+            return None
+        # Without an id it is a plain producer's; an empty one is refused. Neither is for the lane.
+        identity = self._lane.initialise(request.transactional_id, request.transaction_timeout_ms, context)
+        if identity is None:
+            return None
+        response = transaction_pb2.InitProducerIdResponse()
+        response.producer_id, response.producer_epoch = identity
+        return response.SerializeToString()
+
+    def refused(
+        self, _request: transaction_pb2.InitProducerIdRequest, error: Exception
+    ) -> transaction_pb2.InitProducerIdResponse:
+        """Raises the error: it is all that there is to say."""
+        raise error

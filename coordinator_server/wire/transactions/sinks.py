@@ -74,7 +74,7 @@ class SinkServicer:
 
 def _joined(joined: Joined) -> transaction_pb2.JoinBatchResponse:
     if joined.identity is None:
-        return transaction_pb2.JoinBatchResponse(already_committed=True)
+        return transaction_pb2.JoinBatchResponse(already_committed=True, committed_by_this_run=joined.is_own)
     return transaction_pb2.JoinBatchResponse(
         transactional_id=joined.transactional_id,
         producer_id=joined.identity.producer_id,

@@ -1984,11 +1984,19 @@ class MeasureRecordsRequest(_message.Message):
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     STEP_BYTES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Whose reader is asked about."""
     step_bytes: _builtins.int
     """Positive. A step ends with the first batch with which it has this many bytes, or a little behind it: the index knows
     the log by stretches (of 1 MiB or 256 batches, as delivered).
+    """
+    committed: _builtins.bool
+    """Answer the transactions that were committed in the ranges, up to the durable end, and no steps. step_bytes,
+    isolation_level and snapshot are not looked at then. For who wants a cut: offsets, one for each partition, that have
+    every transaction on one side in all of them. Take a snapshot, ask for what was committed from where you stand to its
+    ends, begin with its last stable offsets, and, until nothing changes, move each partition back to the first_offset
+    of every transaction that ends at or behind the cut in any of them, or that the snapshot's filter hides.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -2001,10 +2009,11 @@ class MeasureRecordsRequest(_message.Message):
         isolation_level: _common_pb2.IsolationLevel.ValueType = ...,
         step_bytes: _builtins.int = ...,
         partitions: _abc.Iterable[Global___MeasureQuery] | None = ...,
+        committed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "isolation_level", b"isolation_level", "partitions", b"partitions", "step_bytes", b"step_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "header", b"header", "isolation_level", b"isolation_level", "partitions", b"partitions", "step_bytes", b"step_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2097,6 +2106,7 @@ class MeasureResult(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -2111,6 +2121,10 @@ class MeasureResult(_message.Message):
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredStep]:
         """Ascending. Between two steps, and between them and the ends, lies nothing that the reader is shown."""
 
+    @_builtins.property
+    def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedTransaction]:
+        """With MeasureRecordsRequest.committed: by marker_offset, ascending."""
+
     def __init__(
         self,
         *,
@@ -2122,14 +2136,51 @@ class MeasureResult(_message.Message):
         partition: _builtins.int = ...,
         steps: _abc.Iterable[Global___MeasuredStep] | None = ...,
         next_offset: _builtins.int = ...,
+        committed: _abc.Iterable[Global___CommittedTransaction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "next_offset", b"next_offset", "partition", b"partition", "steps", b"steps", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "next_offset", b"next_offset", "partition", b"partition", "steps", b"steps", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MeasureResult: _TypeAlias = MeasureResult  # noqa: Y015
+
+@_typing.final
+class CommittedTransaction(_message.Message):
+    """What a commit marker says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    MARKER_OFFSET_FIELD_NUMBER: _builtins.int
+    COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
+    CSN_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    first_offset: _builtins.int
+    """Where the transaction begins in this partition; transactions without a record in it are left out."""
+    marker_offset: _builtins.int
+    """Where it ends."""
+    coordinator_shard: _builtins.int
+    """Transactions with the same two numbers were decided together: parts of one, or members of one decision."""
+    csn: _builtins.int
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+        marker_offset: _builtins.int = ...,
+        coordinator_shard: _builtins.int = ...,
+        csn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_shard", b"coordinator_shard", "csn", b"csn", "first_offset", b"first_offset", "marker_offset", b"marker_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommittedTransaction: _TypeAlias = CommittedTransaction  # noqa: Y015
 
 @_typing.final
 class MeasuredStep(_message.Message):
@@ -2249,7 +2300,9 @@ class SnapshotPartition(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     start_offset: _builtins.int
-    """The log start at that moment. Read from here ..."""
+    """The log start at that moment; with a lease, behind what somebody wants gone that another reader still holds. Read from
+    here ...
+    """
     end_offset: _builtins.int
     """... up to, not including, the durable end at that moment."""
     last_stable_offset: _builtins.int
@@ -2342,7 +2395,15 @@ class ReleaseSnapshotRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.bytes
+    part: _builtins.int
+    """For readers who share a snapshot and do not know of each other: which part of it was read, from 0 on, and how many
+    there are, up to 100,000. It is released with the last of them; to repeat a part changes nothing. 0 parts: all of it
+    is released now. INVALID_REQUEST for a part that is none, or another number of parts than before.
+    """
+    parts: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -2350,10 +2411,12 @@ class ReleaseSnapshotRequest(_message.Message):
         *,
         header: _common_pb2.RequestHeader | None = ...,
         snapshot_id: _builtins.bytes = ...,
+        part: _builtins.int = ...,
+        parts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "part", b"part", "parts", b"parts", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,16 +95,19 @@ class JoinBatchResponse(_message.Message):
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    COMMITTED_BY_THIS_RUN_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
     already_committed: _builtins.bool
-    """The batch is committed: write nothing. The other fields are not set then."""
+    """The batch is committed: write nothing. Of the other fields only committed_by_this_run can be set then."""
     transactional_id: _builtins.str
     """For Produce, with the identity; sequences begin at 0."""
     producer_id: _builtins.int
     producer_epoch: _builtins.int
+    committed_by_this_run: _builtins.bool
+    """The run that joins is the newest one that wrote, and has committed the batch itself: this comes too late."""
     def __init__(
         self,
         *,
@@ -116,10 +119,11 @@ class JoinBatchResponse(_message.Message):
         transactional_id: _builtins.str = ...,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
+        committed_by_this_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["already_committed", b"already_committed", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "throttle_ms", b"throttle_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["already_committed", b"already_committed", "committed_by_this_run", b"committed_by_this_run", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "throttle_ms", b"throttle_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -194,10 +194,11 @@ class TransactionServiceServicer(object):
         given up. JoinBatch and SealMember need the permission write on the
         transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
 
-        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
-        first run that is new to the sink fences the run before and gives up its undecided members, and so does a
-        later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
-        an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
+        which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
+        undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
+        answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
+        run writes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,10 +77,11 @@ class TransactionServiceStub:
     given up. JoinBatch and SealMember need the permission write on the
     transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
 
-    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
-    first run that is new to the sink fences the run before and gives up its undecided members, and so does a
-    later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
-    an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
+    which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
+    undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
+    answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
+    run writes.
     """
     SealMember: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.SealMemberRequest, _transaction_pb2.SealMemberResponse]
     """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
@@ -151,10 +152,11 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     given up. JoinBatch and SealMember need the permission write on the
     transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
 
-    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
-    first run that is new to the sink fences the run before and gives up its undecided members, and so does a
-    later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
-    an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
+    which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
+    undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
+    answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
+    run writes.
     """
     SealMember: _aio.UnaryUnaryMultiCallable[_transaction_pb2.SealMemberRequest, _transaction_pb2.SealMemberResponse]  # type: ignore[assignment]
     """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
@@ -282,10 +284,11 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         given up. JoinBatch and SealMember need the permission write on the
         transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
 
-        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already. The
-        first run that is new to the sink fences the run before and gives up its undecided members, and so does a
-        later batch of the same run. Repeated under the same request_id it is answered as the first time. PRODUCER_FENCED for
-        an earlier run; INVALID_TXN_STATE for a batch before the one that the run writes.
+        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
+        which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
+        undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
+        answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
+        run writes.
         """
 
     @_abc_1.abstractmethod

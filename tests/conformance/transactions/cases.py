@@ -28,6 +28,7 @@ SUITE: Final = Suite(
         "J": "Own cases, where Kafka is wrong or silent",
         "K": "Leader epochs (KIP-320)",
         "L": "Sinks: many members, one decision",
+        "M": "Snapshots: a transaction everywhere or nowhere",
     },
 )
 

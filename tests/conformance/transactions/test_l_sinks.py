@@ -58,9 +58,14 @@ def test_a_batch_is_committed_once(two_phase: TwoPhase) -> None:
     again = room.commit(0, member)
     assert again.was_committed
     assert again.csn == csn
-    assert room.answer(room.ask_join(0)).identity is None
-    assert room.answer(room.ask_join(0, run_id="run 2")).identity is None, "nor by a new run"
-    assert room.seen("t-0") == ["a"]
+    for run_id, is_own in (("run 1", True), ("run 2", False), ("run 1", True)):
+        joined = room.answer(room.ask_join(0, run_id=run_id))
+        assert (joined.identity, joined.is_own) == (None, is_own), (
+            "who finds it done learns whose it is, and changes nothing"
+        )
+    room.commit(1, room.written(1, "b", run_id="run 2"), run_id="run 2")
+    assert room.refusal(room.ask_join(1)) is ErrorCode.PRODUCER_FENCED
+    assert room.seen("t-0") == ["a", "b"]
     checked(room)
 
 

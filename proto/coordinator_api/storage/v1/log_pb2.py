@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$coordinator_api/storage/v1/log.proto\x12\x1a\x63oordinator_api.storage.v1\"\xc7\x01\n\nTopicValue\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x1a\n\x12partition_ordinals\x18\x02 \x03(\r\x12\x12\n\ncreated_ms\x18\x03 \x01(\x03\x12\x46\n\x08settings\x18\x04 \x03(\x0b\x32\x34.coordinator_api.storage.v1.TopicValue.SettingsEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"B\n\x15OrdinalAllocatorValue\x12\x14\n\x0cnext_ordinal\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\"\x1b\n\x08\x41\x63lValue\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\"\n\x0f\x41\x63lVersionValue\x12\x0f\n\x07version\x18\x01 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$coordinator_api/storage/v1/log.proto\x12\x1a\x63oordinator_api.storage.v1\"\xdb\x01\n\nTopicValue\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x1a\n\x12partition_ordinals\x18\x02 \x03(\r\x12\x12\n\ncreated_ms\x18\x03 \x01(\x03\x12\x46\n\x08settings\x18\x04 \x03(\x0b\x32\x34.coordinator_api.storage.v1.TopicValue.SettingsEntry\x12\x12\n\ncreated_by\x18\x05 \x01(\t\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"B\n\x15OrdinalAllocatorValue\x12\x14\n\x0cnext_ordinal\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\"\x1b\n\x08\x41\x63lValue\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\"\n\x0f\x41\x63lVersionValue\x12\x0f\n\x07version\x18\x01 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICVALUE_SETTINGSENTRY']._loaded_options = None
   _globals['_TOPICVALUE_SETTINGSENTRY']._serialized_options = b'8\001'
   _globals['_TOPICVALUE']._serialized_start=69
-  _globals['_TOPICVALUE']._serialized_end=268
-  _globals['_TOPICVALUE_SETTINGSENTRY']._serialized_start=221
-  _globals['_TOPICVALUE_SETTINGSENTRY']._serialized_end=268
-  _globals['_ORDINALALLOCATORVALUE']._serialized_start=270
-  _globals['_ORDINALALLOCATORVALUE']._serialized_end=336
-  _globals['_ACLVALUE']._serialized_start=338
-  _globals['_ACLVALUE']._serialized_end=365
-  _globals['_ACLVERSIONVALUE']._serialized_start=367
-  _globals['_ACLVERSIONVALUE']._serialized_end=401
+  _globals['_TOPICVALUE']._serialized_end=288
+  _globals['_TOPICVALUE_SETTINGSENTRY']._serialized_start=241
+  _globals['_TOPICVALUE_SETTINGSENTRY']._serialized_end=288
+  _globals['_ORDINALALLOCATORVALUE']._serialized_start=290
+  _globals['_ORDINALALLOCATORVALUE']._serialized_end=356
+  _globals['_ACLVALUE']._serialized_start=358
+  _globals['_ACLVALUE']._serialized_end=385
+  _globals['_ACLVERSIONVALUE']._serialized_start=387
+  _globals['_ACLVERSIONVALUE']._serialized_end=421
 # @@protoc_insertion_point(module_scope)

@@ -48,9 +48,12 @@ class TopicValue(_message.Message):
     PARTITION_ORDINALS_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """UUID, 16 bytes."""
     created_ms: _builtins.int
+    created_by: _builtins.str
+    """The principal that created it, by which topics are counted; empty where nobody was asked who they are."""
     @_builtins.property
     def partition_ordinals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ordinal of each partition, by partition number. Ordinals are never used again."""
@@ -69,10 +72,11 @@ class TopicValue(_message.Message):
         partition_ordinals: _abc.Iterable[_builtins.int] | None = ...,
         created_ms: _builtins.int = ...,
         settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        created_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "partition_ordinals", b"partition_ordinals", "settings", b"settings", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "created_ms", b"created_ms", "partition_ordinals", b"partition_ordinals", "settings", b"settings", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

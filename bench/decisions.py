@@ -1,0 +1,121 @@
+"""How long one decision on a large batch of a sink keeps the loop.
+
+    python -m bench decisions
+
+200 members write to 50 partitions each and seal; then one CommitBatch decides on all of them, and its 10,000 markers
+are written in slices. A batch of one member follows at once: its decision waits until the one before is carried out,
+and so its answer tells the end. The longest turn of the loop in between, by the clock and by the processor time of the
+loop's thread, which other processes of the machine do not lengthen. A whole server in this process, without a network,
+first with `two_phase=fused` and then with `split`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from bench.inside import Inside, run_inside
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+MessageT = TypeVar("MessageT", bound="Message")
+
+MEMBERS: Final = 200
+PARTITIONS: Final = 50
+_ROUNDS: Final = 5
+_VALUE_BYTES: Final = 100
+_TIMEOUT_MS: Final = 600_000
+_SINK: Final = "bench/query"
+_RUN: Final = "run"
+
+
+def main(_arguments: Sequence[str] = ()) -> None:
+    """Print a table: a row for each of several batches, one after the other."""
+    print("| members x partitions | answered, ms | carried out, ms | longest turn, ms | by processor time, ms |")
+    print("| --- | --- | --- | --- | --- |")
+    for two_phase in ("fused", "split"):
+        run_inside(_story, two_phase=two_phase)
+
+
+class _Turns:
+    """Measures the turns of the loop it runs on: it has itself called in each of them."""
+
+    def __init__(self) -> None:
+        self.took_ms = self.processor_ms = 0.0
+        """The longest."""
+        self._is_over = False
+        self._last = perf_counter(), thread_time()
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        now = perf_counter(), thread_time()
+        self.took_ms = max(self.took_ms, (now[0] - self._last[0]) * 1_000)
+        self.processor_ms = max(self.processor_ms, (now[1] - self._last[1]) * 1_000)
+        self._last = now
+        if not self._is_over:
+            self._loop.call_soon(self._tick)
+
+    def end(self) -> None:
+        self._is_over = True
+
+
+async def _story(inside: Inside) -> None:
+    from coordinator_api.v1 import log_pb2 as log
+    from coordinator_api.v1 import transaction_pb2 as txn
+
+    async def ask(method: str, request: Message, response_type: type[MessageT]) -> MessageT:
+        response = response_type.FromString(await inside.ask(method, request.SerializeToString()))
+        replies: list[Any] = [response, *getattr(response, "results", ())]
+        for reply in replies:
+            assert not reply.error_code, f"{method} was refused: {reply}"
+        return response
+
+    async def sealed_member(batch_id: int, partition_count: int) -> txn.SinkMember:
+        """Return a member that wrote to so many partitions and takes no more."""
+        from bench.load.stubs import encoded_batch
+
+        header = _header()
+        join = txn.JoinBatchRequest(
+            header=header, sink=_SINK, run_id=_RUN, batch_id=batch_id, transaction_timeout_ms=_TIMEOUT_MS
+        )
+        joined = await ask("JoinBatch", join, txn.JoinBatchResponse)
+        produce = log.ProduceRequest(transactional_id=joined.transactional_id)
+        for partition in range(partition_count):
+            batch = encoded_batch(_VALUE_BYTES, 1, is_transactional=True)
+            batch.producer_id, batch.producer_epoch = joined.producer_id, joined.producer_epoch
+            produce.batches.append(log.PartitionBatch(topic="t", partition=partition, batch=batch))
+        await ask("Produce", produce, log.ProduceResponse)
+        member = txn.SinkMember(producer_id=joined.producer_id, producer_epoch=joined.producer_epoch)
+        seal = txn.SealMemberRequest(transactional_id=joined.transactional_id)
+        seal.producer_id, seal.producer_epoch = member.producer_id, member.producer_epoch
+        await ask("SealMember", seal, txn.SealMemberResponse)
+        return member
+
+    async def decide(batch_id: int, members: Sequence[txn.SinkMember]) -> None:
+        commit = txn.CommitBatchRequest(sink=_SINK, run_id=_RUN, batch_id=batch_id, members=members)
+        await ask("CommitBatch", commit, txn.CommitBatchResponse)
+
+    new = log.NewTopic(name="t", partition_count=PARTITIONS)
+    await ask("CreateTopics", log.CreateTopicsRequest(topics=[new]), log.CreateTopicsResponse)
+    for number in range(_ROUNDS):
+        members = [await sealed_member(2 * number, PARTITIONS) for _ in range(MEMBERS)]
+        turns, began = _Turns(), perf_counter()
+        await decide(2 * number, members)
+        answered = perf_counter()
+        await decide(2 * number + 1, [await sealed_member(2 * number + 1, 1)])
+        turns.end()
+        times = f"{(answered - began) * 1_000:.0f} | {(perf_counter() - began) * 1_000:.0f}"
+        longest = f"{turns.took_ms:.1f} | {turns.processor_ms:.1f}"
+        print(f"| {MEMBERS} x {PARTITIONS} | {times} | {longest} |")
+
+
+def _header() -> Any:  # noqa: ANN401  of generated code
+    from uuid import uuid4
+
+    from coordinator_api.v1.common_pb2 import RequestHeader
+
+    return RequestHeader(client_id="bench", request_id=uuid4().bytes)

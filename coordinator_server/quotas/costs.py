@@ -1,0 +1,38 @@
+"""What a call of each method counts as. Which of them are never refused, both ends agree on:
+`coordinator_protocol.throttling`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from coordinator_protocol.errors import Method
+from coordinator_protocol.throttling import FETCHING, NEVER_REFUSED, PRODUCING
+from coordinator_runtime.ports import Level
+from coordinator_server.admission import LONG_POLLS, MEMBER_WAITS, NEWS_WAITS
+from coordinator_server.quotas.rules import Rate
+
+
+class Cost(Struct, frozen=True):
+    """What a call counts as."""
+
+    level: Level
+    """What it holds one of until it is answered."""
+    rate: Rate | None
+    """What it takes of, beside one request: bytes that it brings, or that its answer brings."""
+    may_be_refused: bool
+
+
+def _cost(method: Method) -> Cost:
+    level = Level.CALLS
+    if method in LONG_POLLS:
+        level = Level.LONG_POLLS
+    elif method in NEWS_WAITS | MEMBER_WAITS:
+        level = Level.GROUP_WAITS
+    rate = Rate.PRODUCE_BYTES if method in PRODUCING else Rate.FETCH_BYTES if method in FETCHING else None
+    return Cost(level, rate, method not in NEVER_REFUSED)
+
+
+COSTS: Final[Mapping[str, Cost]] = {method: _cost(method) for method in Method}

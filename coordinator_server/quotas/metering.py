@@ -1,0 +1,189 @@
+"""Meters what callers ask for, between the transport and the dispatcher.
+
+A message is admitted or not as a whole for each rate: whoever owes nothing is served whatever the message costs, and is
+asked to pause by `throttle_ms` in the answer. Who comes back before the pause is over is refused in band
+(THROTTLING_QUOTA_EXCEEDED, class RETRY, nothing done). Who does not stop asking hears of that late, so that a client
+that takes no notice comes no more often than its calls in flight allow.
+
+Where nobody is asked who they are and there is no quotas file, the transport calls the dispatcher itself.
+
+Source: `spec/security.md` 7.3 to 7.6; KIP-219 (serve first, pause afterwards).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+from google.protobuf.message import DecodeError
+
+from coordinator_api.v1 import admin_pb2
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.wire import varint
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext, Level
+from coordinator_server.quotas.budgets import Buckets, Budget, Budgets, QuotaExceeded
+from coordinator_server.quotas.costs import COSTS, Cost
+from coordinator_server.quotas.rules import Rate
+from coordinator_server.transport import Call, CallStatus, Handler, TransportError
+
+LATE_MS: Final = 1_000
+"""How long later ones wait, and no longer: what ends a transaction may be behind them in the same stream."""
+LATE_MAX: Final = 8_192
+"""How many of them wait at most, a kilobyte or two each; beyond, they are told at once."""
+LATE_AT_ONCE: Final = 32
+"""How many of them are told in one turn of the loop, in a millisecond or two: others have theirs in between."""
+
+THROTTLE_FIELD: Final = 4
+"""The number of `throttle_ms` in every response."""
+
+
+class RefusingHandler(Handler, Protocol):
+    """The dispatcher."""
+
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        """Answer a call that is not begun."""
+
+
+class Metering:
+    """Implements `Handler`. On the loop only."""
+
+    def __init__(
+        self, handler: RefusingHandler, budgets: Budgets, clock: Clock, later: Callable[[int, Callable[[], None]], None]
+    ) -> None:
+        """`later` calls a function after so many milliseconds, in a turn of its own; one call waits at most."""
+        self._handler = handler
+        self._budgets = budgets
+        self._clock = clock
+        self._later = later
+        self._late: deque[tuple[int, Pending[bytes], str, QuotaExceeded]] = deque()
+        """Refusals that are told late: when, the reply, method and reason; the next one first."""
+
+    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
+        (reply,) = self._meter([(method, body, call)], self._handle_one)
+        return reply
+
+    def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        return self._meter(calls, self._handler.message)
+
+    def _handle_one(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        return [self._handler(*calls[0])]
+
+    def _meter(
+        self, calls: Sequence[Call], handle: Callable[[Sequence[Call]], Sequence[Pending[bytes]]]
+    ) -> Sequence[Pending[bytes]]:
+        if not calls:
+            return handle(calls)
+        budgets = self._budgets
+        budget = budgets.of(calls[0][2].principal)
+        client_id = _client_id(calls[0]) if budget.has_clients else None
+        buckets = budgets.buckets(budget, client_id)
+        pauses_ms = budgets.pauses_ms(buckets)
+        replies: list[Pending[bytes]] = []
+        run: list[Call] = []
+
+        def hand_over() -> None:
+            for (method, body, _call), reply in zip(run, handle(run) if run else (), strict=True):
+                replies.append(self._followed(budget, buckets, _cost(method), len(body), reply))
+            run.clear()
+
+        for each in calls:
+            cost = _cost(each[0])
+            refusal = self._refusal(budget, cost, pauses_ms)
+            if refusal is None:
+                budget.held[cost.level] += 1
+                run.append(each)
+            else:
+                hand_over()
+                replies.append(self._refuse(budget, each[0], refusal))
+        hand_over()
+        return replies
+
+    def _refusal(self, budget: Budget, cost: Cost, pauses_ms: Mapping[Rate, int]) -> QuotaExceeded | None:
+        if not cost.may_be_refused:
+            return None
+        for rate, pause_ms in pauses_ms.items():
+            if rate in {Rate.REQUESTS, cost.rate}:
+                return QuotaExceeded(
+                    rate,
+                    f"{budget.principal} has taken more than its {rate} allows: come again in {pause_ms} ms",
+                    pause_ms,
+                )
+        return self._budgets.over(cost.level, budget)
+
+    def _refuse(self, budget: Budget, method: str, refusal: QuotaExceeded) -> Pending[bytes]:
+        self._budgets.count_refusal(refusal, budget)
+        if self._budgets.has_patience(budget) or len(self._late) >= LATE_MAX:
+            return self._handler.refuse(method, refusal)
+        reply: Pending[bytes] = Pending()
+        if not self._late:
+            self._later(LATE_MS, self._tell_late)
+        self._late.append((self._clock.monotonic_ms() + LATE_MS, reply, method, refusal))
+        return reply
+
+    def _tell_late(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for _ in range(LATE_AT_ONCE):
+            if not self._late or self._late[0][0] > now_ms:
+                break
+            _due_ms, reply, method, refusal = self._late.popleft()
+            if reply.is_cancelled:
+                reply.fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
+            else:
+                self._handler.refuse(method, refusal).on_settled(partial(_copy, reply))
+        if self._late:
+            self._later(max(0, self._late[0][0] - now_ms), self._tell_late)
+
+    def _followed(
+        self, budget: Budget, buckets: tuple[Buckets, ...], cost: Cost, size_bytes: int, reply: Pending[bytes]
+    ) -> Pending[bytes]:
+        """The reply to a call that was begun, with a pause in it where too much was taken."""
+        reply.on_settled(lambda _reply: budget.give_back(cost.level))
+        if not any(buckets):
+            return reply
+        take = self._budgets.take
+        take(buckets, Rate.REQUESTS, 1)
+        if cost.rate is Rate.PRODUCE_BYTES:
+            take(buckets, cost.rate, size_bytes)
+
+        def answered(body: bytes) -> bytes:
+            if cost.rate is Rate.FETCH_BYTES:
+                take(buckets, cost.rate, len(body))
+            pauses_ms = self._budgets.pauses_ms(buckets)
+            mine = {rate: pause for rate, pause in pauses_ms.items() if rate in {Rate.REQUESTS, cost.rate}}
+            if not mine:
+                return body
+            self._budgets.throttled.update(mine.keys())
+            return body + _THROTTLE_TAG + varint(max(mine.values()))
+
+        return reply.map(answered)
+
+
+_THROTTLE_TAG: Final = bytes([THROTTLE_FIELD << 3])
+"""Where a field comes twice in a message, the last one counts: so a pause is added to an answer that is written."""
+_SMALLEST: Final = Cost(Level.CALLS, None, may_be_refused=True)
+
+
+def _cost(method: str) -> Cost:
+    """The cost of a call, also of what is no method, which the dispatcher says."""
+    return COSTS.get(method.rpartition("/")[2], _SMALLEST)
+
+
+def _client_id(call: Call) -> str:
+    """What the call says that its client is; nothing where it cannot be read, which the dispatcher answers."""
+    _method, body, context = call
+    with suppress(DecodeError):
+        # Every request begins with the same header.
+        return admin_pb2.LimitsRequest.FromString(body).header.client_id or context.client_id
+    return context.client_id
+
+
+def _copy(reply: Pending[bytes], told: Pending[bytes]) -> None:
+    try:
+        reply.succeed(told.result())
+    except TransportError as error:
+        reply.fail(error)

@@ -1,0 +1,36 @@
+//! The bytes of an answer as Python reads them: where they arrived, without a copy.
+
+use std::ffi::c_int;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// A read-only buffer of bytes, which go when nobody looks at them any more.
+#[pyclass(frozen, module = "txn_native_transport")]
+pub struct AnswerBody(Bytes);
+
+impl AnswerBody {
+    pub fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+#[pymethods]
+impl AnswerBody {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    #[expect(unsafe_code, reason = "Python's buffer protocol is made of pointers")]
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let bytes = &slf.get().0;
+        let size = bytes.len().try_into().map_err(|_| PyBufferError::new_err("too large for a buffer"))?;
+        // SAFETY: Python hands in a view to fill. The bytes never move or change, and live as long as their object, which
+        // the view keeps.
+        let filled =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), size, 1, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}

@@ -1,0 +1,360 @@
+"""What a caller that takes too much is told, when, and what is done for it all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.throttling import NEVER_REFUSED, PAUSE_MS_MAX
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext, Level
+from coordinator_server.audit import ALIKE_MAX, ALIKE_MS, AuditLog
+from coordinator_server.build import SERVICES
+from coordinator_server.quotas.budgets import CALLS_PAUSE_MS, CLIENTS_MAX, PATIENCE_REFUSALS, PRINCIPALS_MAX, Budgets
+from coordinator_server.quotas.costs import COSTS
+from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_MS, THROTTLE_FIELD, Metering
+from coordinator_server.quotas.rules import QuotaRow, QuotaRules
+from coordinator_server.transport import Call, TransportError, codec_table
+from tests.harness.manual_clock import ManualClock
+
+GREEDY = "User:greedy"
+PRODUCE = "/coordinator_api.v1.LogService/Produce"
+FETCH = "/coordinator_api.v1.LogService/Fetch"
+END_TXN = "/coordinator_api.v1.TransactionService/EndTxn"
+LIMITS = "/coordinator_api.v1.AdminService/Limits"
+
+
+class Inside:
+    """Answers what is begun, at once or when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.answer = b""
+        self.waiting: list[Pending[bytes]] = []
+        self.waits = False
+
+    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
+        (reply,) = self.message([(method, body, call)])
+        return reply
+
+    def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        self.begun += [method.rpartition("/")[2] for method, _body, _call in calls]
+        if not self.waits:
+            return [settled(self.answer) for _call in calls]
+        made: list[Pending[bytes]] = [Pending() for _call in calls]
+        self.waiting += made
+        return made
+
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        del method
+        response = log_pb2.ProduceResponse(error_code=int(refusal.code), error_message=refusal.message)
+        response.throttle_ms = refusal.throttle_ms or 0
+        return settled(response.SerializeToString())
+
+
+class Room:
+    """A metered handler on a manual clock."""
+
+    def __init__(self, *rows: QuotaRow, unbound: Sequence[str] = ()) -> None:
+        self.clock = ManualClock()
+        self.rules = QuotaRules(rows)
+        self.inside = Inside()
+        self.budgets = Budgets(self.clock, lambda: self.rules, unbound)
+        self._later: list[tuple[int, Callable[[], None]]] = []
+        self.metering = Metering(self.inside, self.budgets, self.clock, lambda ms, act: self._later.append((ms, act)))
+
+    def call(self, method: str, size: int = 0, principal: str = GREEDY, client_id: str = "") -> Pending[bytes]:
+        return self.metering(method, b"\0" * size, CallContext(principal, client_id))
+
+    def throttle_ms(self, method: str, size: int = 0, principal: str = GREEDY, client_id: str = "") -> int:
+        """The pause that the answer to a call asks for which is served."""
+        response = log_pb2.ProduceResponse.FromString(self.call(method, size, principal, client_id).result())
+        assert not response.error_code
+        return response.throttle_ms
+
+    def refusal_ms(self, method: str, size: int = 0, principal: str = GREEDY) -> int:
+        """The pause that the answer to a call asks for which is refused, and of which nothing is done."""
+        begun = len(self.inside.begun)
+        response = log_pb2.ProduceResponse.FromString(self.call(method, size, principal).result())
+        assert response.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED, response
+        assert len(self.inside.begun) == begun
+        return response.throttle_ms
+
+    def pass_later(self, *, waits: bool = True) -> None:
+        later, self._later = self._later, []
+        for after_ms, act in later:
+            self.clock.advance(after_ms if waits else 0)
+            act()
+
+    @property
+    def later_ms(self) -> list[int]:
+        return [after_ms for after_ms, _act in self._later]
+
+
+def row(principal: str = GREEDY, client_id: str | None = None, **quotas: int) -> QuotaRow:
+    return QuotaRow.model_validate({"principal": principal, "client_id": client_id, **quotas})
+
+
+# Rates
+
+
+def test_who_takes_too_much_is_served_and_asked_to_pause() -> None:
+    room = Room(row(produce_bytes_per_second=1_000))
+    assert room.throttle_ms(PRODUCE, 900) == 0
+    assert room.throttle_ms(PRODUCE, 600) == 500
+    assert room.budgets.throttled == {"produce_bytes_per_second": 1}
+
+
+def test_who_comes_back_before_the_pause_is_over_is_refused_and_afterwards_served() -> None:
+    room = Room(row(produce_bytes_per_second=1_000))
+    assert room.throttle_ms(PRODUCE, 3_000) == 2_000
+    assert room.refusal_ms(PRODUCE, 1) == 2_000
+    room.clock.advance(1_500)
+    assert room.refusal_ms(PRODUCE, 1) == 500
+    room.clock.advance(500)
+    assert room.throttle_ms(PRODUCE, 0) == 0
+    assert room.budgets.refused == {"produce_bytes_per_second": 2}
+
+
+def test_what_a_caller_fetches_is_known_with_the_answer() -> None:
+    room = Room(row(fetch_bytes_per_second=100))
+    room.inside.answer = log_pb2.FetchResponse(error_message="x" * 398).SerializeToString()
+    assert len(room.inside.answer) == 401
+    assert room.call(FETCH).result().startswith(room.inside.answer)
+    assert room.refusal_ms(FETCH) == 3_010
+    room.inside.answer = b""
+    assert room.throttle_ms(PRODUCE, 10_000) == 0, "another rate"
+
+
+def test_requests_of_every_kind_count() -> None:
+    room = Room(row(requests_per_second=2))
+    assert [room.throttle_ms(method) for method in (LIMITS, FETCH, PRODUCE)] == [0, 0, 500]
+    assert room.refusal_ms(LIMITS) == 500
+
+
+def test_a_message_is_admitted_as_a_whole_and_in_its_order() -> None:
+    room = Room(row(produce_bytes_per_second=10))
+    call = CallContext(GREEDY)
+    names = ["Produce", "EndTxn", "Produce", "EndTxn"]
+    served = room.metering.message([(name, b"\0" * 100, call) for name in names])
+    assert room.inside.begun == names
+    assert all(log_pb2.ProduceResponse.FromString(each.result()).error_code == 0 for each in served)
+    mixed = room.metering.message([(name, b"\0" * 100, call) for name in names])
+    codes = [log_pb2.ProduceResponse.FromString(each.result()).error_code for each in mixed]
+    assert codes == [ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
+    assert room.inside.begun == [*names, "EndTxn", "EndTxn"]
+
+
+def test_a_message_without_calls_takes_nothing() -> None:
+    room = Room(row(requests_per_second=1))
+    assert room.metering.message([]) == []
+    assert room.throttle_ms(LIMITS) == 0
+
+
+def test_what_ends_a_transaction_is_never_refused_and_counts() -> None:
+    room = Room(row(requests_per_second=1))
+    assert [room.throttle_ms(END_TXN) for _ in range(4)] == [0, 1_000, 2_000, 3_000]
+    assert room.refusal_ms(PRODUCE) == 3_000
+
+
+def test_nobody_is_asked_to_pause_for_longer_than_half_a_minute() -> None:
+    room = Room(row(produce_bytes_per_second=1))
+    assert room.throttle_ms(PRODUCE, 1_000_000) == PAUSE_MS_MAX
+
+
+def test_one_principal_does_not_take_from_another() -> None:
+    room = Room(row("User:*", requests_per_second=1))
+    assert room.throttle_ms(LIMITS) == 0
+    assert room.throttle_ms(LIMITS) == 1_000
+    assert room.throttle_ms(LIMITS, principal="User:polite") == 0
+
+
+def test_a_new_rate_holds_from_the_next_call_on() -> None:
+    room = Room(row(requests_per_second=1))
+    assert [room.throttle_ms(LIMITS) for _ in range(2)] == [0, 1_000]
+    room.rules = QuotaRules([row(requests_per_second=1_000)])
+    assert room.refusal_ms(LIMITS) == 1
+    room.clock.advance(2)
+    assert room.throttle_ms(LIMITS) == 0
+    room.rules = QuotaRules()
+    assert [room.throttle_ms(LIMITS) for _ in range(2_000)] == [0] * 2_000
+
+
+# Clients
+
+
+def test_a_client_has_a_share_of_what_its_principal_may_take() -> None:
+    room = Room(row(requests_per_second=3), row(client_id="a", requests_per_second=1))
+    assert [room.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
+    assert [room.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 334], "the rest of the principal's"
+
+
+def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
+    room = Room(row(client_id="a", requests_per_second=1))
+    request = admin_pb2.LimitsRequest()
+    request.header.client_id = "a"
+    replies = [room.metering(LIMITS, request.SerializeToString(), CallContext(GREEDY)) for _ in range(2)]
+    assert [log_pb2.ProduceResponse.FromString(each.result()).throttle_ms for each in replies] == [0, 1_000]
+    assert room.throttle_ms(LIMITS, client_id="b") == 0
+    assert room.throttle_ms(LIMITS, size=3) == 0, "what cannot be read the dispatcher refuses"
+
+
+def test_client_ids_that_are_made_up_are_no_way_out() -> None:
+    room = Room(row(client_id="*", requests_per_second=1))
+    for number in range(CLIENTS_MAX):
+        assert room.throttle_ms(LIMITS, client_id=f"c{number}") == 0
+    further = [room.throttle_ms(LIMITS, client_id=f"d{number}") for number in range(2)]
+    assert further == [0, 1_000]
+    assert len(room.budgets.of(GREEDY).clients) == CLIENTS_MAX + 1
+
+
+# Who takes no notice
+
+
+def test_who_does_not_stop_asking_hears_of_it_late() -> None:
+    room = Room(row(requests_per_second=1))
+    room.throttle_ms(END_TXN, 0)
+    room.throttle_ms(END_TXN, 0)
+    for _refusal in range(PATIENCE_REFUSALS + 1):
+        room.refusal_ms(LIMITS)
+    late = [room.call(LIMITS) for _ in range(3)]
+    assert not any(each.is_settled for each in late)
+    assert room.later_ms == [LATE_MS]
+    room.pass_later()
+    codes = {log_pb2.ProduceResponse.FromString(each.result()).error_code for each in late}
+    assert codes == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    assert room.throttle_ms(LIMITS) == 1_000, "and who waited is served"
+    assert room.refusal_ms(LIMITS) == 1_000, "and hears of the next refusal at once"
+
+
+def test_late_refusals_are_told_some_at_a_time_and_each_in_its_time() -> None:
+    room = Room(row(requests_per_second=1))
+    for _ in range(20):
+        room.throttle_ms(END_TXN)
+    for _refusal in range(PATIENCE_REFUSALS + 1):
+        room.refusal_ms(LIMITS)
+    early = [room.call(LIMITS) for _ in range(LATE_AT_ONCE + 1)]
+    early[0].cancel()
+    room.clock.advance(LATE_MS // 2)
+    for _refusal in range(PATIENCE_REFUSALS // 2):
+        room.refusal_ms(LIMITS)
+    later = room.call(LIMITS)
+    room.clock.advance(LATE_MS // 2)
+    assert room.later_ms == [LATE_MS]
+    room.pass_later(waits=False)
+    assert [each.is_settled for each in early] == [True] * LATE_AT_ONCE + [False]
+    with pytest.raises(TransportError, match="gave up"):
+        early[0].result()
+    assert room.later_ms == [0]
+    room.pass_later()
+    assert early[-1].is_settled
+    assert not later.is_settled
+    assert room.later_ms == [LATE_MS // 2]
+    room.pass_later()
+    assert later.is_settled
+    assert room.later_ms == []
+
+
+def test_a_flood_of_refusals_is_some_lines_of_the_audit_log_and_counted() -> None:
+    room = Room(row(requests_per_second=1))
+    lines: list[tuple[str, object, object, object]] = []
+    audit = AuditLog(
+        room.clock,
+        lambda kind, **told: lines.append((kind, told["principal"], told["quota"], told["unwritten_before"])),
+    )
+    room.budgets.on_refused = audit.over_quota
+    for _call in range(50):
+        room.call(LIMITS)
+    assert lines == [("quota", GREEDY, "requests_per_second", 0)] * ALIKE_MAX
+    room.clock.advance(ALIKE_MS)
+    room.rules = QuotaRules([row(calls=0)])
+    room.call(LIMITS)
+    assert lines[ALIKE_MAX:] == [("quota", GREEDY, "calls", 0)]
+    assert audit.counts()["quota", "no"] == 48 - ALIKE_MAX
+
+
+# Levels
+
+
+def test_calls_without_an_answer_have_a_bound_and_make_room_when_they_are_answered() -> None:
+    room = Room(row(calls=2))
+    room.inside.waits = True
+    first = room.call(LIMITS)
+    room.call(PRODUCE)
+    assert room.refusal_ms(LIMITS) == CALLS_PAUSE_MS
+    assert not room.call(FETCH).is_settled, "readers that wait have a bound of their own"
+    assert not room.call(END_TXN).is_settled, "never refused"
+    room.inside.waiting[0].succeed(b"")
+    assert first.is_settled
+    assert room.budgets.of(GREEDY).held[Level.CALLS] == 2
+    room.inside.waiting[-1].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "as it may be"))
+    assert not room.call(LIMITS).is_settled
+
+
+def test_a_caller_that_gives_up_makes_room_when_its_call_has_ended() -> None:
+    room = Room(row(calls=1, requests_per_second=100))
+    room.inside.waits = True
+    given_up = room.call(LIMITS)
+    given_up.cancel()
+    assert room.inside.waiting[0].is_cancelled
+    room.inside.waiting[0].fail(CoordinatorError(ErrorCode.INVALID_REQUEST, "gave up"))
+    assert not room.call(LIMITS).is_settled
+
+
+def test_who_must_get_in_has_no_bounds_that_are_built_in() -> None:
+    room = Room(row("User:*", calls=0, requests_per_second=1), unbound=["User:root"])
+    assert [room.throttle_ms(LIMITS, principal="User:root") for _ in range(5)] == [0] * 5
+    assert room.refusal_ms(LIMITS) == CALLS_PAUSE_MS
+
+
+def test_principals_that_hold_nothing_are_forgotten_some_time() -> None:
+    room = Room()
+    room.budgets.add(Level.SESSIONS, GREEDY)
+    for number in range(PRINCIPALS_MAX + 5):
+        room.budgets.of(f"User:{number}")
+    assert room.budgets.of(GREEDY).held[Level.SESSIONS] == 1
+    assert len(room.budgets._budgets) < PRINCIPALS_MAX
+
+
+# The tables
+
+
+def test_every_method_has_its_cost_and_every_response_room_for_a_pause() -> None:
+    assert set(COSTS) == set(Method)
+    for codec in codec_table(SERVICES).values():
+        field = codec.response_type.DESCRIPTOR.fields_by_name["throttle_ms"]
+        assert (field.number, field.type) == (THROTTLE_FIELD, field.TYPE_INT32), codec.method
+        header = codec.request_type.DESCRIPTOR.fields_by_name["header"]
+        assert header.number == admin_pb2.LimitsRequest.DESCRIPTOR.fields_by_name["header"].number
+
+
+@pytest.mark.parametrize("method", sorted(set(Method) - NEVER_REFUSED - {Method.SESSION}))
+def test_what_begins_or_asks_something_is_refused(method: Method) -> None:
+    room = Room(row(requests_per_second=1))
+    room.throttle_ms(END_TXN)
+    room.throttle_ms(END_TXN)
+    assert room.refusal_ms(method) == 1_000
+
+
+@pytest.mark.parametrize("method", sorted(NEVER_REFUSED))
+def test_what_ends_or_settles_something_is_not(method: Method) -> None:
+    room = Room(row(requests_per_second=1, calls=0, group_waits=0, long_polls=0))
+    assert [room.throttle_ms(method) for _ in range(3)] == [0, 1_000, 2_000]
+
+
+def test_a_pause_is_added_to_whatever_was_answered() -> None:
+    room = Room(row(requests_per_second=1))
+    room.throttle_ms(END_TXN)
+    for answer in (
+        transaction_pb2.EndTxnResponse(producer_id=7, producer_epoch=3),
+        group_pb2.HeartbeatResponse(error_code=27),
+    ):
+        room.inside.answer = answer.SerializeToString()
+        body = room.call(END_TXN).result()
+        found = type(answer).FromString(body)
+        assert found.throttle_ms > 0
+        found.ClearField("throttle_ms")
+        assert found == answer

@@ -1,0 +1,147 @@
+"""Judges what readers of snapshots saw, by what the logs have in the end: a decision is shown whole or not at all, in
+all partitions of the snapshot, and who follows the log by deltas gets every committed record once.
+
+What was decided together shows in the markers: they carry one csn of one shard of the transaction coordinator, those of
+all members of a sink's decision, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from tests.simulation.history import Entry, History, ShownSnapshot
+
+Place: TypeAlias = tuple[str, int]
+"""A partition and an offset."""
+Decision: TypeAlias = tuple[int, int]
+"""A shard of the transaction coordinator and a csn."""
+
+
+class SnapshotAudit:
+    """Checks the snapshots and deltas of one history. The checks raise AssertionError at the first broken promise."""
+
+    def __init__(self, history: History, logs: Mapping[str, Iterable[Entry]]) -> None:
+        self._history = history
+        self._values: dict[Place, str] = {}
+        self._decisions: dict[Place, Decision] = {}
+        """The decision that committed a record, by its place."""
+        self._places: defaultdict[Decision, set[Place]] = defaultdict(set)
+        self._partitions = {*logs, *history.sink_logs}
+        for partition, log in (*logs.items(), *history.sink_logs.items()):
+            self._note(partition, log)
+
+    def _note(self, partition: str, log: Iterable[Entry]) -> None:
+        opened: defaultdict[int, list[Place]] = defaultdict(list)
+        for entry in log:
+            place = partition, entry.offset
+            if not entry.outcome:
+                self._values[place] = entry.value
+                opened[entry.producer_id].append(place)
+                continue
+            ended = opened.pop(entry.producer_id, [])
+            if entry.outcome == "commit":
+                decision = entry.coordinator_shard, entry.csn
+                self._places[decision].update(ended)
+                self._decisions.update(dict.fromkeys(ended, decision))
+
+    def check(self) -> None:
+        """Judge all of it."""
+        for snapshot in self._history.snapshots:
+            if not snapshot.is_lost:
+                self._check_snapshot(snapshot)
+                self._check_cut(snapshot)
+        self._check_deltas()
+
+    def _check_cut(self, snapshot: ShownSnapshot) -> None:
+        cut = snapshot.cut
+        for partition, offset in cut.items():
+            is_shown = snapshot.cut_starts[partition] <= offset
+            _require(is_shown and offset <= snapshot.ends[partition], f"a cut goes back: {partition}: {snapshot}")
+        before = self._before(snapshot.cut_starts, cut)
+        self._check_whole(before, snapshot.cut_starts, f"cut {snapshot}")
+
+    def _before(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> set[Place]:
+        """The committed places between these offsets."""
+        return {
+            place for place in self._decisions if place[0] in ends and starts[place[0]] <= place[1] < ends[place[0]]
+        }
+
+    def _check_snapshot(self, snapshot: ShownSnapshot) -> None:
+        for reading in snapshot.readings:
+            _require(reading == snapshot.readings[0], f"a snapshot changed: {snapshot}")
+            shown = self._shown(reading, snapshot)
+            for partition, offset in shown:
+                begin, end = snapshot.starts[partition], snapshot.ends[partition]
+                _require(begin <= offset < end, f"{partition}@{offset} is not in {snapshot}")
+            self._check_whole(shown, snapshot.starts, f"snapshot {snapshot}")
+
+    def _shown(self, reading: Mapping[str, tuple[Entry, ...]], where: object) -> set[Place]:
+        """The places that were shown, in partitions that are still there."""
+        places = [(partition, each.offset) for partition, entries in reading.items() for each in entries]
+        shown = {place for place in places if place[0] in self._partitions}
+        _require(len(set(places)) == len(places), f"shown twice: {where}")
+        _require(
+            shown <= self._decisions.keys(), f"shown, and never committed: {shown - self._decisions.keys()}: {where}"
+        )
+        for partition, entries in reading.items():
+            for each in entries:
+                is_same = self._values.get((partition, each.offset), each.value) == each.value
+                _require(is_same, f"{partition} has another record than {each}: {where}")
+        return shown
+
+    def _check_whole(self, shown: set[Place], starts: Mapping[str, int], where: str) -> None:
+        torn = self.torn(shown, starts)
+        _require(not torn, f"torn: of decisions {torn} only a part is shown: {where}")
+
+    def torn(self, shown: set[Place], starts: Mapping[str, int]) -> list[Decision]:
+        """The decisions of which a part is shown and another is not, although it is in these partitions, and not
+        before these offsets."""
+        return [
+            decision
+            for decision in {self._decisions[place] for place in shown}
+            if any(starts.get(place[0], place[1] + 1) <= place[1] for place in self._places[decision] - shown)
+        ]
+
+    def torn_vectors(self) -> int:
+        """How many of the vectors of last stable offsets would have shown a part of a decision at the moments when the
+        snapshots were taken: what snapshots are for."""
+        count = 0
+        for snapshot in self._history.snapshots:
+            bounds = snapshot.last_stable
+            shown = self._before(snapshot.starts, bounds)
+            count += not snapshot.is_lost and bool(self.torn(shown, snapshot.starts))
+        return count
+
+    def _check_deltas(self) -> None:
+        sequences = defaultdict(list)
+        for delta in self._history.deltas:
+            sequences[delta.sequence].append(delta)
+        for number, deltas in sequences.items():
+            while deltas and deltas[-1].snapshot.is_lost:
+                del deltas[-1]
+            have: set[Place] = set()
+            starts: dict[str, int] = {}
+            for delta in deltas:
+                where = f"sequence {number}, {delta}"
+                added = self._shown(delta.added, where)
+                _require(not have & added, f"repeated: {have & added}: {where}")
+                have |= added
+                starts = {
+                    partition: starts.get(partition, begin)
+                    for partition, begin in delta.snapshot.starts.items()
+                    if partition in self._partitions
+                }
+                if not delta.snapshot.is_lost:
+                    self._check_whole({place for place in have if place[0] in starts}, starts, where)
+            if number in self._history.caught_up:
+                missing = {
+                    place for place in self._decisions.keys() - have if starts.get(place[0], place[1] + 1) <= place[1]
+                }
+                _require(not missing, f"skipped: {sorted(missing)}: sequence {number}")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)

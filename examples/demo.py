@@ -31,10 +31,14 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return the exit status."""
-    asked = _parser().parse_args(arguments)
+    asked = parser(
+        "demo.py",
+        "Loads flights in transactions while producers and the server are killed, reads them with Spark and compares"
+        " every row with the data set.",
+    ).parse_args(arguments)
     problem = java_problem()
     if problem:
-        return _fail(problem)
+        return fail(problem)
     # gRPC writes its own lines to stderr while the server is dead, which is no news here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     interrupts = Interrupts()
@@ -46,13 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_failure = False
     except KeyboardInterrupt:
         is_failure = False
-        _tell("interrupted")
+        tell("interrupted")
         return INTERRUPTED
     except DemoFailed as error:
-        return _fail(str(error))
+        return fail(str(error))
     finally:
         server.stop()
-        _tidy(directory, server.log, is_kept=asked.keep, is_failure=is_failure)
+        tidy(directory, [server.log], is_kept=asked.keep, is_failure=is_failure)
     return 0
 
 
@@ -63,13 +67,13 @@ def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> N
     from examples.demo_parts.reading import read_and_compare, spark_session
     from examples.demo_parts.report import problems, report, verdict
 
-    _tell(f"server started in {server.start():.1f} s, log {server.log}")
+    tell(f"server started in {server.start():.1f} s, log {server.log}")
     with Admin(server.endpoint, client_id="demo") as admin:
         admin.create_topic(TOPIC, PARTITIONS)
-    loaded = run_load(server, plan(rows, server.endpoint), _tell)
-    _tell("loaded; starting Spark")
+    loaded = run_load(server, plan(rows, server.endpoint), tell)
+    tell("loaded; starting Spark")
     with spark_session(directory, interrupts) as spark:
-        _tell("Spark reads and compares")
+        tell("Spark reads and compares")
         result = read_and_compare(spark, server.endpoint, rows, directory / "flights.parquet")
     found = problems(rows, loaded, result)
     status = server.stop()
@@ -81,19 +85,16 @@ def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> N
     print(verdict(rows, result), flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser(program: str, description: str) -> argparse.ArgumentParser:
+    """What a demo understands."""
     from examples.demo_parts.flights import ROWS
 
-    parser = argparse.ArgumentParser(
-        prog="demo.py",
-        description="Loads flights in transactions while producers and the server are killed, reads them with Spark "
-        "and compares every row with the data set.",
-    )
-    parser.add_argument(
+    arguments = argparse.ArgumentParser(prog=program, description=description)
+    arguments.add_argument(
         "--rows", type=_rows, default=ROWS, metavar="N", help=f"only the first N flights, {ROWS_MIN:,} at least"
     )
-    parser.add_argument("--keep", action="store_true", help="keep the directory: the store, the log, the Parquet files")
-    return parser
+    arguments.add_argument("--keep", action="store_true", help="keep the directory with everything in it")
+    return arguments
 
 
 def _rows(text: str) -> int:
@@ -104,20 +105,23 @@ def _rows(text: str) -> int:
     return int(text)
 
 
-def _tidy(directory: Path, log: Path, *, is_kept: bool, is_failure: bool) -> None:
+def tidy(directory: Path, logs: Sequence[Path], *, is_kept: bool, is_failure: bool) -> None:
+    """Remove the directory, or after a failure all of it but the logs."""
     if is_kept:
-        _tell(f"kept {directory}")
+        tell(f"kept {directory}")
         return
-    if not is_failure or not log.exists():
+    logs = [log for log in logs if log.exists()]
+    if not is_failure or not logs:
         shutil.rmtree(directory, ignore_errors=True)
         return
     for entry in directory.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
-    _tell(f"the server's log is {log}")
+    tell(f"logs: {', '.join(map(str, logs))}")
 
 
-def _fail(reason: str) -> int:
+def fail(reason: str) -> int:
+    """Say why the demo fails; return its exit status."""
     for line in reason.splitlines():
         print(f"demo: FAILED, {line}", file=sys.stderr, flush=True)
     return 1
@@ -126,7 +130,8 @@ def _fail(reason: str) -> int:
 _began = time.monotonic()
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """Say how far the demo has come."""
     print(f"demo: {time.monotonic() - _began:5.1f} s  {line}", file=sys.stderr, flush=True)
 
 

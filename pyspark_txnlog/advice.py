@@ -22,8 +22,11 @@ class Option(NamedTuple):
     meaning: str
 
 
+DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
+"""Where a server listens unless it is told otherwise, in the source, the sink and the job alike."""
+
 _SHARED: Final = {
-    "endpoint": Option("", "HOST:PORT of the server"),
+    "endpoint": Option(DEFAULT_ENDPOINT, "HOST:PORT of the server, as the driver and every executor reach it"),
     "tlsCaFile": Option(
         "", "speak TLS with a server whose certificate a CA of this PEM file signed; every executor needs it"
     ),
@@ -49,14 +52,17 @@ _SHARED: Final = {
     "columns": Option("all but headers", "columns, with commas between them; fewer are faster"),
     "includeHeaders": Option("false", "true: the column headers too"),
     "isolationLevel": Option(
-        "read_committed", "read_uncommitted also shows records of open and of aborted transactions"
+        "read_committed",
+        "snapshot: each transaction in all partitions or in none; read_uncommitted also shows records of open and of "
+        "aborted transactions",
     ),
     "failOnDataLoss": Option("true", "false: read what is left of records that are gone, and warn"),
     "onCorruptBatch": Option("raise", "skip: read what lies behind a batch that cannot be read"),
     "minPartitions": Option("one task per partition", "split the work by bytes into at least about so many tasks"),
     "maxRecordsPerPartition": Option("no limit", "split the work until no task has more records"),
     "groupId": Option("", "the group of startingOffsets=group, and the one whose progress a stream publishes"),
-    "rpcTimeoutMs": Option("60000", "how long to try to reach the server"),
+    "rpcTimeoutMs": Option("120000", "how long to try to reach the server"),
+    "topicIds": Option("", 'the UUID that a topic must have: {"topic":"<32 hex digits>"}'),
 }
 
 _BATCH: Final = {
@@ -64,8 +70,8 @@ _BATCH: Final = {
     "endingTimestamp": Option("", "end before the first record of this time; goes before offsets"),
     "endingOffsetsByTimestamp": Option("", "the same for each partition"),
     "pushdown": Option("false", "true: read only what the conditions of the query leave"),
+    "snapshotLease": Option("1m", "how long the records of a snapshot are held after a task last read it, up to 1h"),
     "report": Option("records", "ranges: a row for each range instead, that counts what is shown and what is hidden"),
-    "topicIds": Option("", 'the UUID that a topic must have: {"topic":"<32 hex digits>"}'),
 }
 BATCH_ONLY: Final = tuple(_BATCH)
 """Options of a read with an end."""
@@ -79,12 +85,15 @@ _STREAM: Final = {
 }
 STREAM_ONLY: Final = tuple(_STREAM)
 """Options of a stream."""
+LIMITS_OF_A_VECTOR: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxRecordsPerTrigger")
+"""Those that end a micro-batch at any offset, in the middle of a transaction, too."""
 
 OPTIONS: Final = MappingProxyType(_SHARED | _BATCH | _STREAM)
 
 ALIASES: Final = MappingProxyType(
     {
         "kafka.bootstrap.servers": "endpoint",
+        "isolation": "isolationLevel",
         "kafka.isolation.level": "isolationLevel",
         "kafka.group.id": "groupId",
         "kafka.default.api.timeout.ms": "rpcTimeoutMs",

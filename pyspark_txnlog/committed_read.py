@@ -6,165 +6,28 @@ like a wrong topic are told at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
+from pyspark_txnlog.account import PartitionSummary, Summary
 from pyspark_txnlog.advice import ALIASES, OPTIONS
-from pyspark_txnlog.bounds import Position, offsets_json
+from pyspark_txnlog.bounds import InvalidOption, Position, offsets_json
+from pyspark_txnlog.job_settings import PARQUET, JobFailed, JobSettings
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read, tls_of
 from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.spark_session import start_spark
+from pyspark_txnlog.spark_session import job_session
+from pyspark_txnlog.targets import Target, check_connector, rows_written, target_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSummary:
-    """One partition: the range that was read, where the partition stood, and what became of the offsets."""
-
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    last_stable_offset: int
-    """The last stable offset when the read was planned."""
-    high_watermark: int
-    rows: int | None = None
-    """Number of rows in the output; None where nobody counted."""
-    aborted_records: int | None = None
-    """Number of records of aborted transactions in the range, hidden from the read; None where nobody counted."""
-    control_records: int | None = None
-    """Number of markers in the range; they end transactions and are nobody's records."""
-    corrupt_offsets: int | None = None
-    """Number of offsets that were skipped because they cannot be read; only with onCorruptBatch=skip."""
-
-    @property
-    def hidden_records(self) -> int | None:
-        """Number of offsets of the range without a row: hidden records, and offsets that have no record."""
-        return None if self.rows is None else self.end_offset - self.start_offset - self.rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The account of a whole job."""
-
-    isolation: str
-    partitions: tuple[PartitionSummary, ...]
-    elapsed_ms: int
-
-    @property
-    def rows(self) -> int | None:
-        """Number of rows in the output."""
-        return _sum(found.rows for found in self.partitions)
-
-    @property
-    def aborted_records(self) -> int | None:
-        """Number of records of aborted transactions that were hidden."""
-        return _sum(found.aborted_records for found in self.partitions)
-
-    @property
-    def control_records(self) -> int | None:
-        """Number of markers that were passed over."""
-        return _sum(found.control_records for found in self.partitions)
-
-    @property
-    def corrupt_offsets(self) -> int | None:
-        """Number of offsets that were skipped because they cannot be read."""
-        return _sum(found.corrupt_offsets for found in self.partitions)
-
-    def table(self) -> str:
-        """Return the partitions and their total as aligned text."""
-        lines = [
-            (
-                found.topic,
-                str(found.partition),
-                *_shown(found.start_offset, found.end_offset, found.last_stable_offset, found.high_watermark),
-                *_shown(found.rows, found.aborted_records, found.control_records, found.corrupt_offsets),
-            )
-            for found in self.partitions
-        ]
-        counted = _shown(self.rows, self.aborted_records, self.control_records, self.corrupt_offsets)
-        total = ("total", "", "", "", "", "", *counted)
-        return _aligned([_TITLES, *lines, total])
-
-
-_TITLES = (
-    "topic",
-    "partition",
-    "start",
-    "end",
-    "LSO",
-    "high watermark",
-    "rows",
-    "aborted hidden",
-    "markers hidden",
-    "corrupt",
-)
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    known = list(numbers)
-    return None if None in known else sum(number for number in known if number is not None)
-
-
-def _shown(*numbers: int | None) -> tuple[str, ...]:
-    return tuple("-" if number is None else f"{number:,}" for number in numbers)
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    rule = "  ".join("-" * width for width in widths)
-    texts = [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])
-
-
-PARQUET: Final = "parquet"
-CONSOLE: Final = "console"
+    from pyspark.sql import SparkSession
 
 _Counts = dict[tuple[str, int], tuple[int, ...]]
-
-
-class JobFailed(RuntimeError):
-    """The job cannot do what it was asked for, or did not; the message is for people."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSettings:
-    """The settings of a job: what to read and where to put it."""
-
-    options: dict[str, str]
-    """Options of the source, by name."""
-
-    format: str = CONSOLE
-    """`parquet` writes a directory, `console` prints rows."""
-
-    output: str = ""
-    """The directory that Parquet is written to."""
-
-    is_overwriting: bool = False
-    """Whether to replace what is in the directory; otherwise it must not exist."""
-
-    rows_shown: int = 20
-    """How many rows are printed on the console."""
-
-    is_audited: bool = True
-    """Whether to read the ranges once more, without their records reaching Spark, to count what is hidden and why."""
-
-    master: str | None = None
-    """Where Spark runs, unless spark-submit says so. Default: local[*]."""
 
 
 def run_job(
@@ -180,25 +43,21 @@ def run_job(
     options = parse_options(settings.options)
     if settings.format == PARQUET and not settings.is_overwriting and Path(settings.output).exists():
         raise JobFailed(f"{settings.output} exists already; choose another directory, or say --overwrite")
-    planned, standing = _plan(options)
+    target = target_of(settings)
+    planned, standing = planned_and_standing(options)
     offsets = sum(found.offset_count for found in planned)
     say(f"{len(planned)} partitions with {offsets:,} offsets to read as {options.isolation} from {options.endpoint}")
-    is_own = spark is None
-    if spark is None:
-        say("starting Spark")
-        spark = start_spark("txnlog committed read", master=settings.master)
-    try:
-        ranges = _fixed(planned)
-        fixed = {name: value for name, value in settings.options.items() if name.lower() not in _PLACES} | ranges
-        _put(spark, settings, fixed, say)
-        counts = _account(spark, settings, fixed, say)
-        if ranges:
-            say(f"the next read goes on behind this one with --starting-offsets '{ranges['endingOffsets']}'")
-    finally:
-        if is_own:
-            spark.stop()
+    with job_session(settings, spark, say) as session:
+        check_connector(session, settings.format)
+        fixed = _fixed(settings.options, planned)
+        say(f"writing {settings.format} to {target.place}")
+        target.write(target.prepared(session.read.format(FORMAT).options(**fixed).load()))
+        written = rows_written(target, session)
+        hidden = _audited(session, fixed, target, written, say) if settings.is_audited else {}
+        if planned:
+            say(f"the next read goes on behind this one with --starting-offsets '{fixed['endingOffsets']}'")
     partitions = tuple(
-        _summary_of(found, standing[found.topic, found.partition], counts.get((found.topic, found.partition), ()))
+        _summary_of(found, standing[found.topic, found.partition], written, hidden.get((found.topic, found.partition)))
         for found in planned
     )
     return Summary(
@@ -206,92 +65,117 @@ def run_job(
     )
 
 
-def _plan(options: ReadOptions) -> tuple[list[OffsetRange], dict[tuple[str, int], tuple[int, int]]]:
+Standings = dict[tuple[str, int], tuple[int, int]]
+"""The last stable offset and the high watermark of each partition."""
+
+
+def planned_and_standing(options: ReadOptions) -> tuple[list[OffsetRange], Standings]:
+    """Return what there is to read, and where its partitions stand. Raises: as `plan_read`; InvalidOption for a
+    snapshot."""
+    if options.is_snapshot:
+        raise InvalidOption(
+            "the job accounts for every offset up to an end, and a snapshot has none: leave isolationLevel out, "
+            "or read the snapshot with spark.read"
+        )
     with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options)) as connection:
         planned = plan_read(connection, options)
-        names = tuple(dict.fromkeys(found.topic for found in planned))
         # Asked after the ends were taken: the positions of a partition only grow.
-        described = Admin(connection, deadline_ms=options.rpc_timeout_ms).describe_topics(names) if names else []
-    standing = {
+        return planned, standing_of(connection, options, [found.topic for found in planned])
+
+
+def standing_of(connection: Connection, options: ReadOptions, topics: Sequence[str]) -> Standings:
+    """Return where all partitions of the topics stand. Raises: TransactionError."""
+    names = tuple(dict.fromkeys(topics))
+    described = Admin(connection, deadline_ms=options.rpc_timeout_ms).describe_topics(names) if names else []
+    return {
         (topic.name, found.partition): (found.last_stable_offset, found.high_watermark)
         for topic in described
         for found in topic.partitions
     }
-    return planned, standing
 
 
-_PLACES: Final = frozenset(
+PLACES: Final = frozenset(
     name.lower()
     for name in (*OPTIONS, *ALIASES)
     if name.startswith(("starting", "ending", "groupId")) or ALIASES.get(name) == "groupId"
 )
 """Options that say where a read begins and ends. Once that is known, offsets say it."""
 
+TOPICS: Final = frozenset({"subscribe", "subscribepattern", "assign"})
+"""Options that say which partitions are read."""
 
-def _fixed(planned: list[OffsetRange]) -> dict[str, str]:
-    """Return the options that make Spark read exactly these ranges of exactly these topics."""
-    starting: dict[str, dict[int, Position]] = {}
+
+def without(options: dict[str, str], names: frozenset[str]) -> dict[str, str]:
+    """Return the options without some, whose names are in lower case."""
+    return {name: value for name, value in options.items() if name.lower() not in names}
+
+
+def _fixed(options: dict[str, str], planned: list[OffsetRange]) -> dict[str, str]:
+    """Return the options that make Spark read exactly these ranges, whatever comes meanwhile."""
+    kept = without(options, PLACES)
+    if not planned:
+        return kept
     ending: dict[str, dict[int, Position]] = {}
     for found in planned:
-        starting.setdefault(found.topic, {})[found.partition] = Position(found.start_offset)
         ending.setdefault(found.topic, {})[found.partition] = Position(found.end_offset, found.leader_epoch)
-    if not planned:
-        return {}
-    return {
-        "startingOffsets": offsets_json(starting),
+    return without(kept, TOPICS) | {
+        "assign": json.dumps({topic: list(partitions) for topic, partitions in ending.items()}),
+        "startingOffsets": starting_offsets(planned),
         "endingOffsets": offsets_json(ending),
         "topicIds": topic_ids_json({found.topic: found.topic_id for found in planned}),
     }
 
 
-def _put(spark: SparkSession, settings: JobSettings, fixed: dict[str, str], say: Callable[[str], None]) -> None:
-    frame = spark.read.format(FORMAT).options(**fixed).load()
-    if settings.format == PARQUET:
-        say(f"writing Parquet to {settings.output}")
-        frame.write.mode("overwrite" if settings.is_overwriting else "errorifexists").parquet(settings.output)
-        return
-    shown = [name for name in ("key", "value") if name in frame.columns]
-    frame.withColumns({name: frame[name].cast("string") for name in shown}).show(settings.rows_shown, truncate=100)
+def starting_offsets(ranges: Sequence[OffsetRange]) -> str:
+    """Return where the ranges begin, as startingOffsets has it."""
+    starting: dict[str, dict[int, Position]] = {}
+    for found in ranges:
+        starting.setdefault(found.topic, {})[found.partition] = Position(found.start_offset)
+    return offsets_json(starting)
 
 
-def _account(spark: SparkSession, settings: JobSettings, fixed: dict[str, str], say: Callable[[str], None]) -> _Counts:
-    """Return the rows of each partition, and with an audit its hidden records too. Raises: JobFailed where they
-    disagree."""
-    written: _Counts = {}
-    is_countable = settings.format == PARQUET
-    if is_countable:
-        output = spark.read.parquet(settings.output)
-        is_countable = {"topic", "partition"} <= set(output.columns)
-        written = _rows_by_partition(output) if is_countable else {}
-    if not settings.is_audited:
-        return written
+def _audited(
+    spark: SparkSession,
+    fixed: dict[str, str],
+    target: Target,
+    written: dict[tuple[str, int], int] | None,
+    say: Callable[[str], None],
+) -> _Counts:
+    """Return the records of each range by what became of them. Raises: JobFailed where the output has other ones."""
     say("counting what is hidden")
-    unneeded = {"columns", "includeheaders", "minpartitions", "maxrecordsperpartition"}
-    asked = {name: value for name, value in fixed.items() if name.lower() not in unneeded}
-    asked["report"] = Report.RANGES.value
-    report = spark.read.format(FORMAT).options(**asked).load()
+    asked = without(fixed, frozenset({"columns", "includeheaders", "minpartitions", "maxrecordsperpartition"}))
+    report = spark.read.format(FORMAT).options(**asked, report=Report.RANGES.value).load()
     counts: _Counts = {
         (row.topic, row.partition): (row.rows, row.abortedRecords, row.controlRecords, row.corruptOffsets)
         for row in report.collect()
     }
-    for (topic, partition), (rows, *_hidden) in counts.items():
-        (found,) = written.get((topic, partition), (0,))
-        if is_countable and found != rows:
-            raise JobFailed(
-                f"{settings.output} holds {found} rows of {topic}-{partition} and the log {rows}: do not use it, and "
-                "report this"
-            )
+    if written is not None:
+        compare_written(target, {place: rows for place, (rows, *_) in counts.items()}, written)
     return counts
 
 
-def _rows_by_partition(frame: DataFrame) -> _Counts:
-    counted = frame.groupBy("topic", "partition").count().collect()
-    return {(row["topic"], row["partition"]): (row["count"],) for row in counted}
+def compare_written(
+    target: Target, read: Mapping[tuple[str, int], int], written: Mapping[tuple[str, int], int]
+) -> None:
+    """Check that the output holds the rows that were read. Raises: JobFailed."""
+    for (topic, partition), rows in read.items():
+        found = written.get((topic, partition), 0)
+        if found != rows:
+            raise JobFailed(
+                f"{target.place} holds {found} rows of {topic}-{partition} and the log {rows}: do not use it, and "
+                "report this"
+            )
 
 
-def _summary_of(found: OffsetRange, standing: tuple[int, int], counts: tuple[int, ...]) -> PartitionSummary:
+def _summary_of(
+    found: OffsetRange,
+    standing: tuple[int, int],
+    written: dict[tuple[str, int], int] | None,
+    hidden: tuple[int, ...] | None,
+) -> PartitionSummary:
     last_stable_offset, high_watermark = standing
-    rows, aborted, control, corrupt = (*counts, None, None, None, None)[:4]
+    in_output = None if written is None else written.get((found.topic, found.partition), 0)
+    rows, aborted, control, corrupt = hidden or (in_output, None, None, None)
     return PartitionSummary(
         topic=found.topic,
         partition=found.partition,
@@ -303,4 +187,5 @@ def _summary_of(found: OffsetRange, standing: tuple[int, int], counts: tuple[int
         aborted_records=aborted,
         control_records=control,
         corrupt_offsets=corrupt,
+        written=in_output,
     )

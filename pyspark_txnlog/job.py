@@ -1,4 +1,4 @@
-"""Reads the committed records of topics to Parquet or the console, and accounts for every offset.
+"""Reads the committed records of topics, once or as a stream, and accounts for every offset.
 
 Runs as `python -m pyspark_txnlog.job` and as `spark-submit pyspark_txnlog/job.py`. Exit status: 0 = done, 1 = failed
 with one line that says why, 2 = wrong arguments.
@@ -9,21 +9,29 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pyspark_txnlog.account import Summary
     from pyspark_txnlog.advice import Option
-    from pyspark_txnlog.committed_read import JobSettings
+    from pyspark_txnlog.job_settings import JobSettings
 
-DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
 
 _EXPLANATION: Final = """\
 Only committed records are read: what aborted transactions left is hidden, and what open ones wrote is not read yet.
-The end of each partition is fixed when the job starts. Afterwards a table says, for each partition, which offsets
-were read, how many rows they gave and how many records are hidden in them."""
+Without --follow and --available-now, the end of each partition is fixed when the job starts. With one of them the job
+is a stream: it goes on where its checkpoint ends, and a run that died or was stopped is repeated from there, so that
+the output has every record once. Afterwards a table says, for each partition, which offsets this run has read, how many
+records they gave, how many are hidden in them, and how many rows of them the output holds.
+
+  pyspark_txnlog.job orders --output orders.parquet
+  pyspark_txnlog.job orders --follow --starting-offsets earliest --output orders.lake --checkpoint orders.checkpoint
+  pyspark_txnlog.job orders --available-now --format topic --output copy --checkpoint copy.checkpoint
+  pyspark_txnlog.job orders --rows 5 --columns partition,offset,value"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,22 +42,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     # gRPC writes its own lines to stderr for what is reported here in words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from coordinator_client.errors import TransactionError
     from pyspark_txnlog.bounds import InvalidOption
-    from pyspark_txnlog.committed_read import JobFailed, run_job
+    from pyspark_txnlog.job_settings import JobFailed
     from pyspark_txnlog.planning import UnknownTopic
     from pyspark_txnlog.ranges import DataLoss
     from pyspark_txnlog.spark_session import JavaMissing
 
     try:
-        summary = run_job(_settings(asked), say=_say)
+        summary = _run(_settings(asked))
     except TransactionError as error:
         return _fail(_why_unanswered(asked.endpoint, error), asked)
     except (JobFailed, InvalidOption, UnknownTopic, DataLoss, JavaMissing) as error:
         return _fail(str(error), asked)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         return _fail(first_cause(str(error)), asked)
     except KeyboardInterrupt:
         return _fail("interrupted")
@@ -59,21 +68,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _run(settings: JobSettings) -> Summary:
+    from pyspark_txnlog.committed_read import run_job
+    from pyspark_txnlog.job_settings import Mode
+    from pyspark_txnlog.streaming_job import run_stream
+
+    if settings.mode is Mode.ONCE:
+        return run_job(settings, say=_say)
+    return run_stream(settings, say=_say, is_stopping=_Signals())
+
+
+class _Signals:
+    """Whether somebody has asked the job to stop, by SIGTERM or SIGINT. The second one ends it at once."""
+
+    def __init__(self) -> None:
+        self._was_asked = self._is_listening = False
+
+    def __call__(self) -> bool:
+        if not self._is_listening:
+            # Not before the stream runs: PySpark sets a handler of its own when it starts.
+            self._is_listening = True
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._take)
+        return self._was_asked
+
+    def _take(self, number: int, _frame: object) -> None:
+        self._was_asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+
 def first_cause(message: str) -> str:
     """Return the one line of a Spark error that says what went wrong: where Python raised, its last line."""
     raised = re.findall(r"^(?:\w+\.)*(\w+): (.+)$", message, re.MULTILINE) if "Traceback" in message else []
     if raised:
         kind, reason = raised[-1]
         return f"{kind}: {reason}"
+    thrown = re.search(r"^: (.+)$", message, re.MULTILINE) if message.startswith("An error occurred while") else None
+    if thrown:
+        return thrown[1]
     return message.strip().splitlines()[0] if message.strip() else "Spark failed without a reason"
 
 
 def source_flags() -> dict[str, Option]:
     """Return the options of the source that the job has by their own names: not those that it names otherwise, or that
     have no meaning for it."""
-    from pyspark_txnlog.advice import OPTIONS, STREAM_ONLY
+    from pyspark_txnlog.advice import OPTIONS
 
-    others = {"endpoint", "subscribe", "topicIds", "report", "pushdown", *STREAM_ONLY}
+    others = {"endpoint", "subscribe", "topicIds", "report", "pushdown"}
     return {name: option for name, option in OPTIONS.items() if name not in others}
 
 
@@ -83,9 +124,13 @@ def flag_of(option: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from pyspark_txnlog.advice import DEFAULT_ENDPOINT
+    from pyspark_txnlog.job_settings import FORMATS, TRIGGER_INTERVAL, Mode
+
     parser = argparse.ArgumentParser(
         prog="pyspark_txnlog.job",
-        description="Reads the committed records of topics to Parquet or the console.",
+        description="Reads the committed records of topics to Parquet, a Delta or Iceberg table, another topic, or the"
+        " console.",
         epilog=_EXPLANATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # An option that is cut short may mean another one tomorrow.
@@ -98,19 +143,41 @@ def _parser() -> argparse.ArgumentParser:
         "--endpoint", default=DEFAULT_ENDPOINT, metavar="HOST:PORT", help="the server (default: %(default)s)"
     )
     parser.add_argument(
-        "--output", default="", metavar="DIR", help="directory to write Parquet to; without it, rows are printed"
+        "--output",
+        default="",
+        metavar="PLACE",
+        help="directory for Parquet or a Delta table, or name of an Iceberg table or, with --format topic, of a topic;"
+        " without it, rows are printed",
     )
-    parser.add_argument("--format", choices=("parquet", "console"), help="default: parquet with --output, else console")
-    parser.add_argument("--overwrite", action="store_true", help="replace the directory if it exists")
+    parser.add_argument("--format", choices=FORMATS, help="default: parquet with --output, else console")
+    parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows to print (default: %(default)s)")
     parser.add_argument(
         "--no-audit",
         dest="is_audited",
         action="store_false",
-        help="do not read the ranges a second time to count what is hidden",
+        help="do not compare the output with the log, which reads both once more (of a stream, its output)",
     )
     parser.add_argument("--master", metavar="URL", help="where Spark runs, without spark-submit (default: local[*])")
+    parser.add_argument("--remote", metavar="URL", help="a server of Spark Connect to ask instead, sc://HOST:PORT")
     parser.add_argument("--traceback", action="store_true", help="show where an error happened")
+    stream = parser.add_argument_group("as a stream")
+    how_long = stream.add_mutually_exclusive_group()
+    how_long.add_argument(
+        "--follow", dest="mode", action="store_const", const=Mode.FOLLOW, help="go on until SIGTERM or SIGINT"
+    )
+    how_long.add_argument(
+        "--available-now", dest="mode", action="store_const", const=Mode.AVAILABLE_NOW, help="up to what there is now"
+    )
+    stream.add_argument(
+        "--checkpoint", default="", metavar="DIR", help="where the stream notes how far it is; one for each output"
+    )
+    stream.add_argument(
+        "--trigger-interval",
+        default=TRIGGER_INTERVAL,
+        metavar="TIME",
+        help="with --follow, how often to look for more (default: %(default)s)",
+    )
     source = parser.add_argument_group("options of the source", "with its defaults; docs/spark.md says more of each")
     for name, (default, meaning) in source_flags().items():
         shown = f"{meaning} (default: {default})" if default else meaning
@@ -119,22 +186,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(asked: argparse.Namespace) -> JobSettings:
-    from pyspark_txnlog.bounds import InvalidOption
-    from pyspark_txnlog.committed_read import CONSOLE, PARQUET, JobSettings
+    from pyspark_txnlog.job_settings import CONSOLE, PARQUET, JobSettings, Mode
 
-    chosen = asked.format or (PARQUET if asked.output else CONSOLE)
-    if (chosen == PARQUET) != bool(asked.output):
-        raise InvalidOption("--format parquet and --output DIR go together")
     given: dict[str, str | None] = {name: getattr(asked, name) for name in source_flags()}
     given |= {"endpoint": asked.endpoint, "subscribe": ",".join(asked.topics) or None}
     return JobSettings(
         options={name: value for name, value in given.items() if value is not None},
-        format=chosen,
+        mode=asked.mode or Mode.ONCE,
+        format=asked.format or (PARQUET if asked.output else CONSOLE),
         output=asked.output,
+        checkpoint=asked.checkpoint,
+        trigger_interval=asked.trigger_interval,
         is_overwriting=asked.overwrite,
         rows_shown=asked.rows,
         is_audited=asked.is_audited,
         master=asked.master,
+        remote=asked.remote,
     )
 
 
@@ -145,7 +212,7 @@ def _missing_package() -> str | None:
         # Python put this directory first, where our modules would stand in for others of the same name.
         sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own]  # noqa: PTH100
     try:
-        from pyspark_txnlog.source import check_dependencies
+        from pyspark_txnlog.reading import check_dependencies
 
         check_dependencies()
     except ImportError as error:

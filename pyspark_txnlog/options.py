@@ -16,8 +16,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from coordinator_client.settings import ON_CORRUPT_BATCH, RAISE
-from pyspark_txnlog.advice import ALIASES, STREAM_ONLY, TLS_NAMES, why_not, why_not_here
+from pyspark_txnlog.advice import (
+    ALIASES,
+    DEFAULT_ENDPOINT,
+    LIMITS_OF_A_VECTOR,
+    STREAM_ONLY,
+    TLS_NAMES,
+    why_not,
+    why_not_here,
+)
 from pyspark_txnlog.bounds import (
     COMMITTED,
     FROM_EARLIEST,
@@ -30,6 +37,11 @@ from pyspark_txnlog.bounds import (
     parse_starting,
 )
 
+RAISE: Final = "raise"
+ON_CORRUPT_BATCH: Final = (RAISE, "skip")
+"""What may be done about a batch whose checksum is wrong, as the SDK has it. The SDK is not imported here: an executor
+reads options before anybody can tell it that it lacks what the SDK needs."""
+
 FORMAT: Final = "txnlog"
 """Name of the format in Spark."""
 
@@ -38,7 +50,15 @@ COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "
 
 HEADERS_COLUMN: Final = "headers"
 
-RPC_TIMEOUT_MS: Final = 60_000
+RPC_TIMEOUT_MS: Final = 120_000
+"""That of Spark's Kafka source (`kafkaConsumer.pollTimeoutMs`): a server may be away for a minute."""
+
+LEASE_MS: Final = 60_000
+LEASE_MS_MAX: Final = 3_600_000
+
+COMMITTED_ONLY: Final = "read_committed"
+SNAPSHOT: Final = "snapshot"
+ISOLATION_LEVELS: Final = (COMMITTED_ONLY, SNAPSHOT, "read_uncommitted")
 
 
 class Report(StrEnum):
@@ -137,7 +157,13 @@ class ReadOptions:
     group_id: str = ""
     """The group behind whose committed offsets to begin, or whose progress a stream publishes; empty = none."""
 
-    isolation: str = "read_committed"
+    isolation: str = COMMITTED_ONLY
+    """What is shown: all that is committed below the last stable offsets (read_committed), what a snapshot of all
+    partitions shows, each transaction in all of them or in none (snapshot), or everything (read_uncommitted)."""
+
+    lease_ms: int = LEASE_MS
+    """How long the records of the snapshot of a batch read are held behind the last sign of life of one of its
+    tasks."""
 
     is_loss_fatal: bool = True
     """Fail when records that were asked for are gone. False: read what is left, and warn."""
@@ -168,6 +194,16 @@ class ReadOptions:
 
     report: Report = Report.RECORDS
 
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether what is read is a snapshot."""
+        return self.isolation == SNAPSHOT
+
+    @property
+    def fetch_isolation(self) -> str:
+        """The isolation level of what is fetched and measured: a snapshot filters what is committed."""
+        return COMMITTED_ONLY if self.is_snapshot else self.isolation
+
 
 def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Return the options of a batch read or of a stream. Raises: InvalidOption."""
@@ -183,22 +219,23 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
     if group_id and not (is_of_group or is_stream):
         raise InvalidOption("a batch read needs groupId for startingOffsets=group only; set that too, or leave it out")
     return ReadOptions(
-        endpoint=_endpoint(options),
-        tls_files=_tls_files(options),
+        endpoint=parse_endpoint(options),
+        tls_files=parse_tls_files(options),
         topics=_topics(options),
         columns=_columns(options),
         starting=starting,
         ending=parse_ending(options),
-        no_match=NoMatch(_one_of(options, "startingOffsetsByTimestampStrategy", tuple(NoMatch))),
+        no_match=NoMatch(parse_choice(options, "startingOffsetsByTimestampStrategy", tuple(NoMatch))),
         group_id=group_id,
-        isolation=_one_of(options, "isolationLevel", ("read_committed", "read_uncommitted")),
+        isolation=parse_choice(options, "isolationLevel", ISOLATION_LEVELS),
+        lease_ms=_lease_ms(options),
         is_loss_fatal=_boolean(options, "failOnDataLoss", is_default=True),
-        on_corrupt_batch=_one_of(options, "onCorruptBatch", ON_CORRUPT_BATCH),
-        min_partitions=_count(options, "minPartitions", default=0),
-        partition_records_max=_count(options, "maxRecordsPerPartition", default=0, largest=2**63 - 1),
+        on_corrupt_batch=parse_choice(options, "onCorruptBatch", ON_CORRUPT_BATCH),
+        min_partitions=parse_count(options, "minPartitions", default=0),
+        partition_records_max=parse_count(options, "maxRecordsPerPartition", default=0, largest=2**63 - 1),
         is_pushed_down=_boolean(options, "pushdown", is_default=False),
         limits=_limits(options),
-        rpc_timeout_ms=_count(options, "rpcTimeoutMs", default=RPC_TIMEOUT_MS),
+        rpc_timeout_ms=parse_count(options, "rpcTimeoutMs", default=RPC_TIMEOUT_MS),
         topic_ids=_topic_ids(options),
         report=_report(options),
     )
@@ -238,16 +275,18 @@ def _by_own_names(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _endpoint(options: Mapping[str, str]) -> str:
-    endpoint = options.get("endpoint", "")
+def parse_endpoint(options: Mapping[str, str]) -> str:
+    """Return HOST:PORT. Raises: InvalidOption, as all others do."""
+    endpoint = options.get("endpoint", DEFAULT_ENDPOINT)
     if not endpoint:
-        raise InvalidOption("no server is named: set the option endpoint to HOST:PORT")
+        raise InvalidOption(f"the option endpoint is empty: set it to HOST:PORT, or omit it for {DEFAULT_ENDPOINT}")
     if "," in endpoint:
         raise InvalidOption(f"endpoint is {endpoint!r} and must name one server, HOST:PORT")
     return endpoint
 
 
-def _tls_files(options: Mapping[str, str]) -> TlsNames | None:
+def parse_tls_files(options: Mapping[str, str]) -> TlsNames | None:
+    """Return how to speak TLS; None = no TLS."""
     given = {name: options.get(name.lower()) or None for name in TLS_NAMES}
     ca_file, certificate_file, key_file, server_name, token_file = given.values()
     if ca_file is None:
@@ -308,7 +347,7 @@ def _boolean(options: Mapping[str, str], name: str, *, is_default: bool) -> bool
     return text == "true"
 
 
-def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+def parse_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     """Return the choice that the option names; the first one is the default."""
     text = options.get(name.lower(), choices[0]).lower()
     if text not in choices:
@@ -316,7 +355,8 @@ def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     return text
 
 
-def _count(options: Mapping[str, str], name: str, *, default: int, largest: int = 2**31 - 1) -> int:
+def parse_count(options: Mapping[str, str], name: str, *, default: int, largest: int = 2**31 - 1) -> int:
+    """Return a number from 1."""
     text = options.get(name.lower())
     if text is None:
         return default
@@ -328,11 +368,11 @@ def _count(options: Mapping[str, str], name: str, *, default: int, largest: int 
 def _limits(options: Mapping[str, str]) -> TriggerLimits:
     offsets_max, offsets_min, delay_ms, bytes_max, records_max = STREAM_ONLY
     found = TriggerLimits(
-        offsets_max=_count(options, offsets_max, default=0, largest=2**63 - 1),
-        offsets_min=_count(options, offsets_min, default=0, largest=2**63 - 1),
+        offsets_max=parse_count(options, offsets_max, default=0, largest=2**63 - 1),
+        offsets_min=parse_count(options, offsets_min, default=0, largest=2**63 - 1),
         delay_ms_max=_with_unit(options, delay_ms, _DURATIONS_MS, "15m") or MAX_TRIGGER_DELAY_MS,
         bytes_max=_with_unit(options, bytes_max, _SIZES, "64m"),
-        records_max=_count(options, records_max, default=0, largest=2**63 - 1),
+        records_max=parse_count(options, records_max, default=0, largest=2**63 - 1),
     )
     if found.offsets_max and found.offsets_min > found.offsets_max:
         raise InvalidOption(
@@ -362,6 +402,21 @@ def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], 
             f"or none, like {example}"
         )
     return number
+
+
+def _lease_ms(options: Mapping[str, str]) -> int:
+    lease_ms = _with_unit(options, "snapshotLease", _DURATIONS_MS, "5m")
+    is_snapshot = options.get("isolationlevel", "").lower() == SNAPSHOT
+    if lease_ms > LEASE_MS_MAX:
+        raise InvalidOption("snapshotLease is at most 1h: it is renewed while tasks read")
+    if lease_ms and not is_snapshot:
+        raise InvalidOption("snapshotLease says how long a snapshot is held; set isolationLevel to snapshot, too")
+    if is_snapshot and any(name.lower() in options for name in LIMITS_OF_A_VECTOR):
+        raise InvalidOption(
+            f"a micro-batch of snapshots has whole transactions, so {', '.join(LIMITS_OF_A_VECTOR)} cannot limit it: "
+            "leave them out, or set isolationLevel to read_committed"
+        )
+    return lease_ms or LEASE_MS
 
 
 def _topic_ids(options: Mapping[str, str]) -> Mapping[str, bytes]:

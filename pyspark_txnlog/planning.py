@@ -8,17 +8,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
+from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.admin import Admin, TopicDescription
-from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
+from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange, filter_message
 from coordinator_client.calls import FETCH, LIST_OFFSETS, MEASURE_RECORDS, OFFSET_FETCH, Deadlines
 from coordinator_client.connection import Connection
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import TransactionError
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
+from coordinator_client.snapshots import take_snapshot_of
 from coordinator_client.tls import Tls
 from coordinator_protocol.batch import TimestampType
 from coordinator_protocol.errors import ErrorCode
@@ -27,6 +30,7 @@ from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
 from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, places_of, plan_ranges
 from pyspark_txnlog.splitting import Step, split_ranges
+from pyspark_txnlog.stream_offsets import Vector
 
 SPLIT_STEP_BYTES: Final = 256 * 1024
 """How finely ranges are measured to be split."""
@@ -42,17 +46,31 @@ FETCH_BYTES: Final = 4 * MEBI
 _CONNECTIONS: dict[tuple[int, str, TlsNames | None], Connection] = {}
 
 
+class OfServer(Protocol):
+    """Options that name a server, of a read or of a write."""
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT."""
+        ...
+
+    @property
+    def tls_files(self) -> TlsNames | None:
+        """How to speak TLS; None = no TLS."""
+        ...
+
+
 class UnknownTopic(LookupError):
     """A topic or partition that a read names does not exist, or is not the one that it was."""
 
 
-def tls_of(options: ReadOptions) -> Tls | None:
+def tls_of(options: OfServer) -> Tls | None:
     """Return what the options say of TLS. Raises: Misconfigured where a file is not on this machine, or is wrong."""
     names = options.tls_files
     return None if names is None else Tls(**names._asdict())
 
 
-def shared_connection(options: ReadOptions) -> Connection:
+def shared_connection(options: OfServer) -> Connection:
     """Return the one connection of this process to the server; its channel opens with the first request.
 
     It waits for a server that is not there yet: a job may start beside it, and Spark would take the failure of a task
@@ -70,7 +88,7 @@ def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]
 
     Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
     """
-    return plan_ranges(options, read_positions(connection, options))
+    return plan_ranges(options, read_positions(connection, options, lease_ms=options.lease_ms))
 
 
 def split_read(connection: Connection, options: ReadOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -97,7 +115,7 @@ def measured_steps(
     while missing:
         asked = list(islice(missing, _MEASURED_AT_ONCE_MAX))
         request = log.MeasureRecordsRequest(
-            header=connection.header(), isolation_level=isolation_level(options.isolation), step_bytes=step_bytes
+            header=connection.header(), isolation_level=isolation_level(options.fetch_isolation), step_bytes=step_bytes
         )
         for index in asked:
             found = ranges[index]
@@ -107,6 +125,7 @@ def measured_steps(
                 partition=found.partition,
                 start_offset=missing[index],
                 end_offset=found.end_offset,
+                snapshot=filter_message(found.shown),
             )
         reply = connection.ask(
             MEASURE_RECORDS,
@@ -139,9 +158,10 @@ def first_offsets_since(
     }
 
 
-def read_positions(connection: Connection, options: ReadOptions) -> list[Positions]:
+def read_positions(connection: Connection, options: ReadOptions, *, lease_ms: int = 0) -> list[Positions]:
     """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
-    ends and times are all taken by the server at the same moment.
+    ends and times are all taken by the server at the same moment; for a snapshot, which is held for `lease_ms`, times
+    before it.
 
     Raises: UnknownTopic; TransactionError where the server refuses or stays out of reach.
     """
@@ -161,6 +181,8 @@ def read_positions(connection: Connection, options: ReadOptions) -> list[Positio
         for topic, partition in chosen
     ]
     placed = _placed(connection, options, bare)
+    if options.is_snapshot:
+        placed = _in_snapshot(connection, options, placed, lease_ms)
     timed = [_exactly(connection, options, found) for found in placed]
     return _compared(connection, options, timed)
 
@@ -190,11 +212,41 @@ def _placed(connection: Connection, options: ReadOptions, bare: list[Positions])
     return placed
 
 
+def _in_snapshot(
+    connection: Connection, options: ReadOptions, placed: list[Positions], lease_ms: int
+) -> list[Positions]:
+    """Return the partitions as a snapshot of this moment shows them."""
+    numbers: dict[tuple[str, bytes], list[int]] = {}
+    for found in placed:
+        numbers.setdefault((found.topic, found.topic_id), []).append(found.partition)
+    places = [
+        common.TopicPartitions(topic=topic, topic_id=topic_id, partitions=partitions)
+        for (topic, topic_id), partitions in numbers.items()
+    ]
+    deadlines = Deadlines(total_ms=options.rpc_timeout_ms)
+    taken = take_snapshot_of(connection, places, lease_ms=lease_ms, deadlines=deadlines)
+    views = [taken.views[found.topic, found.partition] for found in placed]
+    return [
+        replace(
+            found,
+            earliest=view.start_offset,
+            end=view.end_offset,
+            leader_epoch=view.leader_epoch,
+            # Before its start nothing is shown anyway, and a delta to a later one needs not look there.
+            excluded={each: max(first, view.start_offset) for each, first in view.excluded.items()},
+            snapshot_id=taken.snapshot_id,
+        )
+        for found, view in zip(placed, views, strict=True)
+    ]
+
+
 def _list_offsets(
     connection: Connection, options: ReadOptions, asked: Sequence[tuple[Positions | OffsetRange, int]]
 ) -> Sequence[log.OffsetResult]:
     """Return the offsets of times in partitions, all of one moment."""
-    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
+    # What a snapshot shows may lie beyond the last stable offset.
+    isolation = "read_uncommitted" if options.is_snapshot else options.isolation
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
     for found, time_ms in asked:
         request.partitions.add(
             topic=found.topic, topic_id=found.topic_id, partition=found.partition, timestamp_ms=time_ms
@@ -262,6 +314,18 @@ def _committed(connection: Connection, options: ReadOptions) -> dict[tuple[str, 
     }
 
 
+def publish_offsets(connection: Connection, options: ReadOptions, stands: Vector) -> None:
+    """Let the group of `groupId` stand where a stream does, so that what shows groups shows its lag.
+
+    Raises: Rejected where the group has members or may not be written; TransactionError.
+    """
+    offsets = {
+        TopicPartition(*place): OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch)
+        for place, at in stands.items()
+    }
+    Admin(connection, deadline_ms=options.rpc_timeout_ms).alter_group_offsets(options.group_id, offsets)
+
+
 def _compared(connection: Connection, options: ReadOptions, positions: list[Positions]) -> list[Positions]:
     """Return the positions with what the server says of the offsets with a leader epoch where the options begin or end.
 
@@ -273,9 +337,20 @@ def _compared(connection: Connection, options: ReadOptions, positions: list[Posi
         for place in places_of(options, found)
         if isinstance(place, Position) and place.leader_epoch is not None
     ]
-    if not asked:
-        return positions
-    request = log.FetchRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
+    return compare_lines(connection, options, positions, asked) if asked else positions
+
+
+def compare_lines(
+    connection: Connection,
+    options: ReadOptions,
+    positions: list[Positions],
+    asked: Sequence[tuple[Positions, Position]],
+) -> list[Positions]:
+    """Return the positions with where the log left that of the offsets in `asked`, by their leader epochs.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    request = log.FetchRequest(header=connection.header(), isolation_level=isolation_level(options.fetch_isolation))
     for found, position in asked:
         # Up to where it begins: nothing is read, and all of the log before it is looked at.
         request.partitions.add(
@@ -368,9 +443,10 @@ def open_range(
         start_offset=scanned.start_offset,
         end_offset=scanned.end_offset,
         end_epoch=scanned.leader_epoch,
+        shown=scanned.shown,
     )
     fetching = FetchOptions(
-        isolation=options.isolation,
+        isolation=options.fetch_isolation,
         max_bytes=max_bytes,
         on_corrupt_batch=options.on_corrupt_batch,
         patience_ms=options.rpc_timeout_ms,

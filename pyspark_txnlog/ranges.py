@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from coordinator_protocol.snapshots import SnapshotFilter
 from pyspark_txnlog.bounds import (
     COMMITTED,
     EARLIEST,
@@ -45,6 +46,10 @@ class Positions:
     """The offsets of the times that the options name; None: no record is that new."""
     committed: Position | None = None
     """Where the group stands that the options name; None: nowhere."""
+    excluded: Mapping[int, int] | None = None
+    """What a snapshot excludes (`PartitionView.excluded`); None: it is not one of a snapshot."""
+    snapshot_id: bytes = b""
+    """The lease of that snapshot; empty: it has none."""
     parted_at: Mapping[Position, int] = field(default_factory=dict)
     """Positions with a leader epoch, named by the options or committed by the group, that are of another log: at which
     offset that left this one."""
@@ -66,6 +71,14 @@ class OffsetRange:
     end_offset: int
     leader_epoch: int | None = None
     """The leader epoch in which the end was planned: the log before it stays what it was, or the task fails."""
+    shown: SnapshotFilter | None = None
+    """What a snapshot shows of it; None: everything that is committed."""
+    snapshot_id: bytes = b""
+    """The lease that the task renews while it reads."""
+    part: int = 0
+    """Which part of the snapshot this is, and ..."""
+    parts: int = 0
+    """... of how many; 0: nobody counts them."""
 
     @property
     def offset_count(self) -> int:
@@ -135,6 +148,8 @@ def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
         start_offset=start,
         end_offset=max(start, end),
         leader_epoch=found.leader_epoch,
+        shown=None if found.excluded is None else SnapshotFilter(found.excluded),
+        snapshot_id=found.snapshot_id,
     )
 
 
@@ -158,6 +173,18 @@ def _offset_of(options: ReadOptions, option: str, found: Positions, asked: Place
     return parted_at
 
 
+def lacking(option: str, places: Sequence[str]) -> str:
+    """Return what is wrong with offsets that leave partitions out."""
+    return f"{option} must name every partition that is read; it lacks {', '.join(places)}"
+
+
+def unnamed_in(bound: Bound, positions: Sequence[Positions]) -> list[Positions]:
+    """Return the partitions for which the bound has no place of their own, though others have one."""
+    if not isinstance(bound, Mapping):
+        return []
+    return [found for found in positions if found.partition not in bound.get(found.topic, {})]
+
+
 def _check_coverage(option: str, bound: Bound, positions: Sequence[Positions]) -> None:
     if not isinstance(bound, Mapping):
         return
@@ -165,7 +192,7 @@ def _check_coverage(option: str, bound: Bound, positions: Sequence[Positions]) -
     wanted = {(found.topic, found.partition) for found in positions}
     missing = [f"{topic}-{partition}" for topic, partition in sorted(wanted - given)]
     if missing:
-        raise InvalidOption(f"{option} must name every partition that is read; it lacks {', '.join(missing)}")
+        raise InvalidOption(lacking(option, missing))
     strange = [f"{topic}-{partition}" for topic, partition in sorted(given - wanted)]
     if strange:
         raise InvalidOption(f"{option} names partitions that are not read: {', '.join(strange)}")

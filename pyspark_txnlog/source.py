@@ -1,20 +1,18 @@
-"""The format `txnlog`: its schema, and its reader. Ranges are fixed once on the driver; each is read by one task and
-ends where it was told to.
-
-Nothing here opens a connection before `partitions` or `read` runs: Spark pickles readers, and forks its workers.
-Source: spec spark 2 and 9.
-"""
+"""The format `txnlog`: its schema, and which reader a query gets."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
-from importlib import import_module
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,175 +25,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
-from pyspark_txnlog.ranges import DataLoss, OffsetRange
+from pyspark_txnlog.reading import NarrowedReader, RangeReader, told_shortly
+from pyspark_txnlog.sink import BatchWriter, StreamWriter, check_columns
+from pyspark_txnlog.sink_options import WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import Filter
-
-    from coordinator_client.batch_reader import BatchReader
-    from coordinator_client.encodings import FetchedBatch
-
-
-SKIP_ADVICE: Final = (
-    "Restore the partition from a copy; or do without these records, with the option onCorruptBatch=skip, which counts "
-    "them."
-)
-
-
-_Asked = ParamSpec("_Asked")
-_Answer = TypeVar("_Answer")
-
-
-def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
-    """Return the function with errors that tell what the user can mend, without the way that led to them: Spark shows
-    all of that before the reason. Without any of it: `spark.sql.execution.pyspark.udf.hideTraceback.enabled`."""
-
-    @wraps(work)
-    def telling(*args: _Asked.args, **kwargs: _Asked.kwargs) -> _Answer:
-        try:
-            return work(*args, **kwargs)
-        except Exception as error:
-            from coordinator_client.errors import TransactionError
-
-            if isinstance(error, (InvalidOption, DataLoss, LookupError, ImportError, TransactionError)):
-                raise error.with_traceback(None) from None
-            raise
-
-    return telling
-
-
-class RangeReader(DataSourceReader):
-    """Reads what the options ask for; `InputPartition.value` is an `OffsetRange`."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-
-    # The declared result is Sequence; Spark itself refuses anything but a list.
-    @told_shortly
-    def partitions(self) -> list[InputPartition]:
-        """Return the work: each range of offsets that has any. Called once, when the query is planned.
-
-        Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or is out of reach;
-        ImportError where this Python lacks what it takes.
-        """
-        check_dependencies()
-        from pyspark_txnlog.planning import plan_read, shared_connection, split_read
-
-        planned = self._narrowed(plan_read(shared_connection(self._options), self._options))
-        if self._options.report is Report.RANGES:
-            return [InputPartition(found) for found in planned]
-        pieces = split_read(shared_connection(self._options), self._options, planned)
-        return [InputPartition(piece) for piece in pieces]
-
-    def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
-        return planned
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.
-
-        Raises while iterating: TransactionError where the server refuses, stays out of reach, or sends damaged bytes.
-        """
-        if partition.value is None:
-            return iter(())
-        assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
-        check_dependencies()
-        # A worker of Spark does nothing else meanwhile, and would give every answer's memory back to the system page by
-        # page.
-        keep_freed_memory()
-        rows = self._count if self._options.report is Report.RANGES else self._rows
-        return advised(rows(partition.value))
-
-    def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
-        from pyspark_txnlog.arrow_rows import spark_batches
-
-        yield from spark_batches(self._batches(scanned, []), self._options.columns)
-
-    def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
-        from pyspark_txnlog.arrow_rows import report_batch
-
-        readers: list[BatchReader] = []
-        rows = sum(batch.record_count for batch in self._batches(scanned, readers))
-        yield report_batch(scanned, rows, readers)
-
-    def _batches(self, scanned: OffsetRange, readers: list[BatchReader]) -> Iterator[FetchedBatch]:
-        """Yield the batches of a range, and note the readers that were needed: one, but where records that it was to
-        read are deleted meanwhile, and the options want what is left."""
-        from coordinator_client.errors import TransactionError
-        from pyspark_txnlog.planning import open_range, shared_connection, what_is_left
-
-        connection = shared_connection(self._options)
-        left: OffsetRange | None = scanned
-        while left is not None:
-            reader = open_range(connection, self._options, left)
-            readers.append(reader)
-            try:
-                yield from _batches(reader)
-                return
-            except TransactionError as error:
-                position = reader.positions.get((left.topic, left.partition), left.start_offset)
-                left = what_is_left(connection, self._options, left, position, error)
-                if left is None:
-                    raise
-
-
-class NarrowedReader(RangeReader):
-    """Reads what the options ask for, as far as the query wants it. A class of its own: Spark takes the mere presence
-    of `pushFilters` for an error unless its own switch is on."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        super().__init__(options)
-        self._filters: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note of the conditions; all of them are left to Spark too, which checks them row by row."""
-        self._filters = filters
-        return filters
-
-    def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
-        from pyspark_txnlog.planning import first_offsets_since, shared_connection
-        from pyspark_txnlog.pushdown import narrowed, narrowing_of
-
-        wanted = narrowing_of(self._filters)
-        since_ms, left = wanted.since_ms, narrowed(planned, wanted, {})
-        if since_ms is None or not left:
-            return left
-        connection = shared_connection(self._options)
-        return narrowed(left, wanted, first_offsets_since(connection, self._options, left, since_ms))
-
-
-def advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows. Where a batch cannot be read, the error names the option that a reader has here."""
-    from coordinator_client.errors import CorruptBatch, TransactionError
-
-    try:
-        yield from rows
-    except TransactionError as error:
-        if isinstance(error, CorruptBatch):
-            error.action = SKIP_ADVICE
-        raise error.with_traceback(None) from None
-
-
-def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
-    """Return the batches that the reader reads. Where it skips what cannot be read, every payload is opened once more,
-    even by tasks that need none of it, so that all tasks agree on what can be read."""
-    return (batch for batch, _ in reader.decoded(lambda batch: batch.as_arrow())) if reader.skips else reader
-
-
-def check_dependencies() -> None:
-    """Check that this Python can read. Raises: ImportError that says what to install, and for which Python."""
-    for module in ("pyarrow", "grpc", "google.protobuf", "coordinator_api", "coordinator_client"):
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise ImportError(
-                f"the source txnlog needs {module}, and {sys.executable} cannot import it ({error}): install "
-                "txn-coordinator[spark] there, or set PYSPARK_PYTHON to a Python that has it"
-            ) from error
 
 
 # A schema is built of objects, not of text: parsing text needs a SparkSession, and Spark's workers have none.
@@ -247,13 +84,50 @@ class DefaultSource(DataSource):
     @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises: InvalidOption, also for a schema of the user's own."""
-        options = parse_options(self.options)
+        options = self._checked(schema, is_stream=False)
+        return NarrowedReader(options) if options.is_pushed_down else RangeReader(options)
+
+    @told_shortly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a stream. Raises: InvalidOption, also for a schema of the user's own; ImportError where
+        Spark is older than 4.2."""
+        options = self._checked(schema, is_stream=True)
+        try:
+            from pyspark_txnlog.stream_source import StreamReader
+        except ImportError as error:
+            raise ImportError(
+                f"a stream of txnlog needs Spark 4.2 or newer ({error}); spark.read works with this one"
+            ) from error
+        return StreamReader(options)
+
+    @told_shortly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query. Raises: InvalidOption, also for the mode overwrite."""
+        return BatchWriter(self._write_options(schema, is_overwriting=overwrite, is_stream=False))
+
+    @told_shortly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a stream. Raises: InvalidOption, also for the output mode complete."""
+        return StreamWriter(self._write_options(schema, is_overwriting=overwrite, is_stream=True))
+
+    def _write_options(self, schema: StructType, *, is_overwriting: bool, is_stream: bool) -> WriteOptions:
+        if is_overwriting:
+            raise InvalidOption(
+                "a log is only ever appended to: use mode('append'), or of a stream outputMode append or update; what"
+                " is there goes by retention"
+            )
+        options = parse_write_options(self.options, is_stream=is_stream)
+        check_columns(schema, options)
+        return options
+
+    def _checked(self, schema: StructType, *, is_stream: bool) -> ReadOptions:
+        options = parse_options(self.options, is_stream=is_stream)
         if schema != schema_of(options):
             raise InvalidOption(
                 "the columns of this source are fixed, so schema() cannot change them: choose some with the option "
                 "columns, and cast in the query"
             )
-        return NarrowedReader(options) if options.is_pushed_down else RangeReader(options)
+        return options
 
 
 def schema_of(options: ReadOptions) -> StructType:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from pyspark_txnlog.job_settings import JobSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
+_SHORT_ERRORS: Final = ("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+"""With this, errors of sources say what is wrong first."""
 
 
 class JavaMissing(RuntimeError):
@@ -24,13 +30,33 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
+@contextmanager
+def job_session(
+    settings: JobSettings, spark: SparkSession | None, say: Callable[[str], None]
+) -> Iterator[SparkSession]:
+    """Yield the Spark that is given, or start one and stop it. Raises: as `start_spark`."""
+    if spark is not None:
+        yield spark
+        return
+    say(f"asking the Spark at {settings.remote}" if settings.remote else "starting Spark")
+    started = start_spark("txnlog committed read", master=settings.master, remote=settings.remote)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def start_spark(app_name: str, *, master: str | None = None, remote: str | None = None) -> SparkSession:
     """Start Spark and return its `SparkSession`: under spark-submit as it was told, else local with `master` (default
-    local[*]).
+    local[*]); or ask the server of Spark Connect at `remote`, like sc://HOST:PORT, which has a Python of its own.
 
     On one machine, workers run in this same Python and everything stays on the loopback address, unless PYSPARK_PYTHON
     and SPARK_LOCAL_IP say otherwise. Raises: JavaMissing.
     """
+    if remote:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.appName(app_name).remote(remote).config(*_SHORT_ERRORS).getOrCreate()
     if is_submitted():
         chosen = _submitted_master() or master or "local[*]"
     else:
@@ -44,8 +70,7 @@ def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name).master(chosen)
-    # Errors of sources say what is wrong first.
-    builder = builder.config("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    builder = builder.config(*_SHORT_ERRORS)
     if is_submitted() and chosen.startswith("local"):
         # The JVM was started before the variable was set. Its INFO lines would bury ours.
         builder = builder.config("spark.driver.host", _LOOPBACK).config("spark.driver.bindAddress", _LOOPBACK)

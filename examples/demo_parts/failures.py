@@ -19,6 +19,10 @@ class ProducerFailed(DemoFailed):
     """A producer did not do what it should. Its traceback is on stderr."""
 
 
+class StreamFailed(DemoFailed):
+    """The Spark job did not do what it should."""
+
+
 class LoadFailed(DemoFailed):
     """The load did not go as the demo promises."""
 

@@ -15,6 +15,7 @@ from tests.harness.flights import require_flights
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "examples" / "demo.py"
+STREAMING_DEMO = ROOT / "examples" / "demo_streaming.py"
 ROWS = 6_000
 
 
@@ -23,9 +24,11 @@ def flights() -> None:
     require_flights()
 
 
-def run_demo(*arguments: str, scratch: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_demo(
+    *arguments: str, scratch: Path, program: Path = DEMO, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(DEMO), *arguments],
+        [sys.executable, str(program), *arguments],
         env=os.environ | {"TMPDIR": str(scratch)} | environment,
         cwd=scratch,
         capture_output=True,
@@ -49,6 +52,18 @@ def test_the_demo_finds_every_flight_once_and_leaves_nothing_behind(tmp_path: Pa
     assert "refused: PRODUCER_FENCED (90)" in done.stdout
     assert "1 restart on the same directory and port" in done.stdout
     assert f"read_uncommitted shows {ROWS + int(said[1]):,} rows" in done.stdout
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("txn-demo-")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("flights")
+def test_the_streaming_demo_copies_every_flight_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = run_demo("--rows", str(ROWS), scratch=tmp_path, program=STREAMING_DEMO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    killed, verdict = done.stdout.splitlines()
+    assert verdict == f"demo-streaming: OK, {ROWS} of {ROWS} flights copied once, 0 missing, 0 duplicated"
+    assert killed.startswith("killed: 2 executors, 2 times the server, 3 times the driver; ")
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("txn-demo-")] == []
 
 

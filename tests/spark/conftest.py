@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator_client.admin import Admin
+from coordinator_client.connection import Connection
 from tests.harness.server_process import ServerProcess
+from tests.spark.streams import Stream
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -28,6 +31,18 @@ def topics(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[To
     """Makes and fills topics named after the test."""
     with Topics(server.address, prefix=request.node.name) as made:
         yield made
+
+
+@pytest.fixture
+def admin(server: ServerProcess) -> Iterator[Admin]:
+    with Connection(server.address, client_id="tests") as connection:
+        yield Admin(connection)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> Stream:
+    """Runs a stream up to what is there, again and again."""
+    return Stream(spark, topics, tmp_path)
 
 
 @pytest.fixture(scope="session")

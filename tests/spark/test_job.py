@@ -13,8 +13,9 @@ import pyspark
 import pytest
 
 import pyspark_txnlog.job
-from pyspark_txnlog.committed_read import PARQUET, JobSettings, run_job
+from pyspark_txnlog.committed_read import run_job
 from pyspark_txnlog.job import flag_of, main, source_flags
+from pyspark_txnlog.job_settings import PARQUET, JobSettings
 from tests.docs.fences import ROOT
 from tests.spark.topics import Topics
 
@@ -62,11 +63,11 @@ def test_python_m_writes_committed_records_to_parquet_and_accounts_for_all(
         (1, 0, b"c"),
     ]
     assert [line.split() for line in done.stdout.splitlines()[2:4]] == [
-        [flights, "0", "0", "7", "7", "7", "2", "3", "2", "0"],
-        [flights, "1", "0", "2", "2", "2", "1", "0", "1", "0"],
+        [flights, "0", "0", "7", "7", "7", "2", "5", "3", "2", "0", "2"],
+        [flights, "1", "0", "2", "2", "2", "1", "1", "0", "1", "0", "1"],
     ]
     assert done.stdout.splitlines()[-1].startswith("3 rows, read_committed, ")
-    assert f"writing Parquet to {output}" in done.stderr
+    assert f"writing parquet to {output}" in done.stderr
 
 
 @pytest.mark.spark
@@ -160,10 +161,13 @@ def test_an_output_that_exists_is_not_touched(
 
 def test_a_wrong_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "columns has 'size'; there are key, value," in complaint(capsys, "flights", "--columns", "size")
-    assert "--format parquet and --output DIR go together" in complaint(capsys, "flights", "--format", "parquet")
+    assert "parquet, delta, iceberg and topic need --output" in complaint(capsys, "flights", "--format", "parquet")
+    assert "need --checkpoint DIR" in complaint(capsys, "flights", "--follow", "--output", "out")
+    assert "maxOffsetsPerTrigger limits a stream" in complaint(capsys, "flights", "--max-offsets-per-trigger", "5")
+    assert "endingOffsets ends a batch read" in complaint(capsys, "flights", "--follow", "--ending-offsets", "latest")
 
 
-def test_every_option_of_a_batch_read_is_a_flag_of_the_same_name_and_default(
+def test_every_option_of_a_read_is_a_flag_of_the_same_name_and_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert flag_of("rpcTimeoutMs") == "--rpc-timeout-ms"
@@ -225,4 +229,4 @@ def test_help_names_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in ("--endpoint", "--output", "--format", "--isolation-level", "--columns"))
+    assert all(name in shown for name in ("--endpoint", "--output", "--follow", "--available-now", "--columns"))

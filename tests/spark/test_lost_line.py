@@ -15,7 +15,7 @@ from coordinator_runtime.store_directory import StoreDirectory
 from pyspark_txnlog.bounds import Position, offsets_json
 from pyspark_txnlog.options import parse_options
 from pyspark_txnlog.ranges import DataLoss, OffsetRange
-from pyspark_txnlog.source import RangeReader
+from pyspark_txnlog.reading import RangeReader
 from tests.harness.server_process import ServerProcess
 from tests.spark.topics import Topics
 

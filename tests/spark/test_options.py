@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 
+from coordinator_client import settings
+from pyspark_txnlog.advice import OPTIONS
 from pyspark_txnlog.bounds import (
     COMMITTED,
     EARLIEST,
@@ -20,8 +24,10 @@ from pyspark_txnlog.bounds import (
     parse_ending,
     parse_starting,
 )
+from pyspark_txnlog.job import _parser
 from pyspark_txnlog.options import (
     COLUMNS,
+    ON_CORRUPT_BATCH,
     NoMatch,
     ReadOptions,
     Report,
@@ -31,6 +37,7 @@ from pyspark_txnlog.options import (
     parse_options,
     topic_ids_json,
 )
+from pyspark_txnlog.sink_options import SINK_OPTIONS, parse_write_options
 
 LEAST = {"endpoint": "127.0.0.1:7070", "subscribe": "flights"}
 
@@ -149,7 +156,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"subscribe": "a"}, "set the option endpoint to HOST:PORT"),
+        ({"endpoint": "", "subscribe": "a"}, "the option endpoint is empty: set it to HOST:PORT, or omit it"),
         ({"endpoint": "a:1,b:1", "subscribe": "a"}, "must name one server"),
         ({"endpoint": "a:1", "kafka.bootstrap.servers": "b:1", "subscribe": "a"}, "set one of them"),
         (LEAST | {"rpcTimeoutMs": "5", "kafkaConsumer.pollTimeoutMs": "6"}, "and kafkaConsumer.pollTimeoutMs says '6'"),
@@ -175,7 +182,7 @@ def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given
         (LEAST | {"startingOffsets": "[]"}, "must be a JSON object with a topic in it"),
         (LEAST | {"endingOffsets": "earliest"}, "would read nothing"),
         (LEAST | {"endingOffsets": '{"a":{"0":-2}}'}, "an offset from 0 or -1 (latest) belongs there"),
-        (LEAST | {"isolationLevel": "serializable"}, "must be read_committed or read_uncommitted"),
+        (LEAST | {"isolationLevel": "serializable"}, "must be read_committed or snapshot or read_uncommitted"),
         (LEAST | {"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "set one of them"),
         (LEAST | {"columns": "key,size"}, "columns has 'size'; there are key, value,"),
         (LEAST | {"columns": "key,KEY"}, "columns has key twice"),
@@ -262,6 +269,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
         "a": {0: Position(LATEST), 1: Position(EARLIEST)}
     }
     assert stream(groupId="g").group_id == "g"
+    assert stream(topicIds=f'{{"a":"{"0f" * 16}"}}').topic_ids == {"a": b"\x0f" * 16}
 
 
 def test_a_stream_is_limited_by_the_numbers_and_units_of_spark() -> None:
@@ -306,3 +314,24 @@ def test_columns_are_known_before_it_is_known_whether_a_stream_is_read() -> None
         parse_either(LEAST | {"maxOffsetsPerTrigger": "5", "columns": "size"})
     with pytest.raises(InvalidOption, match="endingOffsets ends a batch read"):
         parse_either(LEAST | {"maxOffsetsPerTrigger": "5", "endingOffsets": "latest"})
+
+
+def test_source_sink_and_job_look_for_the_server_at_the_same_place() -> None:
+    source, sink = parse_options({"subscribe": "a"}), parse_write_options({"topic": "a"})
+    asked_for_nothing = _parser().parse_args(["a"])
+    assert source.endpoint == sink.endpoint == asked_for_nothing.endpoint == "127.0.0.1:7070"
+    assert OPTIONS["endpoint"].default == SINK_OPTIONS["endpoint"] == source.endpoint
+
+
+@pytest.mark.parametrize("module", ["grpc", "pyarrow", "google.protobuf"])
+def test_a_python_that_lacks_a_package_can_still_unpack_a_reader_to_say_so(module: str) -> None:
+    unpacking = (
+        f"import sys; sys.modules[{module!r}] = None; "
+        "import pyspark_txnlog.stream_source, pyspark_txnlog.source, pyspark_txnlog.pushdown, pyspark_txnlog.sink"
+    )
+    done = subprocess.run([sys.executable, "-c", unpacking], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_becomes_of_corrupt_batches_is_said_as_to_the_sdk() -> None:
+    assert ON_CORRUPT_BATCH == settings.ON_CORRUPT_BATCH

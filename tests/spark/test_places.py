@@ -17,7 +17,7 @@ from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import parse_options
 from pyspark_txnlog.planning import measured_steps, plan_read, split_read
 from pyspark_txnlog.ranges import DataLoss
-from pyspark_txnlog.source import RangeReader
+from pyspark_txnlog.reading import RangeReader
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.slow

@@ -26,6 +26,8 @@ from pyspark_txnlog.ranges import DataLoss
 class PositionsOnly:
     """A transport to a log whose partitions have positions and nothing else: earliest, LSO, high watermark."""
 
+    is_direct = False
+
     def __init__(self, topics: Mapping[str, list[tuple[int, int, int]]]) -> None:
         self.topics = topics
         self.asked: list[Method] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_txnlog.committed_read import PartitionSummary, Summary
+from pyspark_txnlog.account import PartitionSummary, Summary
 from pyspark_txnlog.job import first_cause
 
 
@@ -20,6 +20,7 @@ def partition(
         aborted_records=aborted,
         control_records=control,
         corrupt_offsets=corrupt,
+        written=rows,
     )
 
 
@@ -32,12 +33,12 @@ def test_the_table_accounts_for_every_partition_and_the_whole() -> None:
         partition(0, rows=993, aborted=190, control=10, corrupt=7), partition(1, rows=1_190, aborted=0, control=10)
     )
     assert counted.table().splitlines() == [
-        "topic    partition  start    end    LSO  high watermark   rows  aborted hidden  markers hidden  corrupt",
-        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------  -------",
-        "flights          0      0  1,200  1,200           1,300    993             190              10        7",
-        "flights          1      0  1,200  1,200           1,300  1,190               0              10        0",
-        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------  -------",
-        "total                                                    2,183             190              20        7",
+        "topic    partition  start    end    LSO  high watermark   read  hidden  aborted  markers  corrupt  written",
+        "-------  ---------  -----  -----  -----  --------------  -----  ------  -------  -------  -------  -------",
+        "flights          0      0  1,200  1,200           1,300    993     207      190       10        7      993",
+        "flights          1      0  1,200  1,200           1,300  1,190      10        0       10        0    1,190",
+        "-------  ---------  -----  -----  -----  --------------  -----  ------  -------  -------  -------  -------",
+        "total                                                    2,183     217      190       20        7    2,183",
     ]
     assert [found.hidden_records for found in counted.partitions] == [207, 10]
 
@@ -45,11 +46,11 @@ def test_the_table_accounts_for_every_partition_and_the_whole() -> None:
 def test_what_nobody_counted_is_not_called_zero() -> None:
     unknown = summary(partition(0, rows=None, aborted=None, control=None, corrupt=None))
     assert (unknown.rows, unknown.aborted_records, unknown.partitions[0].hidden_records) == (None, None, None)
-    assert unknown.table().splitlines()[2].split()[-4:] == ["-", "-", "-", "-"]
+    assert unknown.table().splitlines()[2].split()[-6:] == ["-"] * 6
 
 
 def test_an_empty_read_has_an_account_too() -> None:
-    assert summary().table().splitlines()[-1].split() == ["total", "0", "0", "0", "0"]
+    assert summary().table().splitlines()[-1].split() == ["total", *["0"] * 6]
 
 
 def test_the_line_where_python_raised_stands_for_a_long_spark_error() -> None:
@@ -63,6 +64,11 @@ def test_the_line_where_python_raised_stands_for_a_long_spark_error() -> None:
         " SQLSTATE: 38000\n\tat org.apache.spark.Foo: bar"
     )
     assert first_cause(message) == "Rejected: OFFSET_OUT_OF_RANGE (1): offset 7 is gone"
+
+
+def test_an_error_of_the_jvm_is_told_by_what_it_threw() -> None:
+    message = "An error occurred while calling o48.save.\n: java.lang.NoClassDefFoundError: org/TimeAdd\n\tat org.Foo"
+    assert first_cause(message) == "java.lang.NoClassDefFoundError: org/TimeAdd"
 
 
 def test_a_spark_error_of_its_own_is_told_by_its_first_line() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import grpc
 
@@ -15,6 +16,9 @@ from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.producer import Producer
 from tests.harness.patience import DEADLINE_SECONDS
+
+OPEN_MS: Final = 900_000
+"""How long a transaction may stay open, in place of a minute: as long alone may a busy machine take to start Spark."""
 
 
 class Abort(Exception):
@@ -61,6 +65,10 @@ class Topics:
         """Let partition 0 begin at an offset."""
         self._admin.delete_records({TopicPartition(name, 0): before})
 
+    def add_partitions(self, name: str, partition_count: int) -> None:
+        """Let the topic have so many in all."""
+        self._admin.add_partitions(name, partition_count)
+
     def topic_id(self, name: str) -> bytes:
         return self._admin.describe_topic(name).topic_id
 
@@ -97,6 +105,21 @@ class Topics:
             transaction.send(name, value.encode(), partition=partition)
         transaction.flush()
 
+    def commit_everywhere(self, name: str, values: Mapping[int, Iterable[str]]) -> None:
+        """Write the values to these partitions in one transaction, and commit it."""
+        with self.being_written(name, values):
+            pass
+
+    @contextmanager
+    def being_written(self, name: str, values: Mapping[int, Iterable[str]]) -> Iterator[None]:
+        """A transaction has written the values to these partitions, and commits at the end of the block."""
+        with self._producer() as producer, producer.transaction() as transaction:
+            for partition, each in values.items():
+                for value in each:
+                    transaction.send(name, value.encode(), partition=partition)
+            transaction.flush()
+            yield
+
     def with_headers(self, name: str, value: str, headers: Iterable[tuple[str, bytes | None]]) -> None:
         """Write one record outside transactions."""
         with Producer(self._connection, encoding="arrow") as producer:
@@ -121,4 +144,9 @@ class Topics:
 
     def _producer(self, encoding: str = "arrow") -> Producer:
         self._count += 1
-        return Producer(self._connection, transactional_id=f"{self._prefix}-{self._count}", encoding=encoding)
+        return Producer(
+            self._connection,
+            transactional_id=f"{self._prefix}-{self._count}",
+            transaction_timeout_ms=OPEN_MS,
+            encoding=encoding,
+        )

@@ -1,0 +1,167 @@
+"""From the rows of a query to batches of the log: columns as Spark's Kafka sink names them become Arrow v1, and each
+row finds its partition.
+
+The sink's only user of pyarrow. Source: spec spark 5 and 8; design 6 (partitioner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator_client.arrow_encoding import HEADER_TYPE, HEADERS_TYPE, SCHEMA
+from coordinator_protocol.hashing import partition_for
+from coordinator_protocol.limits import KIBI, MEBI
+from pyspark_txnlog.bounds import InvalidOption
+
+BATCH_BYTES: Final = 512 * KIBI
+"""Batches are cut at about this size; a server takes twice as much."""
+REQUEST_BYTES: Final = 4 * MEBI
+"""Batches of all partitions go together, up to this size, unless a single record is larger."""
+
+
+class InvalidRows(InvalidOption):
+    """The rows cannot be written. The message says which column is wrong."""
+
+
+Request = list[tuple[str, int, pa.RecordBatch]]
+"""Batches that go together: topic, partition, records."""
+
+
+class RowsByPartition:
+    """Gathers the rows of one task, and cuts them into batches."""
+
+    def __init__(self, topic: str, partition_count: Callable[[str], int], *, first: int, now_ms: int) -> None:
+        """`topic`: where all rows go; empty = where the column `topic` says. `partition_count` raises for a topic that
+        does not exist. `first` chooses where rows without a key begin. `now_ms` is the time of all records."""
+        self._topic = topic
+        self._partition_count = partition_count
+        self._turn = first
+        self._now_ms = now_ms
+        self._counts: dict[str, int] = {}
+        self._waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
+        self._waiting_bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows in. Raises: InvalidRows; whatever `partition_count` raises."""
+        records = as_records(rows, self._now_ms)
+        for topic, of_topic in self._topics(rows):
+            chosen = records if of_topic is None else records.take(of_topic)
+            asked = None if "partition" not in rows.schema.names else rows.column("partition")
+            if asked is not None and of_topic is not None:
+                asked = asked.take(of_topic)
+            for partition, of_partition in _groups(self._partitions(topic, chosen, asked)):
+                found = chosen.take(of_partition)
+                self._waiting.setdefault((topic, partition), []).append(found)
+                self._waiting_bytes += found.nbytes
+
+    def full(self) -> Iterator[Request]:
+        """Yield what waits, in requests, once it is enough for one."""
+        if self._waiting_bytes >= REQUEST_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Request]:
+        """Yield all that waits, in requests."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        request: Request = []
+        size_bytes = 0
+        for place, batches in waiting.items():
+            whole = pa.Table.from_batches(batches).combine_chunks()
+            for piece in (piece for batch in whole.to_batches() for piece in _cut(batch)):
+                if request and size_bytes + piece.nbytes > REQUEST_BYTES:
+                    yield request
+                    request, size_bytes = [], 0
+                request.append((*place, piece))
+                size_bytes += piece.nbytes
+        if request:
+            yield request
+
+    def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array | None]]:
+        """Yield each topic and the indices of its rows; None = all of them."""
+        if self._topic:
+            yield self._topic, None
+            return
+        if "topic" not in rows.schema.names:
+            raise InvalidRows("no topic is named: set the option topic, or give the rows a column topic")
+        column = rows.column("topic")
+        if column.null_count:
+            raise InvalidRows("the column topic is null in some rows; set the option topic, or leave these rows out")
+        yield from _groups(column)
+
+    def _partitions(self, topic: str, records: pa.RecordBatch, asked: pa.Array | None) -> pa.Array:
+        """Return the partition of each record: the one that is asked for, else that of its key, else one that all
+        records without a key share, for they go together."""
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = self._partition_count(topic)
+        if asked is not None and not asked.null_count:
+            return _checked(asked.cast(pa.int32()), topic, count)
+        self._turn = (self._turn + 1) % count
+        chosen = _by_key(records.column("key"), count).fill_null(self._turn)
+        return chosen if asked is None else _checked(pc.coalesce(asked.cast(pa.int32()), chosen), topic, count)
+
+
+def as_records(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Return the rows as records of Arrow v1, all of this time. Raises: InvalidRows."""
+    names = rows.schema.names
+    if "value" not in names:
+        raise InvalidRows("the rows have no column value; select what is to be written as value")
+    key = _binary(rows, "key") if "key" in names else pa.nulls(rows.num_rows, pa.binary())
+    headers = _headers(rows.column("headers")) if "headers" in names else pa.nulls(rows.num_rows, HEADERS_TYPE)
+    times = pa.repeat(pa.scalar(now_ms, pa.int64()), rows.num_rows)
+    return pa.RecordBatch.from_arrays([key, _binary(rows, "value"), times, headers], schema=SCHEMA)
+
+
+def _binary(rows: pa.RecordBatch, name: str) -> pa.Array:
+    return rows.column(name).cast(pa.binary())
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    """Return the headers under the names of the log, which Arrow compares."""
+    items = column.flatten()
+    keys = items.field("key").cast(pa.utf8()) if len(items) else pa.array([], pa.utf8())
+    values = items.field("value").cast(pa.binary()) if len(items) else pa.array([], pa.binary())
+    if items.null_count or keys.null_count:
+        raise InvalidRows("the column headers has a header without a key in some rows; every header needs one")
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+    structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
+    return pa.ListArray.from_arrays(offsets, structs, type=HEADERS_TYPE)
+
+
+def _by_key(keys: pa.Array, count: int) -> pa.Array:
+    """Return the partition of each key, null without a key. Equal keys are hashed once."""
+    encoded = keys.dictionary_encode()
+    hashed = pa.array([partition_for(key, count) for key in encoded.dictionary.to_pylist()], pa.int32())
+    return hashed.take(encoded.indices)
+
+
+def _groups(column: pa.Array) -> Iterator[tuple[Any, pa.Array]]:
+    """Yield each value of a column, and the indices of the rows that have it, in their order."""
+    encoded = column.dictionary_encode()
+    if len(encoded.dictionary) == 1:
+        yield encoded.dictionary[0].as_py(), pa.array(range(len(column)), pa.int64())
+        return
+    for number, found in enumerate(encoded.dictionary.to_pylist()):
+        yield found, pc.indices_nonzero(pc.equal(encoded.indices, number))
+
+
+def _checked(partitions: pa.Array, topic: str, count: int) -> pa.Array:
+    wrong = pc.or_(pc.less(partitions, 0), pc.greater_equal(partitions, count))
+    if pc.any(wrong).as_py():
+        number = partitions.filter(wrong)[0].as_py()
+        raise InvalidRows(f"the column partition has {number}, and topic {topic} has partitions 0 to {count - 1}")
+    return partitions
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the batch in pieces that are small enough, or a single record each."""
+    if batch.nbytes <= BATCH_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half))
+    yield from _cut(batch.slice(half))

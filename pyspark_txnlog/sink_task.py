@@ -1,0 +1,84 @@
+"""What the sink does in a task: join, write, seal. Loaded where grpc and pyarrow are."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from coordinator_client.admin import Admin
+from coordinator_client.arrow_encoding import arrow_rows
+from coordinator_client.clock import SystemClock
+from coordinator_client.errors import Rejected
+from coordinator_client.producer import Producer
+from coordinator_client.sink import Committed, Sink, SinkMember
+from coordinator_protocol.errors import ErrorCode
+from pyspark_txnlog.planning import UnknownTopic, shared_connection
+from pyspark_txnlog.sink_options import Batch, WriteOptions
+from pyspark_txnlog.sink_rows import Request, RowsByPartition
+
+
+def write_member(
+    options: WriteOptions, batch: Batch, rows: Iterator[pa.RecordBatch], task_id: str
+) -> SinkMember | Committed:
+    """Write rows as a member of a batch, and seal it; only read them where the batch is committed already.
+
+    Raises: InvalidRows; UnknownTopic; TransactionError where the server refuses, or another run or attempt has won.
+    """
+    connection = shared_connection(options)
+    sink = Sink(connection, batch.sink, run_id=batch.run_id, deadline_ms=options.rpc_timeout_ms)
+    member = sink.join(batch.batch_id, attempt=task_id, transaction_timeout_ms=options.transaction_timeout_ms)
+    if isinstance(member, Committed):
+        # Spark takes it for a defect if its rows are left where they are.
+        for _ in rows:
+            pass
+        return member
+    gathered = _gathering(options, task_id)
+    for some in rows:
+        gathered.add(some)
+        for request in gathered.full():
+            member.send_arrow(request)
+    for request in gathered.rest():
+        member.send_arrow(request)
+    member.seal()
+    return member
+
+
+def write_records(options: WriteOptions, rows: Iterator[pa.RecordBatch], task_id: str) -> int:
+    """Write rows that are visible at once; return how many. Raises: as `write_member`."""
+    gathered, count = _gathering(options, task_id), 0
+    with Producer(shared_connection(options), encoding="arrow") as producer:
+        for some in rows:
+            gathered.add(some)
+            for request in gathered.full():
+                count += _send(producer, request)
+        for request in gathered.rest():
+            count += _send(producer, request)
+        producer.flush()
+    return count
+
+
+def _send(producer: Producer, request: Request) -> int:
+    for topic, partition, records in request:
+        for key, value, timestamp_ms, headers in arrow_rows(records):
+            producer.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+    return sum(records.num_rows for _, _, records in request)
+
+
+def _gathering(options: WriteOptions, task_id: str) -> RowsByPartition:
+    admin = Admin(shared_connection(options))
+
+    def partition_count(topic: str) -> int:
+        try:
+            return len(admin.describe_topic(topic).partitions)
+        except Rejected as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise UnknownTopic(
+                f"topic {topic} does not exist; create it first, as with `txnctl topic create {topic}`"
+            ) from None
+
+    # Tasks without keys begin at different partitions, and the same task at the same.
+    first = zlib.crc32(task_id.encode())
+    return RowsByPartition(options.topic, partition_count, first=first, now_ms=SystemClock().wall_ms())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,12 +59,13 @@ class Copying:
         return values_in(self.target, self._endpoint)
 
     def members(self) -> list[transaction_pb2.SinkMemberDescription]:
-        """Return the members that are not complete, of all sinks with its prefix."""
+        """Return the members that are not complete, of its own query: others on the server may leave members, too."""
         with grpc.insecure_channel(self._endpoint) as channel:
             asked = transaction_pb2.DescribeSinksRequest()
             stub = transaction_pb2_grpc.TransactionServiceStub(channel)
             described = stub.DescribeSinks(asked, timeout=DEADLINE_SECONDS).sinks
-        return [member for sink in described if sink.sink.startswith(f"{self._prefix}/") for member in sink.members]
+        query = json.loads((self.checkpoint / "metadata").read_text())["id"]
+        return [member for sink in described if sink.sink == f"{self._prefix}/{query}" for member in sink.members]
 
 
 def values_in(topic: str, endpoint: str, *, isolation: str = "read_committed") -> list[str]:

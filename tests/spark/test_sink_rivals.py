@@ -41,7 +41,9 @@ def test_of_two_attempts_of_a_task_one_is_chosen_and_an_executor_that_dies_with_
     server: ServerProcess, topics: Topics, tmp_path: Path
 ) -> None:
     """Two tasks on two hosts. At first the answer to one that has sealed is held up, so that Spark runs it again beside
-    it; both are sealed then, and either could be chosen. Then both tasks are about to seal when a host dies."""
+    it; both are sealed then, and either could be chosen. Then both tasks are about to seal when a host dies.
+
+    Spark may run a task again that is only slow, so there are so many attempts or more."""
     source, target = topics.create(2), topics.create(1)
     for partition in range(2):
         topics.commit(source, [f"a{partition}", f"b{partition}"], partition=partition)
@@ -53,9 +55,10 @@ def test_of_two_attempts_of_a_task_one_is_chosen_and_an_executor_that_dies_with_
         try:
             running.await_micro_batches(1)
             expected = ["a0", "a1", "b0", "b1"]
-            assert (line.calls["JoinBatch"], line.calls["SealMember"], line.calls["CommitBatch"]) == (3, 3, 1)
+            assert line.calls["SealMember"] >= 3
+            assert line.calls["CommitBatch"] == 1
             assert values_in(target, server.address) == expected
-            assert len(values_in(target, server.address, isolation="read_uncommitted")) == 6, "one of them was aborted"
+            assert len(values_in(target, server.address, isolation="read_uncommitted")) >= 6, "one of them was aborted"
             slow.let_go()
             assert SealMemberResponse.FromString(slow.next_answer()).error_code == ErrorCode.NONE
 
@@ -70,7 +73,7 @@ def test_of_two_attempts_of_a_task_one_is_chosen_and_an_executor_that_dies_with_
             os.kill(victim, signal.SIGKILL)
             both.let_go()
             running.await_micro_batches(1)
-            assert line.calls["JoinBatch"] == 3, "the task of the executor that is gone was repeated"
+            assert line.calls["JoinBatch"] >= 3, "the task of the executor that is gone was repeated"
             assert values_in(target, server.address) == [*expected, "c0", "c1"]
         finally:
             running.kill()

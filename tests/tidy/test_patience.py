@@ -193,7 +193,8 @@ def test_a_run_ends_what_hangs_with_all_that_it_started_and_lets_others_work(tmp
         "test_waits_for_a_silent_server": "FAILED",
         "test_works_longer_than_the_limit": "PASSED",
     }, done.stdout
-    assert done.stdout.count("of processor time in the last 3 s") >= 2
+    # On a busy machine the looks themselves use so much of so short a limit that they count as work, for a while.
+    assert len(re.findall(r"of processor time in the last 3 s|is not done after 18 s", done.stdout)) >= 2
     assert "the server wrote:" in done.stdout
     assert "hm" in done.stdout
 

@@ -103,6 +103,7 @@ class BackgroundLoop(AsyncioLoop):
 
     def __init__(self) -> None:
         self.asyncio_loop = _new_asyncio_loop()
+        self._is_over = False
         # The one thread of the SDK: a blocking application has no loop that heartbeats could run on.
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)  # noqa: TID251
         self._thread.start()
@@ -110,6 +111,10 @@ class BackgroundLoop(AsyncioLoop):
     @property
     def is_here(self) -> bool:
         return threading.current_thread() is self._thread
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
 
     def call_after(self, wait_ms: int, call: _Call) -> Timer:
         timer = _ThreadTimer(call)
@@ -129,6 +134,11 @@ class BackgroundLoop(AsyncioLoop):
         if not self.is_here:
             self._thread.join(_END_SECONDS)
 
+    def close(self) -> None:
+        """Give back what the loop of an ended thread holds of the system."""
+        self._thread.join()
+        self.asyncio_loop.close()
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.asyncio_loop)
         self.asyncio_loop.run_forever()
@@ -136,7 +146,7 @@ class BackgroundLoop(AsyncioLoop):
         for task in tasks:
             task.cancel()
         self.asyncio_loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self.asyncio_loop.close()
+        self._is_over = True
 
 
 def _new_asyncio_loop() -> asyncio.AbstractEventLoop:
@@ -149,9 +159,13 @@ def _new_asyncio_loop() -> asyncio.AbstractEventLoop:
 
 class _SharedLoop:
     """Counts the users of the loop thread of this process, which runs while it has any. A fork begins without one:
-    threads do not survive it."""
+    threads do not survive it.
+
+    A loop is closed when the next one has ended. What grpc.aio has cancelled it reports to its loop a little later, and
+    were that closed by then, another loop of the process would have an exception of it."""
 
     def __init__(self) -> None:
+        self._ended: BackgroundLoop | None = None
         self._lock = threading.Lock()
         self._process_id = 0
         self._loop: BackgroundLoop | None = None
@@ -172,7 +186,10 @@ class _SharedLoop:
             if self._users:
                 return
             self._loop = None
+            before, self._ended = self._ended, loop
         loop.stop()
+        if before is not None:
+            before.close()
 
 
 _SHARED: Final = _SharedLoop()

@@ -41,7 +41,19 @@ def test_there_is_one_as_long_as_somebody_uses_it() -> None:
     one.release()
     one.release()
     thread.join()
+    assert one.is_over
     three = background_loop()
     assert three is not one
     one.release()
+    assert not three.is_over
     three.release()
+
+
+def test_a_loop_that_has_ended_hears_of_what_was_cancelled_late() -> None:
+    ended = background_loop()
+    assert isinstance(ended, BackgroundLoop)
+    ended.release()
+    ended.asyncio_loop.call_soon_threadsafe(print)
+    after = background_loop()
+    after.release()
+    assert ended.asyncio_loop.is_closed(), "and holds nothing of the system for ever"

@@ -168,3 +168,26 @@ def test_a_fork_is_told_and_its_parent_goes_on(shared: ServerProcess, way: str) 
         "child ended with 0",
     ]
     assert len(values(shared, "t")) == before + 2
+
+
+ONE_AFTER_THE_OTHER = """
+import sys
+from coordinator_client import Connection, Consumer, Producer
+
+for number in range(10):
+    with Connection(sys.argv[1], transport=sys.argv[2]) as connection:
+        with Producer(connection, transactional_id="again") as producer, producer.transaction() as txn:
+            txn.send("t", b"x", partition=0)
+    with Connection(sys.argv[1], transport=sys.argv[2]) as connection:
+        with Consumer(connection, group_id="again", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            while not consumer.poll(timeout_ms=1_000):
+                pass
+"""
+
+
+def test_what_was_closed_leaves_nothing_to_those_that_are_opened_next(shared: ServerProcess, way: str) -> None:
+    """grpc.aio hands the end of a call to the loop of that call, and complains on another loop where that is closed."""
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, shared.address, way]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-streaming ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -25,6 +25,10 @@ demo-streaming: ## Copy the flights from topic to topic with Spark, exactly once
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py
 	@.venv/bin/python examples/demo_streaming.py
+
+demo-secure: ## Write the flights with security on, show what is refused, lose the disk, and go on from a backup
+	@$(PYTHON) scripts/venv.py demo
+	@.venv/bin/python examples/demo_secure.py
 
 test: venv ## Run all tests, on the lowest supported and on the newest libraries
 	@$(PYTHON) scripts/venv.py demo

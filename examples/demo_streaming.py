@@ -71,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(server: Server, job: StreamJob, rows: int) -> None:
     """Load, copy, kill, compare, report. Raises: Differs, and whatever keeps the demo from its end."""
-    from coordinator_client.admin import Admin
+    from coordinator_client import Admin, read
+    from examples.demo_parts.compared import compare
 
     tell(f"server started in {server.start():.1f} s, log {server.log}")
     with Admin(server.endpoint, client_id="demo") as admin:
@@ -93,7 +94,7 @@ def run(server: Server, job: StreamJob, rows: int) -> None:
     job.kill()
     job.finish()
     tell("every row is compared")
-    matching, differences = compare(server.endpoint, rows)
+    matching, differences = compare(read(TARGET, server.endpoint), rows)
     status = server.stop()
     if status:
         differences.append(f"the server ended with status {status} when it was asked to stop")
@@ -174,24 +175,6 @@ class Loading:
             except Abortable:
                 continue
             return len(flights)
-
-
-def compare(endpoint: str, rows: int) -> tuple[int, list[str]]:
-    """The number of rows that are right, and all differences between the second topic and the data set."""
-    import pyarrow as pa
-    import pyarrow.json
-
-    from coordinator_client import read
-    from examples.demo_parts.check import KEY, compare_rows
-    from examples.demo_parts.flights import SCHEMA, expected_flights
-
-    found = [*read(TARGET, endpoint)]
-    lines = b"\n".join(record.value or b"" for record in found)
-    options = pyarrow.json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="error")
-    flights = pyarrow.json.read_json(pa.BufferReader(lines), parse_options=options)
-    keys = pa.array([(record.key or b"").decode() for record in found])
-    comparison = compare_rows(expected_flights(rows), flights.append_column(KEY, keys))
-    return comparison.matching, comparison.differences
 
 
 if __name__ == "__main__":

@@ -27,5 +27,9 @@ class LoadFailed(DemoFailed):
     """The load did not go as the demo promises."""
 
 
+class CommandFailed(DemoFailed):
+    """A command of txnctl was refused. The message has the command and the reason."""
+
+
 class Differs(DemoFailed):
     """What was read is not what was loaded; the message says how, line by line."""

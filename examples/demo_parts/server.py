@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,10 +28,12 @@ PORTS: Final = range(20_000, 30_000)
 class Server:
     """One server, over several lives."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
+        """`settings`: those that are not as they are by default, by name."""
         self.log = directory / "server.log"
         self.starts = 0
-        self._data_dir = directory / "data"
+        self.data_dir = directory / "data"
+        self._settings = [f"{name}={value}" for name, value in (settings or {}).items()]
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint = f"127.0.0.1:{_free_port()}"
 
@@ -38,7 +41,9 @@ class Server:
         """Start it and return, once it takes work, how many seconds that took. Raises: ServerFailed."""
         began = time.monotonic()
         command = [sys.executable, "-m", "coordinator_server", "serve"]
-        command += ["--data-dir", str(self._data_dir), "--listen", self.endpoint]
+        command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint]
+        for setting in self._settings:
+            command += ["--set", setting]
         # What the user has set for his own servers is not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         with self.log.open("ab") as log:

@@ -16,6 +16,7 @@ from tests.harness.flights import require_flights
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "examples" / "demo.py"
 STREAMING_DEMO = ROOT / "examples" / "demo_streaming.py"
+SECURE_DEMO = ROOT / "examples" / "demo_secure.py"
 ROWS = 6_000
 
 
@@ -64,6 +65,29 @@ def test_the_streaming_demo_copies_every_flight_once_and_leaves_nothing_behind(t
     killed, verdict = done.stdout.splitlines()
     assert verdict == f"demo-streaming: OK, {ROWS} of {ROWS} flights copied once, 0 missing, 0 duplicated"
     assert killed.startswith("killed: 2 executors, 2 times the server, 3 times the driver; ")
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("txn-demo-")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("flights")
+def test_the_secure_demo_goes_on_behind_its_backup_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = run_demo("--rows", str(ROWS), scratch=tmp_path, program=SECURE_DEMO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    refused, on_record, restored, verdict = done.stdout.splitlines()
+    assert refused == (
+        "refused: a stranger who reads (CLUSTER_AUTHORIZATION_FAILED);"
+        " the loader who reads (TOPIC_AUTHORIZATION_FAILED);"
+        " the analyst who writes (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)"
+    )
+    # Five acts: a topic, three rules, a backup. A refusal is on record as often as the SDK asked again.
+    said = re.fullmatch(r"on record: 5 act, \d+ fenced, (\d+) refused, (\d+) unauthenticated", on_record)
+    assert said is not None, on_record
+    assert int(said[1]) >= 2
+    assert int(said[2]) >= 1
+    assert restored.startswith(f"restored: {ROWS // 2} flights of the backup after the disk was lost")
+    assert verdict == f"demo-secure: OK, {ROWS} of {ROWS} flights, 0 missing, 0 duplicated"
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if not line.startswith("demo: ")] == []
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("txn-demo-")] == []
 
 

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -124,6 +124,9 @@ java: ## Say whether the Java that Spark needs is there
 
 bench: venv ## Measure everything, with Kafka beside it where a JDK and Maven are: about an hour (ARGS="--quick", ARGS="transactions --kafka none")
 	@.venv/bin/python -m bench $(ARGS)
+
+soak: venv ## Load a server for half an hour among kills, and say whether anything grows (ARGS="--minutes 5 --without-spark")
+	@.venv/bin/python -m bench.soak --report docs/soak.md $(ARGS)
 
 profile: venv ## Say where the microseconds of a transaction go in the server, under the load of 64 producers
 	@.venv/bin/python -m bench.profile $(ARGS)

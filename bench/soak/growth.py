@@ -1,0 +1,91 @@
+"""Whether something grows, judged from its samples. Pure.
+
+A server that is killed begins anew, and while buffers and caches fill it takes more and more; so only the last part of
+a run is judged, in which it lives on undisturbed and is warm. The median of the last third of that part may lie above
+the median of its first third by a share of it, or by an absolute room where the share would be next to nothing. Medians
+of thirds do not care about single peaks, a sawtooth of compactions, or where in it a run happens to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+JUDGED_FROM: Final = 0.5
+"""The share of a run after which it is judged. The server is killed for the last time at `KILLED_UNTIL`."""
+KILLED_UNTIL: Final = 0.4
+SAMPLES_MIN: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was measured at one moment."""
+
+    elapsed_s: float
+    memory_mib: float
+    """Anonymous memory of the server."""
+    handles: float
+    threads: float
+    disk_mib: float
+    p50_ms: float
+    """Of commits since the sample before, at the clients; 0 where there were none."""
+    p99_ms: float
+    transactions: int
+    """Committed so far."""
+    is_after_kill: bool = False
+    """Whether the server was killed since the sample before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Something that must not grow."""
+
+    name: str
+    of: Callable[[Sample], float]
+    share: float
+    """By how much it may be more at the end."""
+    room: float
+    """In its unit: so much more is never held against it."""
+
+
+MEASURES: Final = (
+    Measure("memory, MiB", lambda sample: sample.memory_mib, share=0.05, room=8),
+    Measure("open handles", lambda sample: sample.handles, share=0.05, room=16),
+    Measure("threads", lambda sample: sample.threads, share=0.0, room=2),
+    Measure("disk, MiB", lambda sample: sample.disk_mib, share=0.15, room=64),
+    Measure("commit p99, ms", lambda sample: sample.p99_ms, share=0.5, room=10),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What became of one measure."""
+
+    measure: Measure
+    early: float
+    """Median of the first third of what is judged."""
+    late: float
+    """Median of the last third."""
+
+    @property
+    def limit(self) -> float:
+        return self.early + max(self.early * self.measure.share, self.measure.room)
+
+    @property
+    def grows(self) -> bool:
+        return self.late > self.limit
+
+
+def judge(samples: Sequence[Sample]) -> list[Judgement]:
+    """Judge every measure; nothing where there are too few samples to say anything."""
+    end_s = max((sample.elapsed_s for sample in samples), default=0.0)
+    judged = [sample for sample in samples if sample.elapsed_s >= end_s * JUDGED_FROM]
+    if len(judged) < SAMPLES_MIN:
+        return []
+    third = len(judged) // 3
+    return [
+        Judgement(measure, median(map(measure.of, judged[:third])), median(map(measure.of, judged[-third:])))
+        for measure in MEASURES
+    ]

@@ -1,0 +1,226 @@
+"""A soak from its start to its end: the server, those who load it, the kills, the samples."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import quantiles
+from typing import Final
+
+from bench.results import LoadFailed
+from bench.server import OwnServer, last_words
+from bench.soak.auditor import Auditor
+from bench.soak.crew import TRANSACTORS, Crew
+from bench.soak.growth import KILLED_UNTIL, Sample, judge
+from bench.soak.ledger import PARTITIONS, Told, differences
+from bench.soak.report import Outcome
+from bench.soak.work import BULK, COPIES, ORDERS, outcomes_of
+from coordinator_client import Admin
+
+SAMPLES: Final = 360
+"""How many are taken; every five seconds of half an hour."""
+SERVER_KILLS: Final = 4
+CLIENT_KILLS: Final = 24
+SPARK_READS: Final = 4
+_KEPT_BYTES: Final = 32 << 20
+"""Of every partition. What is bulky is kept a few minutes."""
+_MIB: Final = 1 << 20
+_SETTINGS: Final = ("retention_check_interval_ms=10000",)
+_STUCK_S: Final = 300.0
+"""After so long without a copy the copiers are given up."""
+
+_began = time.monotonic()
+
+
+def tell(line: str) -> None:
+    """Say how far it has come."""
+    print(f"soak: {time.monotonic() - _began:6.0f} s  {line}", file=sys.stderr, flush=True)
+
+
+class Soak:
+    """One run, in a directory of its own."""
+
+    def __init__(self, directory: Path, *, seconds: float, has_spark: bool) -> None:
+        self._directory = directory
+        self._seconds = seconds
+        self._spark_reads_left = SPARK_READS if has_spark else 0
+        arguments = [word for setting in _SETTINGS for word in ("--set", setting)]
+        self._server = OwnServer(directory, arguments=arguments)
+        self._told = {number: Told() for number in range(TRANSACTORS)}
+        self._read_bytes = dict.fromkeys(self._told, 0)
+        self._samples: list[Sample] = []
+        self._server_kills = self._client_kills = self._spark_reads = 0
+        self._spark: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: str) -> Outcome:
+        """Load the server, look at it, and judge. Raises: LoadFailed."""
+        self._server.start()
+        crew: Crew | None = None
+        auditor: Auditor | None = None
+        was_interrupted = False
+        try:
+            with Admin(self._server.endpoint) as admin:
+                for topic in (ORDERS, COPIES, BULK):
+                    admin.create_topic(topic, PARTITIONS, config={"retention_bytes": str(_KEPT_BYTES)})
+            auditor = Auditor(self._server.endpoint)
+            crew = Crew(self._server.endpoint, self._directory)
+            tell(f"{self._seconds / 60:g} minutes begin; logs: {self._directory}")
+            try:
+                self._watch(crew, auditor)
+                self._finish(crew, auditor)
+            except KeyboardInterrupt:
+                was_interrupted = True
+                auditor.stop()
+        finally:
+            if crew is not None:
+                crew.kill()
+            if self._spark is not None:
+                self._spark.kill()
+                self._spark.wait()
+            self._server.stop()
+        found = [] if was_interrupted else differences(self._told, auditor.seen[ORDERS], auditor.seen[COPIES])
+        return Outcome(
+            command=command,
+            samples=self._samples,
+            judgements=judge(self._samples),
+            differences=found,
+            orders=auditor.counts[ORDERS],
+            copies=auditor.counts[COPIES],
+            server_kills=self._server_kills,
+            client_kills=self._client_kills,
+            spark_reads=self._spark_reads,
+            was_interrupted=was_interrupted,
+        )
+
+    def _watch(self, crew: Crew, auditor: Auditor) -> None:
+        """Take the samples, kill at regular times, and see to it that all live otherwise."""
+        began = time.monotonic()
+        self._read_outcomes()
+        for number in range(1, SAMPLES + 1):
+            time.sleep(max(0.0, began + number * self._seconds / SAMPLES - time.monotonic()))
+            crew.check()
+            if auditor.failure is not None:
+                raise LoadFailed(f"committed records cannot be read: {auditor.failure}") from auditor.failure
+            is_after_kill = False
+            if number % int(SAMPLES * KILLED_UNTIL / SERVER_KILLS) == 0 and number <= SAMPLES * KILLED_UNTIL:
+                self._kill_server()
+                is_after_kill = True
+            elif number % (SAMPLES // CLIENT_KILLS) == 0:
+                self._client_kills += 1
+                tell(f"{crew.kill_one()} is killed, and started again")
+            self._see_to_spark(number)
+            self._samples.append(self._sample(time.monotonic() - began, is_after_kill=is_after_kill))
+            if number % (SAMPLES // 12) == 0:
+                tell(_words(self._samples[-1]))
+
+    def _finish(self, crew: Crew, auditor: Auditor) -> None:
+        """Let everything that was begun come to its end, and everything be copied and counted."""
+        tell("the load ends; the rest is copied and counted")
+        crew.end("transact", "visit", "send_bulk")
+        self._read_outcomes()
+        self._await_the_ends_of("soak-.*")
+        auditor.read_all(ORDERS)
+        since, counted = time.monotonic(), -1
+        while auditor.counts[COPIES] < auditor.counts[ORDERS] and time.monotonic() - since < _STUCK_S:
+            if auditor.counts[COPIES] != counted:
+                since, counted = time.monotonic(), auditor.counts[COPIES]
+            crew.check()
+            time.sleep(1)
+        crew.end("copy")
+        self._await_the_ends_of("copier-.*")
+        auditor.read_all(ORDERS, COPIES)
+        auditor.stop()
+
+    def _await_the_ends_of(self, pattern: str) -> None:
+        """Return when no transaction of these ids is open: what a killed one left times out."""
+        with Admin(self._server.endpoint) as admin:
+            while any(found.age_ms is not None for found in admin.list_transactions(pattern=pattern)):
+                time.sleep(1)
+
+    def _kill_server(self) -> None:
+        self._server.kill()
+        self._server_kills += 1
+        began = time.monotonic()
+        self._server.start()
+        tell(f"the server is killed, and back after {time.monotonic() - began:.1f} s")
+
+    def _see_to_spark(self, number: int) -> None:
+        if self._spark is not None and self._spark.poll() is not None:
+            if self._spark.returncode:
+                raise LoadFailed(f"Spark could not read: {last_words(self._directory / 'spark.log')}")
+            self._spark_reads += 1
+            self._spark = None
+        # Once the server stays alive: a batch read that meets its death is another test's matter.
+        due = number > SAMPLES * KILLED_UNTIL and number % (SAMPLES // 10) == 0
+        if due and self._spark is None and self._spark_reads_left:
+            self._spark_reads_left -= 1
+            self._spark = self._read_with_spark()
+
+    def _read_with_spark(self) -> subprocess.Popen[bytes]:
+        """A batch read of what is there. Retention may take the oldest away between its plan and its tasks."""
+        command = [sys.executable, "-m", "pyspark_txnlog.job", COPIES, "--endpoint", self._server.endpoint]
+        command += ["--output", str(self._directory / "parquet"), "--overwrite", "--no-audit"]
+        command += ["--fail-on-data-loss", "false", "--master", "local[1]"]
+        with (self._directory / "spark.log").open("wb") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def _read_outcomes(self) -> list[float]:
+        """Take in what the transactors have said since the last time; return how long commits took."""
+        took_ms: list[float] = []
+        for number, told in self._told.items():
+            path = outcomes_of(self._directory, number)
+            if not path.exists():
+                continue
+            with path.open("rb") as outcomes:
+                outcomes.seek(self._read_bytes[number])
+                said = outcomes.read()
+            # The last line may still be written.
+            whole = said[: said.rfind(b"\n") + 1]
+            self._read_bytes[number] += len(whole)
+            took_ms += [took for line in whole.decode().splitlines(keepends=True) if (took := told.note(line))]
+        return took_ms
+
+    def _sample(self, elapsed_s: float, *, is_after_kill: bool) -> Sample:
+        process = Path(f"/proc/{self._server.process_id}")
+        status = (process / "status").read_text()
+        found = {name: int(value) for name, value in re.findall(r"^(RssAnon|Threads):\s+(\d+)", status, re.MULTILINE)}
+        took_ms = self._read_outcomes()
+        cuts = quantiles(took_ms, n=100) if len(took_ms) > 1 else [0.0] * 99
+        return Sample(
+            elapsed_s=elapsed_s,
+            memory_mib=found["RssAnon"] / 1_024,
+            handles=sum(1 for _ in (process / "fd").iterdir()),
+            threads=found["Threads"],
+            disk_mib=_disk_bytes(self._server.data_dir) / _MIB,
+            p50_ms=cuts[49],
+            p99_ms=cuts[98],
+            transactions=sum(len(told.committed) for told in self._told.values()),
+            is_after_kill=is_after_kill,
+        )
+
+
+def _disk_bytes(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512 if path.is_file() else 0
+        except FileNotFoundError:
+            # It was removed since it was listed.
+            continue
+    return total
+
+
+def _words(sample: Sample) -> str:
+    parts: Sequence[str] = (
+        f"{sample.transactions:,} committed",
+        f"memory {sample.memory_mib:.0f} MiB",
+        f"{sample.handles:.0f} handles",
+        f"{sample.threads:.0f} threads",
+        f"disk {sample.disk_mib:,.0f} MiB",
+        f"commits p50 {sample.p50_ms:.1f} ms, p99 {sample.p99_ms:.1f} ms",
+    )
+    return ", ".join(parts)

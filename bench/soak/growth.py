@@ -30,7 +30,7 @@ class Sample:
     threads: float
     disk_mib: float
     p50_ms: float
-    """Of commits since the sample before, at the clients; 0 where there were none."""
+    """Median of the commits since the sample before, as their clients saw it; 0 where there were none."""
     p99_ms: float
     transactions: int
     """Committed so far."""

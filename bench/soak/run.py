@@ -15,6 +15,7 @@ from bench.results import LoadFailed
 from bench.server import OwnServer, last_words
 from bench.soak.auditor import Auditor
 from bench.soak.crew import TRANSACTORS, Crew
+from bench.soak.ending import finish
 from bench.soak.growth import KILLED_UNTIL, Sample, judge
 from bench.soak.ledger import PARTITIONS, Told, differences
 from bench.soak.report import Outcome
@@ -27,11 +28,9 @@ SERVER_KILLS: Final = 4
 CLIENT_KILLS: Final = 24
 SPARK_READS: Final = 4
 _KEPT_BYTES: Final = 32 << 20
-"""Of every partition. What is bulky is kept a few minutes."""
+"""Retention of every partition: what is bulky is kept for a minute or two."""
 _MIB: Final = 1 << 20
 _SETTINGS: Final = ("retention_check_interval_ms=10000",)
-_STUCK_S: Final = 300.0
-"""After so long without a copy the copiers are given up."""
 
 _began = time.monotonic()
 
@@ -71,7 +70,9 @@ class Soak:
             tell(f"{self._seconds / 60:g} minutes begin; logs: {self._directory}")
             try:
                 self._watch(crew, auditor)
-                self._finish(crew, auditor)
+                tell("the load ends; the rest is copied and counted")
+                finish(self._server.endpoint, crew, auditor)
+                self._read_outcomes()
             except KeyboardInterrupt:
                 was_interrupted = True
                 auditor.stop()
@@ -116,30 +117,6 @@ class Soak:
             self._samples.append(self._sample(time.monotonic() - began, is_after_kill=is_after_kill))
             if number % (SAMPLES // 12) == 0:
                 tell(_words(self._samples[-1]))
-
-    def _finish(self, crew: Crew, auditor: Auditor) -> None:
-        """Let everything that was begun come to its end, and everything be copied and counted."""
-        tell("the load ends; the rest is copied and counted")
-        crew.end("transact", "visit", "send_bulk")
-        self._read_outcomes()
-        self._await_the_ends_of("soak-.*")
-        auditor.read_all(ORDERS)
-        since, counted = time.monotonic(), -1
-        while auditor.counts[COPIES] < auditor.counts[ORDERS] and time.monotonic() - since < _STUCK_S:
-            if auditor.counts[COPIES] != counted:
-                since, counted = time.monotonic(), auditor.counts[COPIES]
-            crew.check()
-            time.sleep(1)
-        crew.end("copy")
-        self._await_the_ends_of("copier-.*")
-        auditor.read_all(ORDERS, COPIES)
-        auditor.stop()
-
-    def _await_the_ends_of(self, pattern: str) -> None:
-        """Return when no transaction of these ids is open: what a killed one left times out."""
-        with Admin(self._server.endpoint) as admin:
-            while any(found.age_ms is not None for found in admin.list_transactions(pattern=pattern)):
-                time.sleep(1)
 
     def _kill_server(self) -> None:
         self._server.kill()

@@ -33,7 +33,7 @@ _BULK_PACE_S: Final = 0.2
 _VISIT_S: Final = 15.0
 _POLL_MS: Final = 500
 _TIMEOUT_MS: Final = 20_000
-"""Of transactions: what a killed process left open holds up readers for so long at most."""
+"""Timeout of transactions: what a killed process left open holds up readers for so long at most."""
 
 _over = threading.Event()
 

@@ -49,6 +49,9 @@ class ServerProcess:
     ) -> None:
         """`arguments` are further arguments of `serve`. `module` is what `python -m` runs, given the same arguments.
         `handles_max` is how many files it may open, if that is to be fewer than usual."""
+        self.installed: Path | None = None
+        """The Python of an environment in which another build is installed, to run that from the next start on; None
+        runs this tree."""
         self.data_dir = data_dir
         self.arguments: Sequence[str] = arguments
         self.host = "127.0.0.1"
@@ -122,8 +125,10 @@ class ServerProcess:
         self._close_pipe()
         self._stdout = b""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
+        environment.pop("PYTHONPATH", None)
+        if self.installed is None:
+            environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "proto")])
         environment |= {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")]),
             **wanted_environment(),
             VARIABLE: wanted_transport(),
             **self._environment,
@@ -131,7 +136,14 @@ class ServerProcess:
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         with self._stderr_path.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", self._module, *self.command, *self.arguments],
+                [
+                    *self._prefix,
+                    str(self.installed or sys.executable),
+                    "-m",
+                    self._module,
+                    *self.command,
+                    *self.arguments,
+                ],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 stdin=subprocess.DEVNULL,

@@ -28,6 +28,9 @@ spark = start_spark("page")
 END = """
 assert orders.count() == 3
 assert [bytes(row.value) for row in late.where("partition = 0 and offset >= 1").collect()] == [b"1"]
+written = spark.read.format("txnlog").options(endpoint="127.0.0.1:7070", subscribe="even,odd").load()
+found = sorted((row.topic, bytes(row.value)) for row in written.collect())
+assert found == [("even", b"0"), ("even", b"2"), ("odd", b"1")]
 spark.stop()
 """
 
@@ -60,7 +63,8 @@ def filled(endpoint: str) -> str:
     """The server with the topic that the page reads."""
     with Admin(endpoint) as admin:
         admin.create_topic("orders", 2)
-        admin.create_topic("shouted", 1)
+        for written in ("shouted", "even", "odd"):
+            admin.create_topic(written, 1)
     with (
         Producer(endpoint, transactional_id="page", encoding="arrow") as producer,
         producer.transaction() as transaction,

@@ -20,7 +20,7 @@ from tests.spark.line import Line, Rule, lost, never_answered, never_asked
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -78,6 +78,41 @@ def test_a_driver_that_dies_at_any_step_leaves_a_batch_that_is_written_once(
     copy(endpoint=line.address, tasks=4)
     assert (line.calls["JoinBatch"], line.calls["Produce"]) == (4, 0)
     assert copy.seen() == expected
+
+
+def test_rows_of_two_topics_in_one_micro_batch_are_decided_at_once(
+    spark: SparkSession, line: Line, topics: Topics, tmp_path: Path
+) -> None:
+    """As in docs/spark.md, with a driver that dies before the decision, and one that dies behind it."""
+    source, even, odd = (topics.create(1) for _ in range(3))
+    topics.commit(source, ["0", "1", "2"])
+
+    def split(batch: DataFrame, _number: int) -> None:
+        rows = batch.selectExpr("value", f"if(cast(cast(value as string) as int) % 2 = 0, '{even}', '{odd}') as topic")
+        to = rows.write.format("txnlog").options(endpoint=line.address, sinkName="split")
+        to.mode("append").save()
+
+    def run() -> None:
+        asked = {"endpoint": topics.endpoint, "subscribe": source, "startingOffsets": "earliest"}
+        writing = spark.readStream.format("txnlog").options(**asked).load().writeStream.foreachBatch(split)
+        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writing.start().awaitTermination()
+
+    def seen() -> list[list[str]]:
+        return [values_in(topic, topics.endpoint) for topic in (even, odd)]
+
+    line.treat("CommitBatch", never_asked)
+    with pytest.raises(StreamingQueryException):
+        run()
+    assert seen() == [[], []]
+    line.treat("CommitBatch", never_answered)
+    with pytest.raises(StreamingQueryException):
+        run()
+    assert seen() == [["0", "2"], ["1"]]
+    line.mend()
+    run()
+    assert line.calls["Produce"] == 0, "the decision is found made"
+    assert seen() == [["0", "2"], ["1"]]
 
 
 def test_a_task_that_fails_is_repeated_and_its_first_attempts_are_seen_by_nobody(

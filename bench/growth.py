@@ -83,8 +83,9 @@ def watch(seconds: float) -> list[Sample]:
 
 
 def metrics_address(log: Path) -> str:
-    """Where a server that is started shows its metrics, as its log says. Raises: LoadFailed."""
-    for line in log.read_text().splitlines():
+    """Where a server that is started shows its metrics, as its log says; of several lives, the last. Raises:
+    LoadFailed."""
+    for line in reversed(log.read_text().splitlines()):
         said = json.loads(line)
         if said["event"] == "serving_metrics":
             return f"http://{said['listen']}{said['path']}"
@@ -94,11 +95,7 @@ def metrics_address(log: Path) -> str:
 def _sample(process_id: int, metrics: str, elapsed_s: float) -> Sample:
     status = Path(f"/proc/{process_id}/status").read_text()
     resident_kib = int(re.search(r"RssAnon:\s+(\d+)", status)[1])  # type: ignore[index]  # Linux has the line
-    with urllib.request.urlopen(metrics) as scraped:
-        text = scraped.read().decode()
-    values: dict[str, float] = {}
-    for found in _METRICS.finditer(text):
-        values[found["name"]] = values.get(found["name"], 0.0) + float(found["value"])
+    values = scraped(metrics)
     stored = ("txn_store_size_bytes", "txn_store_segment_bytes", "txn_store_wal_bytes")
     return Sample(
         elapsed_s,
@@ -107,6 +104,16 @@ def _sample(process_id: int, metrics: str, elapsed_s: float) -> Sample:
         sum(values[name] for name in stored) / _MIB,
         int(values["txn_coordinator_completed_total"]),
     )
+
+
+def scraped(metrics: str) -> dict[str, float]:
+    """What a server shows as its metrics, those of one name added up."""
+    with urllib.request.urlopen(metrics) as answer:
+        text = answer.read().decode()
+    values: dict[str, float] = {}
+    for found in _METRICS.finditer(text):
+        values[found["name"]] = values.get(found["name"], 0.0) + float(found["value"])
+    return values
 
 
 def table(samples: Sequence[Sample]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
+from bench.growth import metrics_address, scraped
 from bench.results import LoadFailed
 from bench.server import OwnServer, last_words
 from bench.soak.auditor import Auditor
@@ -30,7 +31,7 @@ SPARK_READS: Final = 4
 _KEPT_BYTES: Final = 32 << 20
 """Retention of every partition: what is bulky is kept for a minute or two."""
 _MIB: Final = 1 << 20
-_SETTINGS: Final = ("retention_check_interval_ms=10000",)
+_SETTINGS: Final = ("retention_check_interval_ms=10000", "metrics_listen=127.0.0.1:0")
 
 _began = time.monotonic()
 
@@ -170,6 +171,7 @@ class Soak:
         return Sample(
             elapsed_s=elapsed_s,
             memory_mib=found["RssAnon"] / 1_024,
+            buffers_mib=scraped(metrics_address(self._server.log))["txn_store_memtable_bytes"] / _MIB,
             handles=sum(1 for _ in (process / "fd").iterdir()),
             threads=found["Threads"],
             disk_mib=_disk_bytes(self._server.data_dir) / _MIB,
@@ -194,7 +196,7 @@ def _disk_bytes(directory: Path) -> int:
 def _words(sample: Sample) -> str:
     parts: Sequence[str] = (
         f"{sample.transactions:,} committed",
-        f"memory {sample.memory_mib:.0f} MiB",
+        f"memory {sample.memory_mib:.0f} MiB, write buffers {sample.buffers_mib:.0f}",
         f"{sample.handles:.0f} handles",
         f"{sample.threads:.0f} threads",
         f"disk {sample.disk_mib:,.0f} MiB",

@@ -53,6 +53,7 @@ from partition_log.records import (
 from txn_coordinator.hanging import Hanging
 from txn_coordinator.records import (
     HangingTransactionAborted,
+    SinkDecided,
     TransactionExpired,
     TransactionRanThrough,
     TransactionStepped,
@@ -247,6 +248,7 @@ class EventObserver:
             TransactionStepped: self._stepped,
             TransactionRanThrough: self._ran_through,
             TransactionExpired: self._expired,
+            SinkDecided: self._sink_decided,
             TopicChanged: self._topic_changed,
             ProducersExpired: self._producers_expired,
             RecordsDeleted: self._records_deleted,
@@ -283,6 +285,14 @@ class EventObserver:
         self._transactions.expired(event)
         if self._is_debug:
             _log.debug("expired", transactional_id=event.before.transactional_id)
+
+    def _sink_decided(self, event: SinkDecided, _turn: Turn) -> None:
+        self._transactions.sinks.decided(event)
+        if event.result == "given_up":
+            _log.warning("sink_given_up", sink=event.sink, batch_id=event.batch_id, members=event.member_count)
+        elif self._is_debug:
+            fields = {"sink": event.sink, "batch_id": event.batch_id, "members": event.member_count}
+            _log.debug("sink_decided", **fields, result=event.result)
 
     def _producers_expired(self, event: ProducersExpired, _turn: Turn) -> None:
         self._log_numbers.expired(event)

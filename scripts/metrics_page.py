@@ -10,7 +10,7 @@ from coordinator_server.metrics.probe import PROBE_FAMILIES
 
 _SECTIONS: Final = {
     "Identity": ("txn_build_", "txn_config_"),
-    "Transactions": ("txn_coordinator_",),
+    "Transactions": ("txn_coordinator_", "txn_sink_"),
     "Groups and offsets": ("txn_group_",),
     "Partitions and reads": ("txn_partition", "txn_read_"),
     "Runtime": ("txn_runtime_",),
@@ -137,6 +137,11 @@ _LOG_LINES: Final = (
     ("fenced_by_admin", "info", "An administrator fenced whoever had the id; nothing was open."),
     ("hanging_transaction", "error", "An audit found a transaction in a partition that nobody will end."),
     ("hanging_transaction_aborted", "warning", "An administrator ended it."),
+    (
+        "sink_given_up",
+        "warning",
+        "Nobody decided on `members` of a batch of a `sink`: who wrote it died, gave up, or was replaced.",
+    ),
     (
         "coordinator_fenced",
         "error",

@@ -117,6 +117,17 @@ class TransactionStepped(Struct, frozen=True, gc=False):
     after: Transaction
 
 
+class SinkDecided(Struct, frozen=True, gc=False):
+    """It was decided what becomes of members of a sink."""
+
+    sink: str
+    batch_id: int
+    result: str
+    """committed; repeated (it had been committed before); given_up (members that nobody decided on)."""
+    member_count: int
+    """How many members that is about: those that commit, or are given up."""
+
+
 class HangingTransactionAborted(Struct, frozen=True, gc=False):
     """An administrator ended a transaction that no transactional id owned."""
 

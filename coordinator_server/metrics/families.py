@@ -67,7 +67,8 @@ FAMILIES: Final = (
     _counter(
         "txn_coordinator_completed_total",
         ("outcome", "cause"),
-        "Finished transactions. Cause: client, timeout, fence (a newer instance), topic_deleted, admin.",
+        "Finished transactions. Cause: client, timeout, fence (a newer instance), topic_deleted, admin; of members of "
+        "sinks decision, given_up.",
     ),
     _histogram("txn_coordinator_open_to_end_seconds", ("outcome",), "First partition added until the outcome."),
     _histogram(
@@ -122,6 +123,20 @@ FAMILIES: Final = (
         "txn_coordinator_hanging",
         (),
         "Transactions open in a partition that nobody will end, as the last audit found; must stay 0.",
+    ),
+    _counter(
+        "txn_sink_batches_total",
+        ("result",),
+        "Decisions on batches of sinks: committed, repeated (asked for once more, and found committed), given_up "
+        "(members that nobody decided on: their writer died, gave up, or was replaced).",
+    ),
+    _gauge(
+        "txn_sink_members", ("state",), "Members of sinks that are undecided: open (still writing), sealed (written)."
+    ),
+    _gauge(
+        "txn_sink_oldest_sealed_age_seconds",
+        (),
+        "How long ago the oldest of the sealed ones was sealed: readers wait for the decision on it; 0 = none is.",
     ),
     _gauge(
         "txn_group_groups",

@@ -18,6 +18,7 @@ from coordinator_server.metrics.instruments import (
     counts,
     single,
 )
+from coordinator_server.metrics.sinks import SinkNumbers
 from txn_coordinator.records import TransactionExpired, TransactionRanThrough, TransactionStepped
 from txn_coordinator.state import DECIDED, IllegalStep, Transaction, TransactionState
 
@@ -44,6 +45,7 @@ class TransactionNumbers:
     """What happened to transactions since the process started, and which of them are under way."""
 
     def __init__(self) -> None:
+        self.sinks = SinkNumbers()
         self._by_state = [0] * len(TransactionState)
         self._inits = counts("new", "bump", "reuse", "rotate", "keep")
         self._rotations = 0
@@ -83,6 +85,8 @@ class TransactionNumbers:
             # It may be as open as before.
             if after.prepared_ms is not None:
                 self._awaited_since_ms[after.transactional_id] = after.prepared_ms
+                if after.member is not None:
+                    self.sinks.moved(before, after)
             if after.cause == "keep":
                 self._inits["keep"] += 1
             return
@@ -137,10 +141,13 @@ class TransactionNumbers:
             "txn_coordinator_expired_ids_total": single(self._expired),
             "txn_coordinator_fenced_total": {(reason,): number for reason, number in self._fenced.items()},
             "txn_coordinator_invalid_transitions_total": dict(self._illegal_steps),
+            **self.sinks.readings(now_ms),
         }
 
     def _move(self, before: Transaction | None, after: Transaction | None) -> None:
         """An id is in another state. None: it was not known before, or is not any more."""
+        if (after or before).member is not None:  # type: ignore[union-attr]  # one of them is there
+            self.sinks.moved(before, after)
         if before is not None:
             state = before.state
             self._by_state[state] -= 1

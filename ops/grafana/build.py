@@ -17,7 +17,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from ops.grafana.panels import ROWS, WINDOW, Latency, Number, Panel, Query, chosen
+from ops.grafana.kinds import WINDOW, Latency, Number, Panel, Query, chosen
+from ops.grafana.panels import ROWS
 
 TARGET: Final = Path(__file__).with_name("dashboard.json")
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${source}")

@@ -3,66 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-CHOSEN: Final = 'job="txn-coordinator", instance=~"$instance"'
-"""The filter that every query has."""
-NOT_ACTIVE: Final = 'state!="active"'
-WINDOW: Final = "[5m]"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One line, or one family of lines, of a panel."""
-
-    expr: str
-    legend: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """A graph over time."""
-
-    title: str
-    meaning: str
-    unit: str
-    queries: Sequence[Query]
-    is_stacked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """A heat map over time: how a duration is distributed."""
-
-    title: str
-    meaning: str
-    histogram: str
-    labels: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """The current value, red if it is not what it should be."""
-
-    title: str
-    meaning: str
-    expr: str
-    bad_from: float
-    unit: str = "short"
-
-
-def chosen(metric: str, labels: str = "") -> str:
-    return f"{metric}{{{CHOSEN}{', ' if labels else ''}{labels}}}"
-
-
-def rate(metric: str, by: str = "", labels: str = "") -> str:
-    return f"sum by (instance{', ' if by else ''}{by}) (rate({chosen(metric, labels)}{WINDOW}))"
-
-
-def worst(metric: str, by: str = "") -> str:
-    return f"max by (instance{', ' if by else ''}{by}) ({chosen(metric)})"
-
+from ops.grafana.kinds import CHOSEN, NOT_ACTIVE, Latency, Number, Panel, Query, chosen, rate, worst
 
 ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
     "Health and rates": (
@@ -531,6 +474,23 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             [
                 Query(chosen("txn_store_disk_free_bytes"), "free"),
                 Query(chosen("txn_store_disk_free_min_bytes"), "least"),
+            ],
+        ),
+        Panel(
+            "Sinks: decisions",
+            "Batches of sinks (Spark micro-batches) per second, by what became of them. Repeated: an answer was lost, "
+            "or Spark went on from its checkpoint. Given up: whoever wrote died, or was replaced.",
+            "short",
+            [Query(rate("txn_sink_batches_total", "result"), "{{result}}")],
+        ),
+        Panel(
+            "Sinks: undecided members",
+            "Tasks that write (open) or have written (sealed), and how long the oldest sealed one has waited. Runbook "
+            "TxnSinkUndecided.",
+            "short",
+            [
+                Query(chosen("txn_sink_members"), "{{state}}"),
+                Query(chosen("txn_sink_oldest_sealed_age_seconds"), "seconds of the oldest sealed one"),
             ],
         ),
         Panel(

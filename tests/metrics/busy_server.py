@@ -259,6 +259,33 @@ class BusyServer:
         await self.until(lambda readings: readings["txn_partition_oldest_snapshot_age_seconds"][()] > 0)
         self.note()
 
+    async def sinks(self) -> None:
+        """A batch that is decided twice, and one that is given up; its second member is noted while it is sealed."""
+        for batch_id in (0, 1):
+            joined = await self.transactions.JoinBatch(
+                transaction_pb2.JoinBatchRequest(
+                    header=common_pb2.RequestHeader(request_id=b"%016d" % batch_id),
+                    sink="s",
+                    run_id="r",
+                    batch_id=batch_id,
+                    transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                ),
+                timeout=DEADLINE_SECONDS,
+            )
+            await self.until(lambda readings: readings["txn_sink_members"]["open",] == 1)
+            identity = {"producer_id": joined.producer_id, "producer_epoch": joined.producer_epoch}
+            seal = transaction_pb2.SealMemberRequest(transactional_id=joined.transactional_id, **identity)
+            assert (await self.transactions.SealMember(seal, timeout=DEADLINE_SECONDS)).error_code == 0
+            await self.until(lambda readings: readings["txn_sink_oldest_sealed_age_seconds"][()] > 0)
+            commit = transaction_pb2.CommitBatchRequest(
+                sink="s", run_id="r", batch_id=batch_id, members=[transaction_pb2.SinkMember(**identity)]
+            )
+            for _ in range(2 - 2 * batch_id):
+                assert (await self.transactions.CommitBatch(commit, timeout=DEADLINE_SECONDS)).error_code == 0
+        abort = transaction_pb2.AbortBatchRequest(sink="s")
+        assert (await self.transactions.AbortBatch(abort, timeout=DEADLINE_SECONDS)).members == 1
+        await self.until(lambda readings: readings["txn_sink_batches_total"]["given_up",] == 1)
+
     async def payloads(self) -> None:
         """Payloads that take long to check: one that readers can decode, one that they cannot, one that is lost with
         the process that checks, and one that finds no room."""

@@ -96,13 +96,15 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
         assert {len(labels) for labels in values} <= {len(BY_NAME[name].labels)}, name
     assert seen.labels("txn_coordinator_completed_total") == {
         ("commit", "client"),
-        *(("abort", cause) for cause in ("client", "fence", "timeout", "topic_deleted", "admin")),
+        ("commit", "decision"),
+        *(("abort", cause) for cause in ("client", "fence", "timeout", "topic_deleted", "admin", "given_up")),
     }
     reasons = {"newer_init", "timeout", "topic_deleted", "admin", "epoch", "zombie_produce"}
     assert seen.labels("txn_coordinator_fenced_total") == {(reason,) for reason in reasons}
     assert seen.labels("txn_coordinator_init_total") >= {("new",), ("bump",), ("rotate",)}
     assert seen.labels("txn_coordinator_verifications_total") == {("all",), ("missing",), ("refused",)}
     assert seen.labels("txn_partition_payload_checks_total") == {("taken",), ("refused",), ("lost",), ("no_room",)}
+    assert seen.labels("txn_sink_batches_total") == {("committed",), ("repeated",), ("given_up",)}
     assert seen.labels("txn_coordinator_invalid_transitions_total") == {("PrepareAbort", "Ongoing")}
     assert seen.labels("txn_coordinator_marker_retries_total") == {("INVALID_TXN_STATE",)}
     assert seen.labels("txn_coordinator_marker_alarms_total") == {("INVALID_TXN_STATE",)}
@@ -137,6 +139,7 @@ async def _run_everything(seen: Seen) -> None:
         await busy.payloads()
         await busy.full_disk()
         await busy.snapshots()
+        await busy.sinks()
         await busy.bugs()
         await busy.damage()
         await busy.until(lambda readings: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))

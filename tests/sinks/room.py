@@ -40,9 +40,11 @@ class Task:
 class SinkRoom:
     """What an engine asks; each call is settled before the next, unless it says that it is held."""
 
-    def __init__(self, *, two_phase: TwoPhase | None = None, partition_count: int = 2) -> None:
+    def __init__(
+        self, *, two_phase: TwoPhase | None = None, partition_count: int = 2, world_type: type[World] = World
+    ) -> None:
         options = WorldOptions() if two_phase is None else WorldOptions(two_phase=two_phase)
-        self.world = World(options)
+        self.world = world_type(options)
         self.world.create_topic("t", partition_count)
         self._request_numbers = itertools.count(1)
 

@@ -83,7 +83,7 @@ def test_a_driver_that_dies_at_any_step_leaves_a_batch_that_is_written_once(
 def test_rows_of_two_topics_in_one_micro_batch_are_decided_at_once(
     spark: SparkSession, line: Line, topics: Topics, tmp_path: Path
 ) -> None:
-    """As in docs/spark.md, with a driver that dies before the decision, and one that dies behind it."""
+    """The example of docs/spark.md, with a driver that dies before the decision, and one that dies behind it."""
     source, even, odd = (topics.create(1) for _ in range(3))
     topics.commit(source, ["0", "1", "2"])
 

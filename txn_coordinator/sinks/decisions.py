@@ -27,7 +27,14 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.ports import Level, Levels
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Outcomes, look_after
-from txn_coordinator.records import CsnGiven, SinkChanged, SinkForgotten, TransactionChanged, TransactionStepped
+from txn_coordinator.records import (
+    CsnGiven,
+    SinkChanged,
+    SinkDecided,
+    SinkForgotten,
+    TransactionChanged,
+    TransactionStepped,
+)
 from txn_coordinator.rules.ending import Ending
 from txn_coordinator.sinks import rules
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
@@ -39,6 +46,7 @@ PARTICIPANTS_AT_ONCE: Final = 64
 with more partitions."""
 
 _DECISION, _GIVEN_UP = "decision", "given_up"
+_COMMITTED, _REPEATED = "committed", "repeated"
 
 
 class Joined(Struct, frozen=True):
@@ -121,7 +129,7 @@ class SinkDecisions:
             Joined(transactional_id, member.identity),
             records,
             effects=effects,
-            events=(TransactionStepped(None, member),),
+            events=(TransactionStepped(None, member), *self._given_up(sink, after, members)),
         )
 
     def decide_commit(self, request: CommitRequest, turn: Turn) -> Decision:
@@ -131,16 +139,19 @@ class SinkDecisions:
         chosen = rules.judge_commit(sink, request, {member.producer_id: member for member in members})
         assert sink is not None, "what is not known is refused"
         if chosen is None:
-            return Decision(Decided(sink.last_csn, was_committed=True))
+            told = SinkDecided(sink.name, request.batch_id, _REPEATED, 0)
+            return Decision(Decided(sink.last_csn, was_committed=True), events=(told,))
         csn, csn_given = self._counters.next_csn()
         after = rules.committed(sink, request.batch_id, csn, members, now_ms=turn.now_ms)
         effects: tuple[Effect, ...] = (look_after(self._key, sink.name),)
+        told = SinkDecided(sink.name, request.batch_id, _COMMITTED, len(chosen))
         if not self._outcomes.can_finish_at_once(chosen):
             after = replace(after, committing=frozenset(member.producer_id for member in chosen))
-            return Decision(Decided(csn), (csn_given, self._changed(after, _DECISION)), effects=effects)
+            records = (csn_given, self._changed(after, _DECISION))
+            return Decision(Decided(csn), records, effects=effects, events=(told,))
         ending = Ending(Outcome.COMMIT, bumps_epoch=True, cause=_DECISION, csn=csn)
         ends = [self._outcomes.decide(member, ending, turn) for member in chosen]
-        return _together(Decided(csn), (csn_given, self._changed(after, _DECISION)), ends, effects)
+        return _together(Decided(csn), (csn_given, self._changed(after, _DECISION)), ends, effects, told)
 
     def decide_abort(self, request: AbortRequest, turn: Turn) -> Decision:
         """AbortBatch. The reply is how many members were given up."""
@@ -154,7 +165,8 @@ class SinkDecisions:
             return Decision(0)
         after = replace(rules.give_up(sink, members), last_update_ms=turn.now_ms)
         effects = (look_after(self._key, sink.name),)
-        return Decision(count, (self._changed(after),), effects=effects)
+        told = self._given_up(sink, after, members)
+        return Decision(count, (self._changed(after),), effects=effects, events=told)
 
     def decide_due(self, name: str, turn: Turn) -> Decision:
         """Carry out what is certain for members of a sink, a slice of it; give up those that wait for nobody; forget
@@ -174,7 +186,9 @@ class SinkDecisions:
         idle_ms = rules.idle_ms(sink, members, now_ms=turn.now_ms)
         if any(member.state is TransactionState.ONGOING for member in members):
             if idle_ms > sink.txn_timeout_ms:
-                return Decision(records=(self._changed(rules.give_up(sink, members), _GIVEN_UP),), effects=(again,))
+                after = rules.give_up(sink, members)
+                told = self._given_up(sink, after, members)
+                return Decision(records=(self._changed(after, _GIVEN_UP),), effects=(again,), events=told)
             return Decision(effects=(self._later(sink, sink.txn_timeout_ms - idle_ms),))
         if members:
             return Decision()  # Decided: the end of the last one looks again.
@@ -220,6 +234,15 @@ class SinkDecisions:
         found = filter(None, map(self._transaction, self.state.member_ids(name)))
         return sorted(found, key=lambda member: member.producer_id)
 
+    def _given_up(self, before: Sink | None, after: Sink, members: Sequence[Transaction]) -> tuple[object, ...]:
+        """What is told where members that were undecided are given up."""
+        if before is None or before.given_up_below == after.given_up_below:
+            return ()
+        count = sum(
+            1 for member in members if member.state is TransactionState.ONGOING and before.outcome_of(member) is None
+        )
+        return (SinkDecided(before.name, before.batch_id, _GIVEN_UP, count),) if count else ()
+
     def _changed(self, sink: Sink, cause: str = "") -> Record:
         return Record(self._key, SinkChanged(sink), cause=cause)
 
@@ -229,9 +252,13 @@ class SinkDecisions:
 
 
 def _together(
-    reply: object, records: Sequence[Record], decisions: Sequence[Decision], effects: tuple[Effect, ...]
+    reply: object,
+    records: Sequence[Record],
+    decisions: Sequence[Decision],
+    effects: tuple[Effect, ...],
+    *told: SinkDecided,
 ) -> Decision:
-    """Several ends of transactions in one operation."""
+    """Several ends of transactions in one operation, and what is told of all of them."""
     joins: list[Operation] = []
     kept: list[Effect] = []
     events: list[object] = []
@@ -245,7 +272,7 @@ def _together(
         records=tuple(all_records),
         joins=tuple(joins),
         effects=(*kept, *effects),
-        events=tuple(events),
+        events=(*events, *told),
         combine=partial(_replied, reply),
     )
 

@@ -1,0 +1,45 @@
+"""Numbers of sinks: their decisions, and the members that wait for one. On the loop thread only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator_server.metrics.instruments import MS, Readings, counts, single
+from txn_coordinator.records import SinkDecided
+from txn_coordinator.state import Transaction, TransactionState
+
+RESULTS: Final = ("committed", "repeated", "given_up")
+
+
+class SinkNumbers:
+    """What was decided since the process started, and which members are undecided now."""
+
+    def __init__(self) -> None:
+        self._batches = counts(*RESULTS)
+        self._open: set[str] = set()
+        self._sealed_since_ms: dict[str, int] = {}
+
+    def moved(self, before: Transaction | None, after: Transaction | None) -> None:
+        """A member is in another state. None: it was not known before, or is not any more."""
+        if before is not None:
+            self._open.discard(before.transactional_id)
+            self._sealed_since_ms.pop(before.transactional_id, None)
+        if after is None or after.state is not TransactionState.ONGOING:
+            return
+        if after.prepared_ms is None:
+            self._open.add(after.transactional_id)
+        else:
+            self._sealed_since_ms[after.transactional_id] = after.prepared_ms
+
+    def decided(self, event: SinkDecided) -> None:
+        """A decision is durable, or was found made."""
+        self._batches[event.result] += 1
+
+    def readings(self, now_ms: int) -> Readings:
+        """Everything that is counted here."""
+        oldest_ms = min(self._sealed_since_ms.values(), default=now_ms)
+        return {
+            "txn_sink_batches_total": {(result,): number for result, number in self._batches.items()},
+            "txn_sink_members": {("open",): len(self._open), ("sealed",): len(self._sealed_since_ms)},
+            "txn_sink_oldest_sealed_age_seconds": single(max(0, now_ms - oldest_ms) / MS),
+        }

@@ -12,12 +12,51 @@ Source: spec log-and-runtime 2.4, Algorithm S and its delta rule; decision 40.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from typing import Final
 
 from msgspec import Struct
 
 NOTHING_EXCLUDED: Final[Mapping[int, int]] = {}
+
+
+class OpenedExclusions(Mapping[int, int]):
+    """Exclusions of a partition where only open transactions are excluded: a view of what is kept of them, so that
+    the server, which does no more than list them, copies none."""
+
+    __slots__ = ("_by_producer", "opened")
+
+    def __init__(self, opened: Mapping[int, int]) -> None:
+        """`opened`: producer ids by first offset, which nobody changes any more."""
+        self.opened = opened
+        self._by_producer: dict[int, int] | None = None
+
+    def __getitem__(self, producer_id: int) -> int:
+        if self._by_producer is None:
+            self._by_producer = dict(zip(self.opened.values(), self.opened, strict=True))
+        return self._by_producer[producer_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.opened.values())
+
+    def __len__(self) -> int:
+        return len(self.opened)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def values(self) -> ValuesView[int]:
+        """First offsets, in the order of the producer ids."""
+        return _FirstOffsets(self)
+
+
+class _FirstOffsets(ValuesView[int]):
+    """First offsets of open transactions, read without looking for their producers."""
+
+    _mapping: OpenedExclusions
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._mapping.opened)
 
 
 class SnapshotFilter(Struct, frozen=True):

@@ -27,6 +27,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
+from coordinator_protocol.snapshots import OpenedExclusions
 from coordinator_runtime.ports import EndIdentity, UnfinishedTransaction
 from partition_log.state import (
     BATCHES_CACHED_MAX,
@@ -471,24 +472,25 @@ def exclusions(
     opened: Mapping[int, int],
     unfinished: Iterable[UnfinishedTransaction],
     entry_of: Callable[[int], ProducerEntry | None],
-) -> dict[int, int]:
+) -> Mapping[int, int]:
     """What a snapshot excludes in one partition: by producer id, the first offset of its transaction that is open
     there, or that has its marker there and is not finished elsewhere. All of it is one reading of durable state.
-    `opened`: producer ids by first offset.
+    `opened`: producer ids by first offset; the answer keeps it.
 
     Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
-    excluded = dict(zip(opened.values(), opened, strict=True))
+    marked: dict[int, int] = {}
     for each in unfinished:
-        if each.producer_id in excluded:
-            continue
         entry = entry_of(each.producer_id)
         if entry is None:
             # Forgotten with its marker, or never here. All that such a producer wrote is in this transaction.
             if each.writes_once:
-                excluded[each.producer_id] = 0
+                marked.setdefault(each.producer_id, 0)
             continue
         last = entry.last_marker
         is_this = last is not None and (entry.coordinator_shard, last.csn) == (each.coordinator_shard, each.csn)
         if last is not None and is_this and last.first_offset != NO_OFFSET:
-            excluded[each.producer_id] = last.first_offset
-    return excluded
+            marked.setdefault(each.producer_id, last.first_offset)
+    if not marked:
+        return OpenedExclusions(opened)
+    # What is open counts where a producer has both.
+    return marked | dict(zip(opened.values(), opened, strict=True))

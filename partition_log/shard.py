@@ -118,7 +118,7 @@ class LogShard:
         ]
         return sorted(found, key=lambda opened: opened.first_offset)
 
-    def durable_exclusions(self, ordinal: int, unfinished: Iterable[UnfinishedTransaction]) -> dict[int, int]:
+    def durable_exclusions(self, ordinal: int, unfinished: Iterable[UnfinishedTransaction]) -> Mapping[int, int]:
         """What a snapshot of this moment excludes in a partition, as `rules.exclusions` says. Of the unfinished
         transactions, those that may have records here."""
         partition = self._partitions.durable(ordinal)

@@ -150,6 +150,21 @@ def test_an_id_without_records_in_a_partition_excludes_nothing_there() -> None:
     assert exclusions({}, [replace(idle, csn=4)], {7: with_records}.get) == {}
 
 
+@given(
+    opened=st.dictionaries(st.integers(0, 9), st.integers(0, 9)).filter(lambda each: len({*each.values()}) == len(each))
+)
+def test_exclusions_of_open_transactions_alone_are_those_of_any_other_mapping(opened: dict[int, int]) -> None:
+    """Nothing is copied where nothing is marked: it reads the same, in the same order, as with something marked."""
+    plain = {producer_id: first_offset for first_offset, producer_id in opened.items()}
+    found = exclusions(opened, [], {}.get)
+    assert (found, [*found], [*found.values()], len(found)) == (plain, [*plain], [*plain.values()], len(plain))
+    assert [found.get(producer_id) for producer_id in range(10)] == [plain.get(each) for each in range(10)]
+    assert repr(found) == repr(plain)
+    elsewhere = UnfinishedTransaction(7, 0, 3, frozenset({1}))
+    marked = ProducerEntry(0, last_marker=LastMarker(0, Outcome.COMMIT, csn=3, first_offset=4), coordinator_shard=0)
+    assert exclusions(opened, [elsewhere], {7: marked}.get) == {7: 4} | plain
+
+
 def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
     room = SnapshotRoom(split=False)
     room.play([("produce", 0, 0), ("flush", 0, 0), ("commit", 0, 0), ("flush", 0, 0)])

@@ -21,7 +21,7 @@ from tests.spark.topics import Topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-KILLS: Final = 3
+KILLS: Final = 2
 
 
 def job(topics: Topics, topic: str, directory: Path, *more: str) -> list[str]:

@@ -15,7 +15,7 @@ from coordinator_server.audit import ALIKE_MAX, ALIKE_MS, AuditLog
 from coordinator_server.build import SERVICES
 from coordinator_server.quotas.budgets import CALLS_PAUSE_MS, CLIENTS_MAX, PATIENCE_REFUSALS, PRINCIPALS_MAX, Budgets
 from coordinator_server.quotas.costs import COSTS
-from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_MS, THROTTLE_FIELD, Metering
+from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_MAX, LATE_MS, THROTTLE_FIELD, Metering
 from coordinator_server.quotas.rules import QuotaRow, QuotaRules
 from coordinator_server.transport import Call, TransportError, codec_table
 from tests.harness.manual_clock import ManualClock
@@ -192,6 +192,33 @@ def test_a_client_has_a_share_of_what_its_principal_may_take() -> None:
     assert [room.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 334], "the rest of the principal's"
 
 
+def test_the_longer_of_two_pauses_counts_whoever_owes_it() -> None:
+    room = Room(row(requests_per_second=10), row(client_id="a", requests_per_second=1))
+    assert [room.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
+    for _ in range(48):
+        room.throttle_ms(END_TXN, client_id="b")
+    assert room.throttle_ms(END_TXN, client_id="b") == 4_100, "of its principal, for it has no table of its own"
+    assert room.throttle_ms(END_TXN, client_id="a") == 4_200
+    for _ in range(9):
+        room.throttle_ms(END_TXN, client_id="a")
+    assert room.throttle_ms(END_TXN, client_id="a") == 12_000, "of the client itself"
+
+
+def test_what_a_client_owes_stays_owed_when_the_file_changes() -> None:
+    room = Room(row(client_id="a", requests_per_second=1))
+    assert [room.throttle_ms(END_TXN, client_id="a") for _ in range(3)] == [0, 1_000, 2_000]
+    room.rules = QuotaRules([row(client_id="a", requests_per_second=2)])
+    assert room.throttle_ms(END_TXN, client_id="a") == 1_500
+
+
+def test_tables_of_everyone_are_not_of_the_clients_of_who_must_get_in() -> None:
+    rows = row("User:*", client_id="*", requests_per_second=1), row("User:root", client_id="a", requests_per_second=2)
+    room = Room(*rows, unbound=["User:root"])
+    assert [room.throttle_ms(LIMITS, principal="User:root", client_id="b") for _ in range(5)] == [0] * 5
+    of_a = [room.throttle_ms(LIMITS, principal="User:root", client_id="a") for _ in range(3)]
+    assert of_a == [0, 0, 500], "a table of its own counts"
+
+
 def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
     room = Room(row(client_id="a", requests_per_second=1))
     request = admin_pb2.LimitsRequest()
@@ -256,6 +283,18 @@ def test_late_refusals_are_told_some_at_a_time_and_each_in_its_time() -> None:
     room.pass_later()
     assert later.is_settled
     assert room.later_ms == []
+
+
+def test_so_many_refusals_wait_and_no_more() -> None:
+    room = Room(row(requests_per_second=1))
+    for _ in range(20):
+        room.throttle_ms(END_TXN)
+    for _refusal in range(PATIENCE_REFUSALS + 1):
+        room.refusal_ms(LIMITS)
+    late = [room.call(LIMITS) for _ in range(LATE_MAX)]
+    assert not any(each.is_settled for each in late)
+    room.refusal_ms(LIMITS)
+    assert not any(each.is_settled for each in late), "those before it wait on"
 
 
 def test_a_flood_of_refusals_is_some_lines_of_the_audit_log_and_counted() -> None:

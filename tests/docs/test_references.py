@@ -16,6 +16,7 @@ DOCUMENTS = [
     "docs/store-format.md",
     "docs/backup.md",
     "docs/compatibility.md",
+    "docs/releasing.md",
     "docs/spark.md",
 ]
 PATH = re.compile(r"`([a-z_.*-]+(?:/[a-z_.0-9*-]+)+/?|[a-z_]+\.(?:py|proto|md|toml))`")

@@ -135,9 +135,10 @@ class BackgroundLoop(AsyncioLoop):
             self._thread.join(_END_SECONDS)
 
     def close(self) -> None:
-        """Give back what the loop of an ended thread holds of the system."""
-        self._thread.join()
-        self.asyncio_loop.close()
+        """Give back what the loop of an ended thread holds of the system. One that does not end keeps it."""
+        self._thread.join(_END_SECONDS)
+        if self._is_over:
+            self.asyncio_loop.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.asyncio_loop)

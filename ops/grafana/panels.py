@@ -479,7 +479,7 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
         Panel(
             "Sinks: decisions",
             "Batches of sinks (Spark micro-batches) per second, by what became of them. Repeated: an answer was lost, "
-            "or Spark went on from its checkpoint. Given up: whoever wrote died, or was replaced.",
+            "and the decision asked for again. Given up: whoever wrote died, or was replaced.",
             "short",
             [Query(rate("txn_sink_batches_total", "result"), "{{result}}")],
         ),

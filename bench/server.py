@@ -52,6 +52,11 @@ class OwnServer:
         assert self._process is not None, "the server was started"
         return self._process.pid
 
+    def check(self) -> None:
+        """Raises: LoadFailed where it ended although nobody ended it."""
+        if self._process is None or self._process.poll() is not None:
+            raise LoadFailed(f"our server ended by itself: {last_words(self.log)}")
+
     def start(self) -> int:
         """Start it and return, once it takes work, when it was started, in Unix milliseconds. Raises: LoadFailed."""
         started_ms = self.launch()

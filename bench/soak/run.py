@@ -104,6 +104,7 @@ class Soak:
         self._read_outcomes()
         for number in range(1, SAMPLES + 1):
             time.sleep(max(0.0, began + number * self._seconds / SAMPLES - time.monotonic()))
+            self._server.check()
             crew.check()
             if auditor.failure is not None:
                 raise LoadFailed(f"committed records cannot be read: {auditor.failure}") from auditor.failure

@@ -45,7 +45,7 @@ class UnaryTransport:
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
     ) -> Call:
-        call = self._callable(rpc).future(request, timeout=timeout_ms / 1_000)
+        call = self._callable(rpc).future(request, timeout=timeout_ms / 1_000, metadata=self._kept.metadata)
 
         def report(_: object) -> None:
             # A cancelled future raises from result() and exception() alike; the status answers in every case.
@@ -57,7 +57,7 @@ class UnaryTransport:
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
         try:
-            return self._callable(rpc)(request, timeout=timeout_ms / 1_000)
+            return self._callable(rpc)(request, timeout=timeout_ms / 1_000, metadata=self._kept.metadata)
         except grpc.RpcError as error:
             return loss_of(error.code(), error.details())
 
@@ -160,7 +160,7 @@ class GrpcChannel:
 
     def open_stream(self, user: StreamUser) -> GrpcStream:
         """Open a session stream."""
-        call: _Stream = self._kept.current().stream_stream(SESSION_PATH)()
+        call: _Stream = self._kept.current().stream_stream(SESSION_PATH)(metadata=self._kept.metadata)
         stream = GrpcStream(call, user)
         self._spawn(stream.read())
         self._spawn(stream.write())
@@ -179,7 +179,8 @@ class GrpcChannel:
         async def make() -> None:
             try:
                 body = request.SerializeToString()
-                reply = rpc.parse(await self._kept.current().unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
+                ask: aio.UnaryUnaryMultiCallable[bytes, bytes] = self._kept.current().unary_unary(rpc.path)
+                reply = rpc.parse(await ask(body, timeout=timeout_ms / 1_000, metadata=self._kept.metadata))
             except aio.AioRpcError as error:
                 on_done(loss_of(error.code(), error.details()))
             except asyncio.CancelledError:

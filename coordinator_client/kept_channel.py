@@ -15,6 +15,7 @@ from coordinator_protocol.errors import ErrorCode
 ChannelT = TypeVar("ChannelT")
 
 ChannelOptions = tuple[tuple[str, int | str], ...]
+Metadata = tuple[tuple[str, str], ...]
 
 
 class KeptChannel(Generic[ChannelT]):
@@ -33,6 +34,10 @@ class KeptChannel(Generic[ChannelT]):
         self._lock = threading.Lock()
         self._before: ChannelT | None = None
         self._seen: Signature = ()
+        self.metadata: Metadata = ()
+        """What goes with every call on the channel: the token, where there is one. gRPC has credentials of calls for
+        that, which run Python in threads of its own; closing a channel while one of them wants to run may stand still
+        for ever, with the interpreter's lock held."""
         if tls is None:
             self._channel = open_channel(None, CHANNEL_OPTIONS)
             return
@@ -76,6 +81,5 @@ class KeptChannel(Generic[ChannelT]):
         credentials = grpc.ssl_channel_credentials(read_file(tls.ca_file), *shown)
         named = () if tls.server_name is None else (("grpc.ssl_target_name_override", tls.server_name),)
         if tls.token_file is not None:
-            token = grpc.access_token_call_credentials(read_token(tls.token_file))
-            credentials = grpc.composite_channel_credentials(credentials, token)
+            self.metadata = (("authorization", f"Bearer {read_token(tls.token_file)}"),)
         return self._open(credentials, (*CHANNEL_OPTIONS, *named))

@@ -10,9 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
+import pyarrow as pa
 import pytest
 
-from coordinator_client import Admin, Consumer, Producer
+from coordinator_client import Admin, Connection, Consumer, Producer
+from coordinator_client.arrow_encoding import SCHEMA
+from coordinator_client.sink import Sink, SinkMember
 from tests.docs.fences import PROGRAMS
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.harness.tools import require_tool
@@ -94,6 +97,20 @@ def prepared(directory: Path) -> Iterator[ServerProcess]:
 
 
 @contextmanager
+def sealed(directory: Path) -> Iterator[ServerProcess]:
+    """A server where a batch of the sink spark/orders is written and sealed, and nobody decides on it."""
+    with server_of(directory) as server, Connection(server.address) as connection:
+        with Admin(connection) as admin:
+            admin.create_topic("orders", 1)
+        member = Sink(connection, "spark/orders", run_id="run 1").join(0, attempt="a", transaction_timeout_ms=60_000)
+        assert isinstance(member, SinkMember)
+        rows = [{"key": None, "value": b"1 pear", "timestamp_ms": 7, "headers": None}]
+        member.send_arrow([("orders", 0, pa.RecordBatch.from_pylist(rows, schema=SCHEMA))])
+        member.seal()
+        yield server
+
+
+@contextmanager
 def stopped(directory: Path) -> Iterator[ServerProcess]:
     """The directory of a server that has ended."""
     with ordinary(directory) as server:
@@ -123,6 +140,7 @@ WORLDS = {
     "probed": probed,
     "hanging": hanging,
     "prepared": prepared,
+    "sealed": sealed,
     "stopped": stopped,
 }
 

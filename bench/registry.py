@@ -22,6 +22,7 @@ from bench.cases import (
     recovery,
     spark_idle,
     spark_read,
+    spark_sink,
     transactions,
 )
 
@@ -33,6 +34,7 @@ _MODULES: Final = (
     produce,
     consume,
     spark_read,
+    spark_sink,
     spark_idle,
     recovery,
     memory,

@@ -1,4 +1,5 @@
-"""Spark writing to topics: our sink, which writes exactly once, and Kafka's with acks=all, which writes at least once."""
+"""Spark writing to topics: our sink, which writes exactly once, and Kafka's with acks=all, which writes at least
+once."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def _contenders(arena: Arena, wanted: dict[str, int]) -> list[Contender]:
         for topic in (source, target):
             broker.create_topic(topic)
         options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.acks": "all"}
-        return kafka_scan(arena, broker, source, _PROGRAM, write_options=options, source=source, target=target, **wanted)
+        return kafka_scan(
+            arena, broker, source, _PROGRAM, write_options=options, source=source, target=target, **wanted
+        )
 
     return [
         own("txnlog sink", lambda: ours("exactly-once")),

@@ -28,6 +28,8 @@ class Sample:
     """Anonymous memory of the server."""
     buffers_mib: float
     """The part of it that is RocksDB's write buffers: they fill and are emptied in turn, within their bound."""
+    cache_mib: float
+    """The part of it that is RocksDB's block cache: it fills up to its bound and stays there."""
     handles: float
     threads: float
     disk_mib: float
@@ -54,11 +56,14 @@ class Measure:
 
 MEASURES: Final = (
     Measure(
-        "memory without write buffers, MiB",
-        lambda sample: sample.memory_mib - sample.buffers_mib,
+        "memory without buffers and cache, MiB",
+        lambda sample: sample.memory_mib - sample.buffers_mib - sample.cache_mib,
         share=0.05,
         room=8,
     ),
+    # Both have a bound of their own: their room is the default of the setting.
+    Measure("write buffers of the store, MiB", lambda sample: sample.buffers_mib, share=0.0, room=64),
+    Measure("block cache of the store, MiB", lambda sample: sample.cache_mib, share=0.0, room=32),
     Measure("open handles", lambda sample: sample.handles, share=0.05, room=16),
     Measure("threads", lambda sample: sample.threads, share=0.0, room=2),
     Measure("disk, MiB", lambda sample: sample.disk_mib, share=0.15, room=64),

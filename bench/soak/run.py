@@ -167,12 +167,14 @@ class Soak:
         process = Path(f"/proc/{self._server.process_id}")
         status = (process / "status").read_text()
         found = {name: int(value) for name, value in re.findall(r"^(RssAnon|Threads):\s+(\d+)", status, re.MULTILINE)}
+        told = scraped(metrics_address(self._server.log))
         took_ms = self._read_outcomes()
         cuts = quantiles(took_ms, n=100) if len(took_ms) > 1 else [0.0] * 99
         return Sample(
             elapsed_s=elapsed_s,
             memory_mib=found["RssAnon"] / 1_024,
-            buffers_mib=scraped(metrics_address(self._server.log))["txn_store_memtable_bytes"] / _MIB,
+            buffers_mib=told["txn_store_memtable_bytes"] / _MIB,
+            cache_mib=told["txn_store_block_cache_bytes"] / _MIB,
             handles=sum(1 for _ in (process / "fd").iterdir()),
             threads=found["Threads"],
             disk_mib=_disk_bytes(self._server.data_dir) / _MIB,
@@ -197,7 +199,8 @@ def _disk_bytes(directory: Path) -> int:
 def _words(sample: Sample) -> str:
     parts: Sequence[str] = (
         f"{sample.transactions:,} committed",
-        f"memory {sample.memory_mib:.0f} MiB, write buffers {sample.buffers_mib:.0f}",
+        f"memory {sample.memory_mib:.0f} MiB",
+        f"of it write buffers {sample.buffers_mib:.0f} and block cache {sample.cache_mib:.0f}",
         f"{sample.handles:.0f} handles",
         f"{sample.threads:.0f} threads",
         f"disk {sample.disk_mib:,.0f} MiB",

@@ -112,6 +112,8 @@ GOALS: Final = (
     _share("spark_read", "records of 1 KiB", STREAM, "txnlog source", 0.85, 1),
     _share("spark_read", "records of 100 B", STREAM, "txnlog source", 0.85, 1),
     _faster("spark_idle", "an empty trigger", "txnlog source", 2, 4, "kafka source, stock"),
+    _faster("spark_sink", "records of 1 KiB, in bulk", "txnlog sink", 1, 2, "kafka sink, stock"),
+    _faster("spark_sink", "topic to topic", "txnlog sink", 0.67, 1, "kafka sink, stock"),
     _less("recovery", "", "stubs", "figure", 3_000, 1_000),
     _less("memory", "idle", "SDK", "figure", 250, 80),
     _less("memory", "under load", "SDK", "figure", 250, 150),

@@ -361,8 +361,8 @@ FAMILIES: Final = (
         "hosts where that happened too often just now (strangers), connections on which nobody was known where there "
         "was one too many of those (unauthenticated), messages that are too large, or would be once they are "
         "decompressed (messages), and connections that reset streams (resets) or send frames without a call "
-        "(control_frames) or begin calls without requests (unfinished_calls) again and again. The transport grpc does "
-        "not say any of it.",
+        "(control_frames) or begin calls without requests (unfinished_calls) or more calls than they may have open "
+        "(refused_calls) again and again. The transport grpc does not say any of it.",
     ),
     _counter(
         "txn_tls_handshakes_total",

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub struct Peer {
     pub stranger: Option<Arc<Stranger>>,
     /// Whether Python was asked about a caller of the connection, and so wants to hear when it ends.
     pub is_told_of: Arc<AtomicBool>,
+    /// Calls that HTTP/2 let through, since they were last looked at.
+    pub served: Arc<AtomicUsize>,
 }
 
 impl Peer {
@@ -80,10 +82,12 @@ pub enum Harm {
     Control,
     /// A connection that began calls and sent no requests, again and again.
     Unfinished,
+    /// A connection that began more calls than may be open at once, again and again.
+    Refused,
 }
 
 impl Harm {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Connections,
         Self::NotTaken,
         Self::Handshakes,
@@ -93,6 +97,7 @@ impl Harm {
         Self::Resets,
         Self::Control,
         Self::Unfinished,
+        Self::Refused,
     ];
 
     /// As Python names it.
@@ -107,6 +112,7 @@ impl Harm {
             Self::Resets => "resets",
             Self::Control => "control_frames",
             Self::Unfinished => "unfinished_calls",
+            Self::Refused => "refused_calls",
         }
     }
 }
@@ -117,6 +123,7 @@ impl From<Flood> for Harm {
             Flood::Resets => Self::Resets,
             Flood::Control => Self::Control,
             Flood::Unfinished => Self::Unfinished,
+            Flood::Refused => Self::Refused,
         }
     }
 }
@@ -306,7 +313,8 @@ async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Res
     }
     // If that fails the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    let peer = Peer { host, connection, shown: Arc::default(), stranger: entered.stranger.clone(), is_told_of };
+    let (stranger, served) = (entered.stranger.clone(), Arc::default());
+    let peer = Peer { host, connection, shown: Arc::default(), stranger, is_told_of, served };
     Ok(Some(Taken { stream, peer, cut, entered }))
 }
 
@@ -420,6 +428,8 @@ impl AsyncRead for Connection {
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let served = self.peer.served.swap(0, Ordering::Relaxed);
+        self.watch.served(served);
         if let Some(flood) = self.watch.received(&buffer.filled()[before..], Instant::now()) {
             self.entered.among.met(flood.into(), &self.peer.host);
             buffer.set_filled(before);

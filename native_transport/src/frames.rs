@@ -23,6 +23,8 @@ const END_STREAM: u8 = 1;
 pub enum Flood {
     /// Calls that were begun, beyond what may be open at once, and whose requests never came.
     Unfinished,
+    /// Calls that were begun while as many were open as may be.
+    Refused,
     /// Streams that were reset.
     Resets,
     /// Frames that carry no call: pings, settings, priorities, windows, empty data, pieces of headers.
@@ -44,6 +46,10 @@ const BYTES_PER_CONTROL: usize = 512;
 
 /// Calls without their requests, more than may be open at once. One that the server ended first is never finished.
 const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 500 };
+
+/// Calls that were not served: HTTP/2 refuses them where as many are open as may be. Who has read our settings begins none
+/// of those; but as many calls as fit into one read are seen here before the first of them is served.
+const REFUSED: Allowance = Allowance { at_once: 4_000, per_second: 500 };
 
 /// What is left of an allowance.
 #[derive(Debug)]
@@ -98,6 +104,7 @@ pub struct Watch {
     resets: Left,
     controls: Left,
     unfinished: Left,
+    refused: Left,
     frames: usize,
     sent_bytes: usize,
 }
@@ -108,7 +115,8 @@ impl Watch {
         let (resets, controls) = (Left::new(RESETS, now), Left::new(CONTROLS, now));
         let at_once = UNFINISHED.at_once.saturating_add(streams_max);
         let unfinished = Left::new(Allowance { at_once, ..UNFINISHED }, now);
-        Self { place: Place::Preface(0), resets, controls, unfinished, frames: 0, sent_bytes: 0 }
+        let refused = Left::new(REFUSED, now);
+        Self { place: Place::Preface(0), resets, controls, unfinished, refused, frames: 0, sent_bytes: 0 }
     }
 
     /// How many frames came since this was asked last.
@@ -123,6 +131,11 @@ impl Watch {
             self.controls.add(self.sent_bytes / BYTES_PER_CONTROL);
             self.sent_bytes %= BYTES_PER_CONTROL;
         }
+    }
+
+    /// So many calls of the peer were not refused.
+    pub fn served(&mut self, calls: usize) {
+        self.refused.add(calls);
     }
 
     /// Look at the next bytes from the peer. Says why it must be cut, if it must.
@@ -179,6 +192,7 @@ impl Watch {
         self.frames += 1;
         let (is_answer, is_end) = (flags & ACK != 0, flags & END_STREAM != 0);
         match kind {
+            HEADERS if !self.refused.takes(now) => Some(Flood::Refused),
             HEADERS if is_end => None,
             HEADERS => (!self.unfinished.takes(now)).then_some(Flood::Unfinished),
             DATA if is_end => {
@@ -251,6 +265,7 @@ mod tests {
             assert_eq!(watch.received(&frame(DATA, END_STREAM, &[]), now), None);
             assert_eq!(watch.received(&frame(HEADERS, 4, &[1, 2, 3]), now), None);
             assert_eq!(watch.received(&frame(DATA, 0, &[1]), now), None);
+            watch.served(1);
         }
         let ping = frame(PING, 0, &[0; 8]);
         let count = (0..2 * CONTROLS.at_once).take_while(|_| watch.received(&ping, now).is_none()).count();
@@ -261,12 +276,30 @@ mod tests {
     fn calls_whose_requests_never_come_are_a_flood_beyond_those_that_may_be_open() {
         let (mut watch, now) = watch();
         let begun = frame(HEADERS, 4, &[]);
-        let count = (0..9_000).take_while(|_| watch.received(&begun, now).is_none()).count();
+        let mut begin = |watch: &mut Watch| {
+            watch.served(1);
+            watch.received(&begun, now)
+        };
+        let count = (0..9_000).take_while(|_| begin(&mut watch).is_none()).count();
         assert_eq!(count, (STREAMS_MAX + UNFINISHED.at_once) as usize);
-        assert_eq!(watch.received(&begun, now), Some(Flood::Unfinished));
+        assert_eq!(begin(&mut watch), Some(Flood::Unfinished));
         watch.received(&frame(DATA, END_STREAM, &[]), now);
         watch.received(&frame(RST_STREAM, 0, &[0; 4]), now);
-        assert_eq!([(); 3].map(|()| watch.received(&begun, now)), [None, None, Some(Flood::Unfinished)]);
+        assert_eq!([(); 3].map(|()| begin(&mut watch)), [None, None, Some(Flood::Unfinished)]);
+    }
+
+    #[test]
+    fn calls_beyond_those_that_may_be_open_are_a_flood_unless_they_are_served() {
+        let (mut watch, now) = watch();
+        let call = [frame(HEADERS, 4, &[]), frame(DATA, END_STREAM, &[])].concat();
+        for _ in 0..9_000 {
+            assert_eq!(watch.received(&call, now), None);
+            watch.served(1);
+        }
+        let count = (0..9_000).take_while(|_| watch.received(&call, now).is_none()).count();
+        assert_eq!(count, REFUSED.at_once as usize);
+        let without_request = frame(HEADERS, END_STREAM, &[]);
+        assert_eq!(watch.received(&without_request, now), Some(Flood::Refused));
     }
 
     #[test]
@@ -339,6 +372,7 @@ mod tests {
             prop_assert_eq!(whole.resets.frames, pieces.resets.frames);
             prop_assert_eq!(whole.controls.frames, pieces.controls.frames);
             prop_assert_eq!(whole.unfinished.frames, pieces.unfinished.frames);
+            prop_assert_eq!(whole.refused.frames, pieces.refused.frames);
         }
 
         #[test]

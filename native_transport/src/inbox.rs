@@ -147,7 +147,7 @@ pub struct Inbox {
 }
 
 /// Calls of one connection that are taken before Python has answered what it took: others come in between.
-const LINE_CALLS_PER_TAKE: usize = 64;
+const LINE_CALLS_PER_TAKE: usize = 16;
 
 #[derive(Default)]
 struct Waiting {
@@ -316,7 +316,8 @@ mod tests {
                 connection,
                 shown: Arc::default(),
                 stranger: None,
-                is_told_of: std::sync::Arc::default(),
+                is_told_of: Arc::default(),
+                served: Arc::default(),
             },
             ms_left: None,
             shown: None,
@@ -360,12 +361,12 @@ mod tests {
     #[test]
     fn no_more_of_one_connection_than_it_may_are_taken_at_once() {
         let inbox = inbox(1000, 1000);
-        for token in 0..100 {
+        for token in 0..LINE_CALLS_PER_TAKE as Token + 5 {
             inbox.offer(call_by(1, token, 1)).unwrap();
         }
         assert_eq!(inbox.take(256).len(), LINE_CALLS_PER_TAKE);
         assert!(inbox.lock().is_rung);
-        assert_eq!(inbox.take(256).len(), 100 - LINE_CALLS_PER_TAKE);
+        assert_eq!(inbox.take(256).len(), 5);
         assert!(!inbox.lock().is_rung);
     }
 

@@ -69,6 +69,9 @@ impl tower_service::Service<http::Request<Body>> for Service {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            peer.served.fetch_add(1, Ordering::Relaxed);
+        }
         if !is_grpc(request.headers()) {
             return Box::pin(async { Ok(not_grpc()) });
         }

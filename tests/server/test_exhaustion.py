@@ -156,6 +156,7 @@ async def test_a_flood_is_ended_or_held_back_while_others_are_served(kind: str, 
         ("window updates", "control_frames"),
         ("pings", "control_frames"),
         ("streams without data", "unfinished_calls"),
+        ("calls that are not read", "refused_calls"),
     ],
 )
 async def test_a_flood_that_was_ended_is_counted_and_told_once(

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::rustls::ServerConfig;
 use tonic::transport::server::Connected;
 
+use crate::backlog::Backlog;
 use crate::frames::{Flood, Watch};
 use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
@@ -48,8 +49,7 @@ pub struct Peer {
     pub stranger: Option<Arc<Stranger>>,
     /// Whether Python was asked about a caller of the connection, and so wants to hear when it ends.
     pub is_told_of: Arc<AtomicBool>,
-    /// Calls that HTTP/2 let through, since they were last looked at.
-    pub served: Arc<AtomicUsize>,
+    pub backlog: Arc<Backlog>,
 }
 
 impl Peer {
@@ -313,8 +313,8 @@ async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Res
     }
     // If that fails the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    let (stranger, served) = (entered.stranger.clone(), Arc::default());
-    let peer = Peer { host, connection, shown: Arc::default(), stranger, is_told_of, served };
+    let (stranger, backlog) = (entered.stranger.clone(), Arc::default());
+    let peer = Peer { host, connection, shown: Arc::default(), stranger, is_told_of, backlog };
     Ok(Some(Taken { stream, peer, cut, entered }))
 }
 
@@ -426,9 +426,10 @@ impl AsyncRead for Connection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        ready!(self.peer.backlog.poll_room(cx));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let served = self.peer.served.swap(0, Ordering::Relaxed);
+        let served = self.peer.backlog.take_served();
         self.watch.served(served);
         if let Some(flood) = self.watch.received(&buffer.filled()[before..], Instant::now()) {
             self.entered.among.met(flood.into(), &self.peer.host);

@@ -276,7 +276,7 @@ mod tests {
     fn calls_whose_requests_never_come_are_a_flood_beyond_those_that_may_be_open() {
         let (mut watch, now) = watch();
         let begun = frame(HEADERS, 4, &[]);
-        let mut begin = |watch: &mut Watch| {
+        let begin = |watch: &mut Watch| {
             watch.served(1);
             watch.received(&begun, now)
         };

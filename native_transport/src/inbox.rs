@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use tonic::Status;
 
 use crate::answer::AnswerBody;
+use crate::backlog::Backlog;
 use crate::connection::Peer;
 use crate::identity::Authorization;
 use crate::wake::Bell;
@@ -82,6 +83,14 @@ impl Arrival {
     fn line(&self) -> Option<u64> {
         match self {
             Self::Call { peer, .. } | Self::Caller { peer, .. } => Some(peer.connection),
+            _ => None,
+        }
+    }
+
+    /// The backlog that it is part of while it waits in its line.
+    fn backlog(&self) -> Option<&Backlog> {
+        match self {
+            Self::Call { peer, .. } | Self::Caller { peer, .. } => Some(&peer.backlog),
             _ => None,
         }
     }
@@ -169,6 +178,7 @@ impl Waiting {
         match (arrival.line(), arrival.token()) {
             (Some(connection), Some(token)) => {
                 self.wanted.insert(token);
+                arrival.backlog().inspect(|backlog| backlog.enter());
                 let line = self.lines.entry(connection).or_default();
                 if line.is_empty() {
                     self.turns.push_back(connection);
@@ -227,6 +237,7 @@ impl Waiting {
         {
             self.calls -= 1;
             self.bytes -= call.of_new_call().unwrap_or(0);
+            call.backlog().inspect(|backlog| backlog.leave());
             if call.token().is_some_and(|token| self.wanted.remove(&token)) {
                 found = Some(call);
             }
@@ -317,7 +328,7 @@ mod tests {
                 shown: Arc::default(),
                 stranger: None,
                 is_told_of: Arc::default(),
-                served: Arc::default(),
+                backlog: Arc::default(),
             },
             ms_left: None,
             shown: None,

@@ -8,6 +8,7 @@
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 
 mod answer;
+mod backlog;
 mod calls;
 mod client;
 mod codec;

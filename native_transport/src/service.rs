@@ -70,7 +70,7 @@ impl tower_service::Service<http::Request<Body>> for Service {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         if let Some(peer) = request.extensions().get::<Peer>() {
-            peer.served.fetch_add(1, Ordering::Relaxed);
+            peer.backlog.serve();
         }
         if !is_grpc(request.headers()) {
             return Box::pin(async { Ok(not_grpc()) });

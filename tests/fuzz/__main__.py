@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -36,34 +37,48 @@ def main() -> int:
     except ImportError:
         parser.error("atheris is not installed: it has wheels for Linux on x86-64 only")
     chosen = [BY_NAME[name] for name in arguments.targets] or list(TARGETS)
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        ended = list(pool.map(partial(_run, seconds=arguments.seconds, keep=arguments.keep), chosen))
-    return 0 if all(ended) else 1
+    shares = [chosen[first :: arguments.jobs] for first in range(min(arguments.jobs, len(chosen)))]
+    with ThreadPoolExecutor(len(shares)) as pool:
+        stood = list(pool.map(partial(_run, seconds=arguments.seconds, keep=arguments.keep), shares))
+    return 0 if all(stood) else 1
 
 
-def _run(target: Target, *, seconds: int, keep: bool) -> bool:
-    """Fuzz one target; whether it stood."""
-    with TemporaryDirectory() as scratch:
-        corpus = Path(scratch) / "corpus"
-        corpus.mkdir()
-        for number, each in enumerate([*target.seeds(), *corpus_of(target.name)]):
-            (corpus / f"{number:06}").write_bytes(each)
+def _run(targets: Sequence[Target], *, seconds: int, keep: bool) -> bool:
+    """Fuzz targets, one after the other; whether all stood."""
+    with TemporaryDirectory() as made:
+        scratch = Path(made)
+        for target in targets:
+            (scratch / target.name).mkdir()
+            for number, each in enumerate([*target.seeds(), *corpus_of(target.name)]):
+                (scratch / target.name / f"{number:06}").write_bytes(each)
         options = ["-max_len=2048", "-timeout=60", "-rss_limit_mb=4096", f"-artifact_prefix={scratch}/"]
-        ran = subprocess.run(
-            [sys.executable, "-m", "tests.fuzz.one", target.name, str(corpus), f"-max_total_time={seconds}", *options],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if ran.returncode == 0 and keep:
-            add_to_corpus(target.name, [each.read_bytes() for each in sorted(corpus.iterdir())])
-    tried = [line for line in ran.stderr.splitlines() if line.startswith("Done ")]
-    if ran.returncode == 0 and tried:
-        print(f"{target.name}: {tried[-1]}", flush=True)
-        return True
-    print(f"{target.name}: BROKE\n{ran.stdout[-4000:]}{ran.stderr[-8000:]}", flush=True)
-    return False
+        names = [target.name for target in targets]
+        command = [sys.executable, "-m", "tests.fuzz.one", made, *names, f"-max_total_time={seconds}", *options]
+        # It names every module that it instruments, which nobody wants to read unless that fails.
+        said = scratch / "instrumenting.said"
+        with (
+            said.open("w") as errors,
+            subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as running,
+        ):
+            assert running.stdout is not None, "its output was asked for"
+            stood = [_tell(line, scratch, keep=keep) for line in running.stdout]
+        if len(stood) < len(targets):
+            print(f"{', '.join(names[len(stood) :])}: NOT TRIED\n{said.read_text()[-4000:]}", flush=True)
+        return len(stood) == len(targets) and all(stood)
+
+
+def _tell(line: str, scratch: Path, *, keep: bool) -> bool:
+    """Say how a target ended; whether it stood."""
+    name, status = line.split()
+    said = (scratch / f"{name}.said").read_text(errors="replace")
+    done = [each for each in said.splitlines() if each.startswith("Done ")]
+    if status != "0" or not done:
+        print(f"{name}: BROKE, status {status}\n{said[-12000:]}", flush=True)
+        return False
+    if keep:
+        add_to_corpus(name, [each.read_bytes() for each in sorted((scratch / name).iterdir())])
+    print(f"{name}: {done[-1]}", flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""One target under atheris: `python -m tests.fuzz.one TARGET CORPUS [options of libFuzzer]`.
+"""Targets under atheris, one after the other: `python -m tests.fuzz.one DIRECTORY TARGET... [options of libFuzzer]`.
 
-`python -m tests.fuzz` starts it."""
+`python -m tests.fuzz` starts it. Instrumenting the product takes longer than a short run, so it is done once, and each
+target has a fork of what came of it: a target that breaks or hangs is alone. Its corpus is in `DIRECTORY/TARGET/`, what
+it says comes to be in `DIRECTORY/TARGET.said`. For each a line says that it ended, and with what status.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import atheris
 import structlog
@@ -28,10 +34,29 @@ with atheris.instrument_imports(
 
 
 def main() -> None:
-    """Fuzz until libFuzzer has had enough, or the target breaks."""
+    """Fuzz each target until libFuzzer has had enough, or the target breaks."""
     # Refusals are logged, and every input is refused for something.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    name = sys.argv.pop(1)
+    directory, *words = sys.argv[1:]
+    options = [word for word in words if word.startswith("-")]
+    for name in words:
+        if name not in options:
+            print(name, _in_a_fork(name, Path(directory), options), flush=True)
+
+
+def _in_a_fork(name: str, directory: Path, options: Sequence[str]) -> int:
+    """Fuzz one target; return the status that it ended with."""
+    process_id = os.fork()
+    if process_id:
+        return os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
+    said = os.open(directory / f"{name}.said", os.O_WRONLY | os.O_CREAT)
+    for each in (1, 2):
+        os.dup2(said, each)
+    _fuzz(name, [sys.argv[0], str(directory / name), *options])
+    os._exit(0)
+
+
+def _fuzz(name: str, arguments: list[str]) -> None:
     story = Story(BY_NAME[name])
 
     def attempt(data: bytes) -> None:
@@ -41,7 +66,7 @@ def main() -> None:
             print(f"what broke {name} is kept in {keep_crash(name, story.inputs)}", flush=True)
             raise
 
-    atheris.Setup(sys.argv, attempt)
+    atheris.Setup(arguments, attempt)
     atheris.Fuzz()
 
 

@@ -6,9 +6,10 @@ Source: spec spark 2 and 9.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -96,9 +97,7 @@ class RangeReader(DataSourceReader):
             return iter(())
         assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
         check_dependencies()
-        # A worker of Spark does nothing else meanwhile, and would give every answer's memory back to the system page by
-        # page.
-        keep_freed_memory()
+        settle_worker()
         rows = self._count if self._options.report is Report.RANGES else self._rows
         return advised(rows(partition.value))
 
@@ -177,6 +176,16 @@ def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
     """Return the batches that the reader reads. Where it skips what cannot be read, every payload is opened once more,
     even by tasks that need none of it, so that all tasks agree on what can be read."""
     return (batch for batch, _ in reader.decoded(lambda batch: batch.as_arrow())) if reader.skips else reader
+
+
+@cache
+def settle_worker() -> None:
+    """Make this process, a worker of Spark, ready for many tasks, once it has loaded what they need."""
+    # It would give every answer's memory back to the system page by page.
+    keep_freed_memory()
+    # Spark has it collect garbage after each task, and look at all modules for that: longer than a small task takes.
+    gc.collect()
+    gc.freeze()
 
 
 def check_dependencies() -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.reading import check_dependencies, told_shortly
+from pyspark_txnlog.reading import check_dependencies, settle_worker, told_shortly
 from pyspark_txnlog.sink_options import BATCH_ID, QUERY_ID, RUN_ID, Batch, Delivery, WriteOptions, batch_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class _Writer:
         from coordinator_client.sink import Committed
         from pyspark_txnlog.sink_task import write_member, write_records
 
+        settle_worker()
         task_id, told = _task()
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return Written(None, record_count=write_records(self._options, rows, task_id))
@@ -128,6 +129,7 @@ class _Writer:
         from coordinator_client.sink import Sink
         from pyspark_txnlog.planning import shared_connection
 
+        settle_worker()
         return Sink(
             shared_connection(self._options), batch.sink, run_id=batch.run_id, deadline_ms=self._options.rpc_timeout_ms
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor  # noqa: TID251  it calls the SDK, which takes any thread
 
 import pyarrow as pa
 
@@ -34,29 +35,34 @@ def write_member(
         for _ in rows:
             pass
         return member
-    gathered = _gathering(options, task_id)
-    for some in rows:
-        gathered.add(some)
-        for request in gathered.full():
-            member.send_arrow(request)
-    for request in gathered.rest():
-        member.send_arrow(request)
+    # A request is on its way while Spark hands over the rows of the next one.
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="txnlog-sink") as sending:
+        on_its_way: Future[None] | None = None
+        for request in _requests(_gathering(options, task_id), rows):
+            if on_its_way is not None:
+                on_its_way.result()
+            on_its_way = sending.submit(member.send_arrow, request)
+        if on_its_way is not None:
+            on_its_way.result()
     member.seal()
     return member
 
 
 def write_records(options: WriteOptions, rows: Iterator[pa.RecordBatch], task_id: str) -> int:
     """Write rows that are visible at once; return how many. Raises: as `write_member`."""
-    gathered, count = _gathering(options, task_id), 0
+    count = 0
     with Producer(shared_connection(options), encoding="arrow") as producer:
-        for some in rows:
-            gathered.add(some)
-            for request in gathered.full():
-                count += _send(producer, request)
-        for request in gathered.rest():
+        for request in _requests(_gathering(options, task_id), rows):
             count += _send(producer, request)
         producer.flush()
     return count
+
+
+def _requests(gathered: RowsByPartition, rows: Iterator[pa.RecordBatch]) -> Iterator[Request]:
+    for some in rows:
+        gathered.add(some)
+        yield from gathered.full()
+    yield from gathered.rest()
 
 
 def _send(producer: Producer, request: Request) -> int:

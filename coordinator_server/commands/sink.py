@@ -42,7 +42,7 @@ _COLUMNS: Final = (
     Column("IDLE", "idle_ms", duration),
 )
 _MEMBER_COLUMNS: Final = (
-    Column("PRODUCER_ID", "producer_id", is_number=True),
+    Column("PRODUCER ID", "producer_id", is_number=True),
     Column("BATCH", "batch_id", is_number=True),
     Column("ATTEMPT", "attempt"),
     Column("STATE", "state"),

@@ -36,7 +36,7 @@ test: venv ## Run all tests, on the lowest supported and on the newest libraries
 	@$(MAKE) lowest
 	@.venv/bin/python -m pytest -n auto --dist worksteal
 
-fast: venv ## Run the fast tests on all cores: no real processes, no Spark, under a minute
+fast: venv ## Run the fast tests on all cores: no real processes, no Spark, a minute or two on two cores
 	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"
 
 slow: venv ## Run only the slow tests and those with Spark

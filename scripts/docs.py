@@ -128,7 +128,8 @@ One program: it runs a server, asks a running one, and looks into the directory 
 - **TLS.** `txnctl --tls-ca-file FILE COMMAND ...` speaks TLS with a server whose certificate a CA of that file signed.
   `--tls-certificate-file` and `--tls-key-file` name what to show where the server demands a certificate, and
   `--tls-server-name` the name to expect where that is not the host. Each has a variable: `TXNCTL_TLS_CA_FILE`, ...
-- **Nothing by accident.** Whatever changes something takes `--dry-run`, and `topic delete` asks first.
+- **Nothing by accident.** What changes topics, groups, transactions, sinks and rules, or removes backups, takes
+  `--dry-run`. What deletes topics, records, groups, offsets or rules asks first, unless `--yes` is said.
 - **Completion.** `txnctl --install-completion` sets it up for the shell it is called from.
 - A traceback is a defect of ours, and none is shown unless `{traceback_variable}` is set.
 

@@ -37,9 +37,10 @@ curl -s http://127.0.0.1:9464/metrics
 ```
 
 `metrics_listen` is not set by default. The endpoint answers in the text format of Prometheus, and in OpenMetrics to who
-asks for it, from before the state is loaded until the server has drained. It has no authentication and names topics:
-keep it on a trusted network. A scrape is taken in one step, so all its numbers are of the same moment; one that the
-server cannot answer within five seconds fails with status 503.
+asks for it, from before the state is loaded until the server has drained. It names topics, so treat it as you treat
+the data: it answers everybody who reaches it unless `metrics_tls_client_auth` demands a certificate, and beyond this
+machine a server starts it only with TLS or `--insecure`. A scrape is taken in one step, so all its numbers are of the
+same moment; one that the server cannot answer within five seconds fails with status 503.
 
 ```yaml
 scrape_configs:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from coordinator_server.commands.late import calls, remote, transaction_pb2
-from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, DryRun, Output, Patience, Server
 from coordinator_server.output import (
     Column,
     CommandFailed,
@@ -42,7 +42,7 @@ _COLUMNS: Final = (
     Column("IDLE", "idle_ms", duration),
 )
 _MEMBER_COLUMNS: Final = (
-    Column("PRODUCER_ID", "producer_id", is_number=True),
+    Column("PRODUCER ID", "producer_id", is_number=True),
     Column("BATCH", "batch_id", is_number=True),
     Column("ATTEMPT", "attempt"),
     Column("STATE", "state"),
@@ -100,15 +100,29 @@ def describe(
 @app.command()
 def abort(
     name: Name,
+    dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
 ) -> None:
     """Give up every undecided member of a sink, sealed or not. What was decided stays so; a query that still runs
     writes its batch again."""
+    count = 0 if dry_run else _give_up(name, server, timeout_ms)
+    if count:
+        print_note(f"{count} members are given up")
+        return
+    # Only now: who may decide on a sink need not be one who may look at it.
+    (found,) = _described([name], server, timeout_ms)
+    if found.error_code:
+        raise CommandFailed(ExitStatus.PROBLEM, f"{found.error_message}; `txnctl sink list` shows all")
+    undecided = sum(1 for each in found.members if each.state in ("open", "sealed")) if dry_run else 0
+    print_note(f"{undecided} members would be given up" if undecided else "no member is undecided; nothing was done")
+
+
+def _give_up(name: str, server: str, timeout_ms: int) -> int:
+    """Return how many members were given up."""
     with remote.connected(server) as connection:
         request = transaction_pb2.AbortBatchRequest(header=connection.header(), sink=name)
-        reply = connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms))
-    print_note(f"{reply.members} members are given up" if reply.members else "no member is undecided; nothing was done")
+        return connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms)).members
 
 
 def _described(names: Sequence[str], server: str, timeout_ms: int) -> Sequence[transaction_pb2.SinkDescription]:

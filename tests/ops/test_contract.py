@@ -84,6 +84,16 @@ def test_every_alert_has_a_page_that_it_names() -> None:
         assert (RUNBOOKS / f"{alert}.md").read_text().startswith(f"# {alert} ({severity})\n")
 
 
+def test_the_list_of_alerts_has_all_of_them_and_says_which_ones_wake() -> None:
+    listed = re.findall(
+        r"^\| \[(\w+)\]\(runbooks/\1\.md\) \| (yes|no) \|", (OPS / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(alert for alert, _ in listed) == sorted(set(ALERTS))
+    for alert, wakes in listed:
+        severity = "page" if wakes == "yes" else "ticket"
+        assert (RUNBOOKS / f"{alert}.md").read_text().startswith(f"# {alert} ({severity})\n"), alert
+
+
 @pytest.mark.parametrize("alert", ALERTS)
 def test_every_alert_has_a_unit_test_that_fires_and_one_that_does_not(alert: str) -> None:
     names = re.findall(r'name: "([^"]+)"', RULE_TESTS.read_text())

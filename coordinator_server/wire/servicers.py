@@ -10,7 +10,7 @@ from coordinator_server.wire.groups.administration import AdministrationServicer
 from coordinator_server.wire.groups.classic import ClassicServicer
 from coordinator_server.wire.groups.committed import OffsetServicer
 from coordinator_server.wire.groups.consumer import ConsumerServicer
-from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.wire.log.servicer import LogServicer, ProduceFront
 from coordinator_server.wire.log.snapshots import SnapshotServicer
 from coordinator_server.wire.transactions.lane import InitFront, TransactFront
 from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
@@ -33,9 +33,9 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     ]
 
 
-def lane_fronts(core: Core) -> list[TransactFront | InitFront]:
+def lane_fronts(core: Core) -> list[TransactFront | ProduceFront | InitFront]:
     """Return what feeds the lane of a core; nothing where it has none."""
-    return [] if core.lane is None else [TransactFront(core.lane), InitFront(core.lane)]
+    return [] if core.lane is None else [TransactFront(core.lane), ProduceFront(core.lane), InitFront(core.lane)]
 
 
 def group_servicers(core: Core) -> list[object]:

@@ -73,11 +73,11 @@ def take_all_for_one_caller(check: Any, lane: Any, *args: Any) -> Any:
 
 
 def look_for_no_other_name(growth: Any, lane: Any, *args: Any) -> Any:
-    known, lane._growths = lane._growths, {}
+    known, lane._growth_of = lane._growth_of, {}
     try:
         return growth(lane, *args)
     finally:
-        lane._growths = {**known, **lane._growths}
+        lane._growth_of = {**known, **lane._growth_of}
 
 
 def keep_the_stable_offset(record: Any, growth: Growth, now_ms: int) -> Any:
@@ -190,7 +190,7 @@ def look_at_no_disk(begin: Any, lane: Any, context: Any) -> Any:
 
 def live_in_the_past(begin: Any, lane: Any, context: Any) -> Any:
     begun = begin(lane, context)
-    lane._now_ms -= 1
+    lane._turn = replace(lane._turn, now_ms=lane._turn.now_ms - 1)
     return begun
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_core.lane import Lane, LaneBatch
+from coordinator_core.lane import Lane
 from coordinator_protocol.errors import Method
 from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.groups.committed import transacted_offsets
-from coordinator_server.wire.log.servicer import batch_header
+from coordinator_server.wire.log.servicer import lane_batches
 from coordinator_server.wire.transactions.servicer import fill_results, transact_refused
 
 
@@ -21,20 +21,14 @@ class TransactFront:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self.end, self.take_back = lane.end, lane.take_back
-        self.refused = transact_refused
 
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape. Raises Refused for what can never be a partition or an offset."""
         if not request.committed:
             return None
-        batches: list[LaneBatch] = []
-        for item in request.batches:
-            batch = item.batch
-            header = batch_header(batch)
-            if header is None:
-                return None
-            crc = batch.crc32c or (0 if batch.HasField("crc32c") else None)
-            batches.append(((item.topic, item.topic_id, item.partition), header, batch.payload, crc))
+        batches = lane_batches(request.batches)
+        if batches is None:
+            return None
         groups = [transacted_offsets(group) for group in request.groups] if request.groups else ()
         identity = (request.producer_id, request.producer_epoch)
         taken = self._lane.transact(request.transactional_id, identity, batches, groups, context)
@@ -46,6 +40,11 @@ class TransactFront:
         response.csn = after.csn
         fill_results(response, first_offsets)
         return response.SerializeToString()
+
+    def refused(
+        self, request: transaction_pb2.TransactRequest, _answer: bytes, error: Exception
+    ) -> transaction_pb2.TransactResponse:
+        return transact_refused(request, error)
 
 
 class InitFront:
@@ -75,7 +74,7 @@ class InitFront:
         return response.SerializeToString()
 
     def refused(
-        self, _request: transaction_pb2.InitProducerIdRequest, error: Exception
+        self, _request: transaction_pb2.InitProducerIdRequest, _answer: bytes, error: Exception
     ) -> transaction_pb2.InitProducerIdResponse:
         """Raises the error: it is all that there is to say."""
         raise error

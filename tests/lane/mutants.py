@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from coordinator_api.v1 import log_pb2
 from coordinator_core import lane as lane_module
 from coordinator_core.lane import Lane, SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
@@ -21,6 +22,7 @@ from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.transport import Dispatcher
+from coordinator_server.wire.log.servicer import ProduceFront
 from coordinator_server.wire.transactions.lane import InitFront
 from group_coordinator.committed import decisions
 from group_coordinator.committed.service import Placing
@@ -110,13 +112,13 @@ def lose_the_offsets(_settle: Any, *_args: Any) -> None:
     return None
 
 
-def tell_nothing(write_decided: Any, runtime: Runtime, records: Any, _events: Any, turn: Any) -> Any:
-    return write_decided(runtime, records, [], turn)
+def tell_nothing(write_decided: Any, runtime: Runtime, records: Any, _events: Any, *rest: Any) -> Any:
+    return write_decided(runtime, records, [], *rest)
 
 
-def give_numbers_again(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
+def give_numbers_again(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
     kept = [record for record in records if not isinstance(record.value, CsnGiven)]
-    return write_decided(runtime, kept, events, turn)
+    return write_decided(runtime, kept, *rest)
 
 
 def allow_all(_require: Any, *_args: Any) -> None:
@@ -199,8 +201,8 @@ def mix_up_offsets(transact: Any, lane: Any, *args: Any) -> Any:
     return taken and (taken[0], taken[1][::-1])
 
 
-def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
-    return write_decided(runtime, records, events, Turn(turn.now_ms))
+def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any, effects: Any) -> Any:
+    return write_decided(runtime, records, events, Turn(turn.now_ms), effects)
 
 
 def give_one_number_to_all(transact: Any, lane: Any, *args: Any) -> Any:
@@ -240,18 +242,16 @@ def give_the_same_producer_id(allocate: Any, lane: Any) -> Any:
     return producer_id
 
 
-def count_one_producer_id(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
+def count_one_producer_id(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
     for record in records:
         if isinstance(record.value, ProducerIdGiven):
             records[records.index(record)] = replace(record, value=ProducerIdGiven(record.value.producer_id))
-    return write_decided(runtime, records, events, turn)
+    return write_decided(runtime, records, *rest)
 
 
-def forget_what_producer_ids_were_given(
-    write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any
-) -> Any:
+def forget_what_producer_ids_were_given(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
     kept = [record for record in records if not isinstance(record.value, ProducerIdGiven)]
-    return write_decided(runtime, kept, events, turn)
+    return write_decided(runtime, kept, *rest)
 
 
 def overlook(*fields: str) -> Any:
@@ -265,6 +265,52 @@ def overlook(*fields: str) -> Any:
 
 def bring_no_name(_check: Any, *_args: Any) -> None:
     return None
+
+
+def arm_no_timer(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any, _effects: Any) -> Any:
+    return write_decided(runtime, records, events, turn)
+
+
+def ask_nobody(admits: Any, growth: Growth, batch: Any) -> Any:
+    """The transaction coordinator does not hear of a partition."""
+    return admits(growth, batch) is not None or None
+
+
+def append_what_is_there(admits: Any, growth: Growth, batch: Any) -> bool:
+    return bool(admits(growth, batch))
+
+
+def open_nothing(append: Any, growth: Growth, *batch: Any) -> Any:
+    offset = append(growth, *batch)
+    growth._opened_count = 0
+    return offset
+
+
+def belong_to_another_shard(append: Any, growth: Growth, batch: Any, offsetless: Any, shard: int, now_ms: int) -> Any:
+    return append(growth, batch, offsetless, shard + 1, now_ms)
+
+
+def append_as_any_producer(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    if live is not None:
+        producer_id, epoch = live.client_identity
+        own = {"producer_id": producer_id, "producer_epoch": epoch, "is_transactional": True}
+        batches = [(where, replace(header, **own), *rest) for where, header, *rest in batches]
+    return produce(lane, name, batches, context)
+
+
+def overlook_the_version(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
+    return produce(lane, name, batches, replace(context, client_txn_version=2))
+
+
+def mix_up_results(produce: Any, lane: Any, *args: Any) -> Any:
+    results = produce(lane, *args)
+    return results and results[::-1]
+
+
+def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
+    return log_pb2.ProduceResponse.FromString(answer)
 
 
 def there_is_always_room(_room_bytes: Any, _runtime: Runtime) -> int:
@@ -418,6 +464,31 @@ MUTANTS = (
         "an id has a name that is reserved, or none",
         ((lane_module, "check_transactional_id", bring_no_name),),
     ),
+    Mutant("arm_no_timer", "a transaction that nobody ends stays open", ((Runtime, "write_decided", arm_no_timer),)),
+    Mutant("ask_nobody", "nobody ends what a batch has opened", ((Growth, "admits", ask_nobody),)),
+    Mutant("append_what_is_there", "a batch that comes again is appended", ((Growth, "admits", append_what_is_there),)),
+    Mutant("open_nothing", "committed readers see what is undecided", ((Growth, "append", open_nothing),)),
+    Mutant(
+        "belong_to_another_shard",
+        "a marker of the producer's own coordinator is taken for another's",
+        ((Growth, "append", belong_to_another_shard),),
+    ),
+    Mutant(
+        "append_as_any_producer",
+        "who names an id appends to its transaction",
+        ((Lane, "produce", append_as_any_producer),),
+    ),
+    Mutant(
+        "overlook_the_version",
+        "a partition joins that a client of version 1 has not added",
+        ((Lane, "produce", overlook_the_version),),
+    ),
+    Mutant("mix_up_results", "an offset is told of another partition", ((Lane, "produce", mix_up_results),)),
+    Mutant(
+        "answer_although_it_is_lost",
+        "what the disk lost is called appended",
+        ((ProduceFront, "refused", answer_although_it_is_lost),),
+    ),
     Mutant(
         "there_is_always_room",
         "more waits for the disk than may wait",
@@ -426,5 +497,7 @@ MUTANTS = (
 )
 """Each is a way in which the lane could differ."""
 
-CANARIES = tuple(mutant for mutant in MUTANTS if mutant.name in ("give_numbers_again", "lose_the_offsets", "overtake"))
+CANARIES = tuple(
+    mutant for mutant in MUTANTS if mutant.name in ("ask_nobody", "give_numbers_again", "lose_the_offsets", "overtake")
+)
 """Some that every run of the fast suite must notice."""

@@ -173,6 +173,76 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    # A second batch of a partition follows the first; one more partition is added; one comes twice.
+    "transactions that grow, and end": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name, ("t-0", "t-1")) for name in IDS)),
+            message(*(Call("Produce", name, ("t-1", "t-2")) for name in IDS)),
+            Step("settle"),
+            message(Call("EndTxn", "b", committed=False), Call("Fetch"), Call("EndTxn", "a"), Call("EndTxn", "c")),
+            Step("settle"),
+            message(
+                Call("Produce", "a"),
+                Call("Produce", "a", repeats=True),
+                Call("Produce", "b", damage="topic by id"),
+                Call("Produce", "c", ("t-0", "t-9")),
+                Call("Produce", "b", damage="payload"),
+                Call("EndTxn", "a"),
+            ),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            message(Call("Fetch"), Call("Transact", "a"), Call("EndTxn", "b"), Call("InitProducerId", "c")),
+            Step("settle"),
+        ),
+    ),
+    "transactions that nobody ends": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name) for name in IDS)),
+            Step("tick", (900,)),
+            Step("flush"),
+            Step("tick", (900,)),
+            message(Call("Produce", "b", ("t-1",)), Call("EndTxn", "c")),
+            Step("tick", (6_000,)),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "t-1")) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "appended, and lost": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name, ("t-0", "t-1"), damage="topic by id") for name in IDS)),
+            Step("fail_disk", (0,)),
+            message(*(Call("Produce", name, repeats=True) for name in IDS)),
+            Step("crash", (1,)),
+            message(*(Call("Produce", name, repeats=True) for name in IDS), Call("EndTxn", "a")),
+            Step("settle"),
+        ),
+    ),
+    "a right to append that is taken away": (
+        Guarded(),
+        (
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "b"),)),
+            message(*(Call("Produce", name, ("t-0",)) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TOPIC, "words"),)),
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "what is prepared, or was written by another version": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name) for name in IDS)),
+            message(Call("PrepareTransaction", "a"), Call("Produce", "a"), Call("Produce", "a", ("t-1",))),
+            message(Call("Produce", "b", damage="version 1"), Call("Produce", "c", epoch=1), Call("Produce", "c")),
+            Step("settle"),
+        ),
+    ),
     "a full disk": (
         WorldOptions(),
         (

@@ -2,13 +2,13 @@
 
 The general path (operation, decision, joins, replay) handles everything, and is the reference. The lane takes what is
 most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an id
-that has nothing open; a Produce that appends to an id's own transaction, one batch to each partition; and an
-InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way it leaves to the general path,
-in its place among the others.
+that has nothing open; a Produce that appends to an id's own transaction, one batch to each partition; an EndTxn that
+commits one; and an InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way it leaves
+to the general path, in its place among the others. What was taken since the last `end` is all of one method.
 
-`transact`, `produce` and `initialise` read and check, by the rules of the general path, and change nothing: they
-gather. `end` replays and stages what was gathered, all of it or nothing: a record for each transaction, and for each
-partition one record where the general path has one for each transaction. What they are stored as is the same.
+`transact`, `produce`, `commit` and `initialise` read and check, by the rules of the general path, and change nothing:
+they gather. `end` replays and stages what was gathered, all of it or nothing: a record for each transaction, and for
+each partition one record where the general path has one for each transaction. What they are stored as is the same.
 
 It takes columns, plain values that any front can make, and no messages.
 """
@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import Marker
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.decision import (
     Decision,
@@ -40,6 +40,7 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupOffsets,
+    GroupParticipant,
     Membership,
     OutcomeNumber,
     PartitionRef,
@@ -49,19 +50,23 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed.offsets import Offsets
+from group_coordinator.committed.state import OffsetCommitted
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.shard import GroupShard
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
-from partition_log.growth import Growth
+from partition_log.catalog.state import PlacedPartition
+from partition_log.partition_state import Growth
 from partition_log.requests import ProduceResult
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.records import CsnGiven, ProducerIdGiven, TransactionChanged, TransactionRanThrough
 from txn_coordinator.rules.adding import Additions
+from txn_coordinator.rules.ending import Ending
 from txn_coordinator.rules.initialising import InitRequest
 from txn_coordinator.shard import TransactionShard
-from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.state import Identity, Transaction, TransactionState
 
 TakenT = TypeVar("TakenT")
 
@@ -94,6 +99,7 @@ class LaneParts:
     authorizer: Authorizer
     checks: BatchChecks
     groups: TransactedGroups
+    group_markers: GroupParticipant
 
 
 class SilentAuthorizer:
@@ -135,6 +141,8 @@ class Lane:
         self._growth_of: dict[int, Growth] = {}
         """By ordinal: a partition may be named in two ways."""
         self._offsets: list[Decision] = []
+        self._settled_groups: set[str] = set()
+        """Groups whose pending offsets were decided on."""
 
     def transact(
         self,
@@ -153,6 +161,10 @@ class Lane:
     ) -> list[ProduceResult] | None:
         """Batches have been appended in the open transaction of an id, which they may have opened. As `transact`."""
         return self._take(partial(self._produce, transactional_id, batches, context))
+
+    def commit(self, transactional_id: str, identity: tuple[int, int], context: CallContext) -> Ended | None:
+        """The open transaction of an id has been committed. As `transact`."""
+        return self._take(partial(self._commit, transactional_id, identity, context))
 
     def initialise(self, transactional_id: str, timeout_ms: int, context: CallContext) -> Identity | None:
         """The identity to go on with, of an id whose caller names no older one and keeps nothing open. As
@@ -208,8 +220,7 @@ class Lane:
         participants = tuple(sorted(ordinals)), tuple([group.group_id for group in groups])
         ran: TransactionRanThrough
         marker: Marker
-        csn = self._parts.counters.next_csn()[0] if self._csn is None else self._csn + 1
-        now_ms = self._turn.now_ms
+        csn, now_ms = self._next_csn(), self._turn.now_ms
         ran, marker = shard.outcomes.run_through(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
@@ -264,6 +275,52 @@ class Lane:
             results.append(ProduceResult(growth.placed.name, offset, growth.log_start_offset))
         return results
 
+    def _commit(self, name: str, identity: tuple[int, int], context: CallContext) -> Ended:
+        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        current: Transaction | None = None if shard is None else shard.acting(name)
+        if (
+            current is None
+            or current.state is not TransactionState.ONGOING
+            or current.client_identity != identity
+            or context.client_txn_version < CLIENT_TXN_VERSION
+        ):
+            raise NotCommon
+        size_bytes = _CALL_BYTES + _ID_BYTES * len(name) + _PART_BYTES * len(current.partitions)
+        self._check_common(name, size_bytes, context)
+        csn = self._next_csn()
+        decision: Decision
+        marker: Marker
+        decision, marker = shard.outcomes.end_at_once(
+            current, Ending(Outcome.COMMIT, bumps_epoch=True, cause="client", csn=csn), self._turn
+        )
+        growths = []
+        for ordinal in current.partitions:
+            placed = self._parts.catalog.placed(ordinal)
+            growth = None if placed is None else self._growth(placed)
+            if growth is None or not growth.ends(marker):
+                raise NotCommon
+            growths.append(growth)
+        settled = []
+        for group in current.groups:
+            ended, settled_bytes = self._settle_pending(group, marker)
+            settled.append(ended)
+            size_bytes += settled_bytes
+        if size_bytes > self._room_bytes:
+            raise NotCommon
+        # Nothing can be in the way any more.
+        for growth in growths:
+            growth.end(marker, self._turn.now_ms)
+        self._csn, self._csns_given = csn, self._csns_given + 1
+        self._room_bytes -= size_bytes
+        self._names.add(name)
+        self._settled_groups |= current.groups
+        self._offsets += settled
+        self._records += decision.records
+        self._events += decision.events
+        self._effects += zip(decision.effects, repeat(shard.key))
+        reply: Ended = decision.reply
+        return reply
+
     def _initialise(self, name: str, timeout_ms: int, context: CallContext) -> Identity:
         check_transactional_id(name)
         request = InitRequest(
@@ -288,6 +345,9 @@ class Lane:
         self._events.append(stepped)
         return initialised.identity
 
+    def _next_csn(self) -> int:
+        return self._parts.counters.next_csn()[0] if self._csn is None else self._csn + 1
+
     def _allocate(self) -> int:
         """The next producer id; nothing that may refuse comes after it. Raises NotCommon: the block is used up."""
         if self._producer_ids is None:
@@ -308,7 +368,13 @@ class Lane:
         self._check_common(name, size_bytes, context)
         growths, ordinals = [], set()
         for called, _header, _payload, _crc in batches:
-            growth = self._growths.get(called) or self._growth(called, context)
+            growth = self._growths.get(called)
+            if growth is None:
+                placed = self._parts.catalog.find(*called)
+                if placed is None:
+                    raise NotCommon
+                require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+                growth = self._growths[called] = self._growth(placed)
             growths.append(growth)
             ordinals.add(growth.placed.ref.ordinal)
         shard: Any = self._served.get(self._parts.router.shard_key(name))
@@ -340,12 +406,8 @@ class Lane:
         self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
         return context
 
-    def _growth(self, name: tuple[str, bytes, int], context: CallContext) -> Growth:
-        """The partition of a name, to which the caller may write, and what it gets. Raises NotCommon, Refused."""
-        placed = self._parts.catalog.find(*name)
-        if placed is None:
-            raise NotCommon
-        require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+    def _growth(self, placed: PlacedPartition) -> Growth:
+        """What a partition gets. Raises NotCommon where it is not served."""
         growth = self._growth_of.get(placed.ref.ordinal)
         if growth is None:
             shard: Any = self._served.get(placed.shard)
@@ -353,8 +415,23 @@ class Lane:
             if growth is None:
                 raise NotCommon
             self._growth_of[placed.ref.ordinal] = growth
-        self._growths[name] = growth
         return growth
+
+    def _settle_pending(self, group: str, marker: Marker) -> tuple[Decision, int]:
+        """What becomes of the offsets that a transaction holds in a group, and how many bytes that stages at most.
+        Raises NotCommon, Refused."""
+        operation = self._parts.group_markers.group_marker(group, marker)
+        shard: Any = self._served.get(operation.shard)
+        # Which of two commits of an offset is the newer one, shows once the first is replayed.
+        if shard is None or group in self._settled_groups:
+            raise NotCommon
+        decision, size_bytes = operation.decide(shard, self._turn), 0
+        for record in decision.records:
+            changed: Any = record.value
+            size_bytes += _PART_BYTES + _ID_BYTES * len(group)
+            if isinstance(changed, OffsetCommitted):
+                size_bytes += _ID_BYTES * len(changed.offset.metadata)
+        return decision, size_bytes
 
     def _settle(
         self, ran: TransactionRanThrough, marker: Marker, groups: Sequence[GroupOffsets], context: CallContext

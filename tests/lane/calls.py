@@ -211,7 +211,13 @@ class Clients:
         return request
 
     def _end(self, call: Call) -> transaction_pb2.EndTxnRequest:
-        return transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
+        request = transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
+        if call.sequence and call.partitions:
+            # What the log must hold, which it does not.
+            topic, number = _split(call.partitions[0])
+            sequence = max(0, self._sequences.get((call.name, call.partitions[0]), 0) - 1 + call.sequence)
+            request.last_sequences.add(topic=topic, partition=number, sequence=sequence)
+        return request
 
     def _prepare(self, call: Call) -> transaction_pb2.PrepareTransactionRequest:
         return transaction_pb2.PrepareTransactionRequest(**self._identity(call))

@@ -183,6 +183,9 @@ def _busy_message(draw: st.DrawFn) -> Step:
     return Step("message", (draw(st.integers(0, 1)), tuple(calls)))
 
 
+_SOME_IDS = st.lists(st.sampled_from(IDS), unique=True)
+
+
 @st.composite
 def _split_messages(draw: st.DrawFn) -> tuple[Step, ...]:
     """Every id appends to its transaction, once or more, and all or some of them end it."""
@@ -191,8 +194,10 @@ def _split_messages(draw: st.DrawFn) -> tuple[Step, ...]:
         for _ in range(draw(st.sampled_from((1, 1, 2))))
         for name in draw(st.permutations(IDS))
     ]
+    if draw(st.booleans()):
+        appends += [Call("TxnOffsetCommit", name, groups=(draw(st.sampled_from(GROUPS)),)) for name in draw(_SOME_IDS)]
     ends = [
-        Call("EndTxn", name, committed=draw(often(True, False, times=3)))
+        Call("EndTxn", name, committed=draw(often(True, False, times=4)))
         for name in draw(st.permutations(IDS))[draw(often(0, 1, 3)) :]
     ]
     for calls in (appends, ends):

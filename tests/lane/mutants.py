@@ -17,17 +17,17 @@ from coordinator_core import lane as lane_module
 from coordinator_core.lane import Lane, SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.limits import EPOCH_MAX
-from coordinator_runtime.decision import Turn
+from coordinator_runtime.decision import Decision, Turn
 from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.transport import Dispatcher
 from coordinator_server.wire.log.servicer import ProduceFront
-from coordinator_server.wire.transactions.lane import InitFront
+from coordinator_server.wire.transactions.servicer import EndFront, InitFront
 from group_coordinator.committed import decisions
 from group_coordinator.committed.service import Placing
 from partition_log.batch_checks import BatchChecks
-from partition_log.growth import Growth
+from partition_log.partition_state import Growth
 from tests.simulation.mutant import Mutant
 from txn_coordinator.records import CsnGiven, ProducerIdGiven
 from txn_coordinator.rules import initialising, transacting
@@ -313,6 +313,53 @@ def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer
     return log_pb2.ProduceResponse.FromString(answer)
 
 
+def look_for_no_other_commit(settle: Any, lane: Any, *args: Any) -> Any:
+    lane._settled_groups = set()
+    return settle(lane, *args)
+
+
+def leave_offsets_pending(_settle: Any, *_args: Any) -> Any:
+    return Decision(), 0
+
+
+def begin_nowhere(end: Any, growth: Growth, marker: Any, now_ms: int) -> None:
+    """The marker does not say where the transaction began."""
+    partition, producers = growth._partition, growth._partition.producers
+    growth._partition = SimpleNamespace(producers=SimpleNamespace(get=lambda _id: None))  # type: ignore[assignment]
+    try:
+        end(growth, marker, now_ms)
+    finally:
+        growth._partition = partition
+        entry = producers.get(marker.producer_id)
+        if entry is not None and entry.open_transaction is not None:
+            growth._closed.add(entry.open_transaction.first_offset)
+
+
+def end_the_first_one_alone(end: Any, growth: Growth, *args: Any) -> None:
+    if not growth._marker_count:
+        end(growth, *args)
+
+
+def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, context: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    return None if live is None else commit(lane, name, live.client_identity, context)
+
+
+def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) -> Any:
+    request.committed = True
+    return take(front, request, context)
+
+
+def show_the_last_one_to_none(record: Any, growth: Growth, now_ms: int) -> Any:
+    """Who waits for an older transaction is shown all that is behind it."""
+    ended, grew = record(growth, now_ms)
+    head = ended.head
+    if growth._closed:
+        head = replace(head, last_stable_offset=head.log_end_offset)
+    return replace(ended, head=head), grew
+
+
 def there_is_always_room(_room_bytes: Any, _runtime: Runtime) -> int:
     return 1 << 40
 
@@ -488,6 +535,34 @@ MUTANTS = (
         "answer_although_it_is_lost",
         "what the disk lost is called appended",
         ((ProduceFront, "refused", answer_although_it_is_lost),),
+    ),
+    Mutant(
+        "look_for_no_other_commit",
+        "an offset goes back to an older one",
+        ((Lane, "_settle_pending", look_for_no_other_commit),),
+    ),
+    Mutant(
+        "leave_offsets_pending",
+        "a transaction ends without its offsets",
+        ((Lane, "_settle_pending", leave_offsets_pending),),
+    ),
+    Mutant("begin_nowhere", "a marker does not tell where its transaction begins", ((Growth, "end", begin_nowhere),)),
+    Mutant(
+        "end_the_first_one_alone",
+        "a partition gets one marker of several",
+        ((Growth, "end", end_the_first_one_alone),),
+    ),
+    Mutant("commit_for_anybody", "a zombie commits", ((Lane, "commit", commit_for_anybody),)),
+    Mutant("commit_whatever_is_asked", "an abort commits", ((EndFront, "take", commit_whatever_is_asked),)),
+    Mutant(
+        "overlook_last_sequences",
+        "a commit does not notice that records are missing",
+        ((EndFront, "take", overlook("last_sequences")),),
+    ),
+    Mutant(
+        "show_the_last_one_to_none",
+        "committed readers are shown an open transaction",
+        ((Growth, "record", show_the_last_one_to_none),),
     ),
     Mutant(
         "there_is_always_room",

@@ -196,6 +196,59 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    # The newest offset counts, whoever ends first: b's, then c's.
+    "offsets that open transactions hold": (
+        WorldOptions(),
+        (
+            message(*(Call("TxnOffsetCommit", name, groups=("g",)) for name in ("a", "c", "b"))),
+            message(Call("TxnOffsetCommit", "a", groups=("h",)), Call("Produce", "a"), Call("Produce", "b")),
+            Step("settle"),
+            message(Call("EndTxn", "b"), Call("EndTxn", "a"), Call("EndTxn", "c")),
+            Step("settle"),
+            message(*(Call("TxnOffsetCommit", name, groups=("g",)) for name in ("b", "a", "c"))),
+            message(Call("EndTxn", "c"), Call("EndTxn", "b", committed=False), Call("EndTxn", "a")),
+            Step("crash", (0,)),
+            message(*(Call("EndTxn", name, repeats=True) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "ends that are none": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name, ("t-0", "words-0", "t-1")) for name in IDS)),
+            Step("settle"),
+            message(
+                Call("EndTxn", "a", sequence=1),
+                Call("EndTxn", "b", epoch=-1),
+                Call("EndTxn", "c", epoch=1),
+                Call("EndTxn", "b", damage="version 1"),
+            ),
+            Step("unload", ("words-0",)),
+            message(Call("EndTxn", "a"), Call("EndTxn", "c", committed=False)),
+            Step("settle"),
+            Step("load", ("words-0",)),
+            Step("settle"),
+            message(*(Call("EndTxn", name, repeats=True) for name in IDS), *(Call("EndTxn", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "ends of what is prepared, deleted or away": (
+        WorldOptions(producer_epoch_max=5),
+        (
+            message(*(Call("Produce", name, ("gone-0", "t-0")) for name in IDS)),
+            message(Call("PrepareTransaction", "a"), Call("DeleteTopics"), Call("EndTxn", "a"), Call("EndTxn", "b")),
+            Step("settle"),
+            *[
+                step
+                for _ in range(3)
+                for step in (
+                    message(*(Call("Produce", name) for name in IDS), *(Call("EndTxn", name) for name in IDS)),
+                    Step("flush"),
+                )
+            ],
+            Step("settle"),
+        ),
+    ),
     "transactions that nobody ends": (
         WorldOptions(),
         (

@@ -57,6 +57,7 @@ def taken_by_lanes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     note("transact")
     note("produce")
+    note("commit")
     note("initialise")
     return taken
 
@@ -92,6 +93,7 @@ def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.Mo
     live()
     assert 2 * taken["transact"] >= sent["Transact"] >= 100
     assert 2 * taken["produce"] >= sent["Produce"] >= 100
+    assert 2 * taken["commit"] >= sent["EndTxn"] >= 100
     assert 2 * taken["initialise"] >= sent["InitProducerId"] >= 100
 
 
@@ -119,6 +121,10 @@ def test_the_lane_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
     options, history = STORIES["transactions that grow, and end"]
     live_through(Twins(options), history)
     assert taken["produce"] >= 9
+    assert taken["commit"] >= 3
+    options, history = STORIES["offsets that open transactions hold"]
+    live_through(Twins(options), history)
+    assert taken["commit"] >= 8
 
 
 def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,11 @@ _PART_BYTES: Final = 512
 _ID_BYTES: Final = 16
 """More than a character of an id or of metadata takes in all places where it is staged."""
 
-LaneBatch = tuple[tuple[str, bytes, int], BatchHeader, bytes, int | None]
-"""A partition's topic, topic id and number as the request names it; header, payload, and checksum if there is one."""
+LaneName = tuple[str, bytes, int]
+"""A partition's topic, topic id and number as the request names it."""
+
+LaneBatch = tuple[LaneName, BatchHeader, bytes, int | None]
+"""A partition, header, payload, and checksum if there is one."""
 
 Taken = tuple[Transaction, list[tuple[PartitionRef, int]]]
 """An id once its transaction is complete, and where the transaction begins in each partition, in the order of the
@@ -136,7 +139,7 @@ class Lane:
         self._records: list[Record] = []
         self._events: list[object] = []
         self._effects: list[tuple[Effect, ShardKey]] = []
-        self._growths: dict[tuple[str, bytes, int], Growth] = {}
+        self._growths: dict[LaneName, Growth] = {}
         """By what the requests call the partition."""
         self._growth_of: dict[int, Growth] = {}
         """By ordinal: a partition may be named in two ways."""
@@ -162,9 +165,16 @@ class Lane:
         """Batches have been appended in the open transaction of an id, which they may have opened. As `transact`."""
         return self._take(partial(self._produce, transactional_id, batches, context))
 
-    def commit(self, transactional_id: str, identity: tuple[int, int], context: CallContext) -> Ended | None:
-        """The open transaction of an id has been committed. As `transact`."""
-        return self._take(partial(self._commit, transactional_id, identity, context))
+    def commit(
+        self,
+        transactional_id: str,
+        identity: tuple[int, int],
+        last_sequences: Sequence[tuple[LaneName, int]],
+        context: CallContext,
+    ) -> Ended | None:
+        """The open transaction of an id has been committed, of which the log holds what the client says. As
+        `transact`."""
+        return self._take(partial(self._commit, transactional_id, identity, last_sequences, context))
 
     def initialise(self, transactional_id: str, timeout_ms: int, context: CallContext) -> Identity | None:
         """The identity to go on with, of an id whose caller names no older one and keeps nothing open. As
@@ -275,7 +285,13 @@ class Lane:
             results.append(ProduceResult(growth.placed.name, offset, growth.log_start_offset))
         return results
 
-    def _commit(self, name: str, identity: tuple[int, int], context: CallContext) -> Ended:
+    def _commit(
+        self,
+        name: str,
+        identity: tuple[int, int],
+        last_sequences: Sequence[tuple[LaneName, int]],
+        context: CallContext,
+    ) -> Ended:
         shard: Any = self._served.get(self._parts.router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
         if (
@@ -287,6 +303,12 @@ class Lane:
             raise NotCommon
         size_bytes = _CALL_BYTES + _ID_BYTES * len(name) + _PART_BYTES * len(current.partitions)
         self._check_common(name, size_bytes, context)
+        for called, sequence in last_sequences:
+            placed = self._parts.catalog.find(*called)
+            if placed is None or placed.ref.ordinal not in current.partitions or sequence < 0:
+                raise NotCommon
+            require(self._parts.authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, placed.ref.topic)
+            self._growth(placed).check_last_sequence(current.identity, sequence)
         csn = self._next_csn()
         decision: Decision
         marker: Marker

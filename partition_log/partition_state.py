@@ -339,6 +339,12 @@ class Growth:
         self._marker_count += 1
         return offset
 
+    def check_last_sequence(self, identity: tuple[int, int], last_sequence: int) -> None:
+        """Raises Refused as `rules.check_last_sequence`."""
+        producer_id, epoch = identity
+        entry = self._partition.producers.get(producer_id)
+        rules.check_last_sequence(entry, producer_id=producer_id, producer_epoch=epoch, last_sequence=last_sequence)
+
     def ends(self, marker: Marker) -> bool:
         """Whether a marker is appended that commits; once for a producer. Raises Refused as `rules.judge_marker`."""
         entry = self._partition.producers.get(marker.producer_id)

@@ -212,10 +212,10 @@ class Clients:
 
     def _end(self, call: Call) -> transaction_pb2.EndTxnRequest:
         request = transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
-        if call.sequence and call.partitions:
-            # What the log must hold, which it does not.
-            topic, number = _split(call.partitions[0])
-            sequence = max(0, self._sequences.get((call.name, call.partitions[0]), 0) - 1 + call.sequence)
+        # One of a single partition says nothing of what the log must hold, unless that is to be wrong.
+        for partition in call.partitions if call.sequence or len(call.partitions) > 1 else ():
+            topic, number = _split(partition)
+            sequence = max(-1, self._sequences.get((call.name, partition), 0) - 1 + call.sequence)
             request.last_sequences.add(topic=topic, partition=number, sequence=sequence)
         return request
 

@@ -135,6 +135,7 @@ _DENIED: Final = tuple(
     for permission, resource, name in (
         (Permission.WRITE, ResourceType.TOPIC, "words" if principal == CALLERS[0] else "t"),
         (Permission.READ, ResourceType.TOPIC, "t"),
+        (Permission.DESCRIBE, ResourceType.TOPIC, "t"),
         (Permission.READ, ResourceType.GROUP, "g"),
         (Permission.READ, ResourceType.GROUP, REBALANCING),
         (Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "c"),
@@ -194,10 +195,11 @@ def _split_messages(draw: st.DrawFn) -> tuple[Step, ...]:
         for _ in range(draw(st.sampled_from((1, 1, 2))))
         for name in draw(st.permutations(IDS))
     ]
+    said = {call.name: (("t-0",), call.partitions) for call in appends}
     if draw(st.booleans()):
         appends += [Call("TxnOffsetCommit", name, groups=(draw(st.sampled_from(GROUPS)),)) for name in draw(_SOME_IDS)]
     ends = [
-        Call("EndTxn", name, committed=draw(often(True, False, times=4)))
+        Call("EndTxn", name, draw(st.sampled_from(said[name])), committed=draw(often(True, False, times=4)))
         for name in draw(st.permutations(IDS))[draw(often(0, 1, 3)) :]
     ]
     for calls in (appends, ends):

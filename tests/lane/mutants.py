@@ -133,6 +133,14 @@ def ask_nothing_of(*resources: ResourceType) -> Any:
     return ask
 
 
+def ask_not_to(permission: Permission) -> Any:
+    def ask(require: Any, authorizer: Any, context: Any, asked: Any, *of: Any) -> None:
+        if asked is not permission:
+            require(authorizer, context, asked, *of)
+
+    return ask
+
+
 def ask_for_no_group(settle: Any, lane: Any, *args: Any) -> Any:
     groups = lane._parts.groups
     authorizer, groups._authorizer = groups._authorizer, ALLOW_ALL
@@ -340,10 +348,10 @@ def end_the_first_one_alone(end: Any, growth: Growth, *args: Any) -> None:
         end(growth, *args)
 
 
-def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, context: Any) -> Any:
+def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
     shard = lane._served.get(lane._parts.router.shard_key(name))
     live = None if shard is None else shard.acting(name)
-    return None if live is None else commit(lane, name, live.client_identity, context)
+    return None if live is None else commit(lane, name, live.client_identity, *args)
 
 
 def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) -> Any:
@@ -429,6 +437,11 @@ MUTANTS = (
         "ask_for_no_topic",
         "who may use the id may write to any topic",
         ((lane_module, "require", ask_nothing_of(ResourceType.TOPIC)),),
+    ),
+    Mutant(
+        "ask_not_to_describe",
+        "who may not see a topic learns what is in it",
+        ((lane_module, "require", ask_not_to(Permission.DESCRIBE)),),
     ),
     Mutant("ask_for_no_group", "offsets of anybody's group are committed", ((Lane, "_settle", ask_for_no_group),)),
     Mutant(

@@ -212,6 +212,25 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    "what the log must hold": (
+        Guarded(),
+        (
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            message(
+                Call("EndTxn", "a", ("t-0", "words-0")),
+                Call("EndTxn", "b", ("t-0", "t-1")),
+                Call("EndTxn", "c", ("t-0", "t-9")),
+                Call("EndTxn", "c", ("words-0",), sequence=-1),
+            ),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.DESCRIBE, ResourceType.TOPIC, "words"),)),
+            Step("settle"),
+            message(*(Call("EndTxn", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
     "ends that are none": (
         WorldOptions(),
         (
@@ -280,9 +299,11 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
             Step("settle"),
             Step("allow", (deny(Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "b"),)),
+            Step("settle"),
             message(*(Call("Produce", name, ("t-0",)) for name in IDS)),
             Step("settle"),
             Step("allow", (deny(Permission.WRITE, ResourceType.TOPIC, "words"),)),
+            Step("settle"),
             message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
             Step("settle"),
         ),

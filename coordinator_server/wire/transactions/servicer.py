@@ -216,10 +216,11 @@ class EndFront:
 
     def take(self, request: transaction_pb2.EndTxnRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape."""
-        if not request.committed or request.last_sequences:
+        if not request.committed:
             return None
         identity = (request.producer_id, request.producer_epoch)
-        ended = self._lane.commit(request.transactional_id, identity, context)
+        sequences = last_sequences(request.last_sequences) if request.last_sequences else ()
+        ended = self._lane.commit(request.transactional_id, identity, sequences, context)
         return None if ended is None else end_response(context, ended).SerializeToString()
 
     def refused(

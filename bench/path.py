@@ -58,7 +58,7 @@ BEFORE: Final[Mapping[str, Figures]] = MappingProxyType(
 """Figures at 63ffcae, by this command with Python 3.11."""
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
-    {"EndTxn": Figures(110, 34), "Produce": Figures(92, 29), "Fetch": Figures(75, 25), "JoinGroup": Figures(115, 28)}
+    {"EndTxn": Figures(110, 34), "Produce": Figures(92, 28), "Fetch": Figures(75, 25), "JoinGroup": Figures(115, 28)}
 )
 """At most. Set as 110 of 175 functions and 34 of 57 files for EndTxn, 105 of 167 and 30 of 45 for Produce, 70 of 80 and
 22 of 25 for Fetch, 120 of 180 and 28 of 41 for JoinGroup, and carried over to `BEFORE` in these proportions."""

@@ -309,6 +309,7 @@ def _lane(base: _Foundation, counters: CountersShard) -> Lane:
             authorizer=authorizer,
             checks=base.checks,
             groups=TransactedGroups(base.router, base.catalog, authorizer),
+            group_markers=GroupMarkers(base.router),
         )
     )
 

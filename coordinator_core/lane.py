@@ -2,12 +2,13 @@
 
 The general path (operation, decision, joins, replay) handles everything, and is the reference. The lane takes what is
 most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an id
-that has nothing open; and an InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way
-it leaves to the general path, in its place among the others.
+that has nothing open; a Produce that appends to an id's own transaction, one batch to each partition; an EndTxn that
+commits one; and an InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way it leaves
+to the general path, in its place among the others. What was taken since the last `end` is all of one method.
 
-`transact` and `initialise` read and check, by the rules of the general path, and change nothing: they gather. `end`
-replays and stages what was gathered, all of it or nothing: a record for each transaction, and for each partition one
-record where the general path has one for each transaction. What they are stored as is the same.
+`transact`, `produce`, `commit` and `initialise` read and check, by the rules of the general path, and change nothing:
+they gather. `end` replays and stages what was gathered, all of it or nothing: a record for each transaction, and for
+each partition one record where the general path has one for each transaction. What they are stored as is the same.
 
 It takes columns, plain values that any front can make, and no messages.
 """
@@ -17,18 +18,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import Marker
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_transactional_id
-from coordinator_runtime.decision import Decision, NotCommon, Record, ShardRouter, TransactionInTheWay, Turn
+from coordinator_runtime.decision import (
+    Decision,
+    Effect,
+    NotCommon,
+    Record,
+    ShardKey,
+    ShardRouter,
+    TransactionInTheWay,
+    Turn,
+)
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupOffsets,
+    GroupParticipant,
     Membership,
     OutcomeNumber,
     PartitionRef,
@@ -38,21 +50,28 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed.offsets import Offsets
+from group_coordinator.committed.state import OffsetCommitted
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.shard import GroupShard
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
-from partition_log.growth import Growth
+from partition_log.catalog.state import PlacedPartition
+from partition_log.partition_state import Growth
+from partition_log.requests import ProduceResult
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.records import CsnGiven, ProducerIdGiven, TransactionChanged, TransactionRanThrough
+from txn_coordinator.rules.adding import Additions
+from txn_coordinator.rules.ending import Ending
 from txn_coordinator.rules.initialising import InitRequest
-from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.shard import TransactionShard
+from txn_coordinator.state import Identity, Transaction, TransactionState
 
 TakenT = TypeVar("TakenT")
 
 CLIENT_TXN_VERSION: Final = 2
-"""Clients of version 1 send no Transact."""
+"""Clients of version 1 send no Transact, and add partitions before they produce."""
 
 _CALL_BYTES: Final = 1_024
 _PART_BYTES: Final = 512
@@ -60,8 +79,11 @@ _PART_BYTES: Final = 512
 _ID_BYTES: Final = 16
 """More than a character of an id or of metadata takes in all places where it is staged."""
 
-LaneBatch = tuple[tuple[str, bytes, int], BatchHeader, bytes, int | None]
-"""A partition's topic, topic id and number as the request names it; header, payload, and checksum if there is one."""
+LaneName = tuple[str, bytes, int]
+"""A partition's topic, topic id and number as the request names it."""
+
+LaneBatch = tuple[LaneName, BatchHeader, bytes, int | None]
+"""A partition, header, payload, and checksum if there is one."""
 
 Taken = tuple[Transaction, list[tuple[PartitionRef, int]]]
 """An id once its transaction is complete, and where the transaction begins in each partition, in the order of the
@@ -80,6 +102,7 @@ class LaneParts:
     authorizer: Authorizer
     checks: BatchChecks
     groups: TransactedGroups
+    group_markers: GroupParticipant
 
 
 class SilentAuthorizer:
@@ -103,21 +126,26 @@ class Lane:
         """Forget all that was taken since the last end."""
         self._context: CallContext | None = None
         """That of the first call, whose caller all others share."""
-        self._now_ms = 0
-        self._csn = 0
-        """The last one given."""
+        self._turn = Turn(0)
+        self._csn: int | None = None
+        """The last one given; None: none was needed so far."""
         self._csns_given = 0
-        self._producer_ids: Iterator[int] = iter(())
-        """What is left of the block."""
+        self._producer_ids: Iterator[int] | None = None
+        """What is left of the block; None: none was needed so far."""
         self._producer_ids_given: list[int] = []
         self._room_bytes = 0
         self._names: set[str] = set()
         """The transactional ids."""
         self._records: list[Record] = []
         self._events: list[object] = []
-        self._growths: dict[tuple[str, bytes, int], Growth] = {}
+        self._effects: list[tuple[Effect, ShardKey]] = []
+        self._growths: dict[LaneName, Growth] = {}
         """By what the requests call the partition."""
+        self._growth_of: dict[int, Growth] = {}
+        """By ordinal: a partition may be named in two ways."""
         self._offsets: list[Decision] = []
+        self._settled_groups: set[str] = set()
+        """Groups whose pending offsets were decided on."""
 
     def transact(
         self,
@@ -130,6 +158,23 @@ class Lane:
         """A transaction that brings batches and offsets has been committed, and the caller may hear of it once the
         `end` of the message is settled. None: it is not of the common shape, and nothing has happened."""
         return self._take(partial(self._transact, transactional_id, identity, batches, groups, context))
+
+    def produce(
+        self, transactional_id: str, batches: Sequence[LaneBatch], context: CallContext
+    ) -> list[ProduceResult] | None:
+        """Batches have been appended in the open transaction of an id, which they may have opened. As `transact`."""
+        return self._take(partial(self._produce, transactional_id, batches, context))
+
+    def commit(
+        self,
+        transactional_id: str,
+        identity: tuple[int, int],
+        last_sequences: Sequence[tuple[LaneName, int]],
+        context: CallContext,
+    ) -> Ended | None:
+        """The open transaction of an id has been committed, of which the log holds what the client says. As
+        `transact`."""
+        return self._take(partial(self._commit, transactional_id, identity, last_sequences, context))
 
     def initialise(self, transactional_id: str, timeout_ms: int, context: CallContext) -> Identity | None:
         """The identity to go on with, of an id whose caller names no older one and keeps nothing open. As
@@ -150,25 +195,23 @@ class Lane:
         """All that was taken since the last end is staged. The reply comes when it is durable.
 
         Errors: UnknownOutcome. Raises what is a bug of ours; then nothing is staged."""
-        context, records, events = self._context, self._records, self._events
-        assert context is not None, "nothing was taken"
-        if self._csns_given:
+        records, events = self._records, self._events
+        assert self._context is not None, "nothing was taken"
+        if self._csn is not None and self._csns_given:
             records.append(Record(COUNTERS, CsnGiven(self._csn, self._csns_given)))
         if self._producer_ids_given:
             given = ProducerIdGiven(self._producer_ids_given[-1], len(self._producer_ids_given))
             records.append(Record(COUNTERS, given))
-        # A partition may have been named in two ways.
-        for growth in {id(each): each for each in self._growths.values()}.values():
+        for growth in self._growth_of.values():
             if growth.rows:
-                ended, grew = growth.record(self._now_ms)
+                ended, grew = growth.record(self._turn.now_ms)
                 records.append(Record(growth.placed.shard, ended))
                 events.append(grew)
         for decision in self._offsets:
             records += decision.records
             events += decision.events
-        turn = Turn(self._now_ms, context.client_id, context.host, context.principal)
         try:
-            return self._parts.runtime.write_decided(records, events, turn)
+            return self._parts.runtime.write_decided(records, events, self._turn, self._effects)
         finally:
             self.take_back()
 
@@ -180,24 +223,14 @@ class Lane:
         groups: Sequence[GroupOffsets],
         context: CallContext,
     ) -> Taken:
-        if not batches or len(groups) > 1 or not context.request_id or context.client_txn_version < CLIENT_TXN_VERSION:
+        if len(groups) > 1 or not context.request_id:
             raise NotCommon
         size_bytes = _size_bytes(name, batches, groups)
-        self._check_common(name, size_bytes, context)
-        known = self._growths
-        growths = [known.get(batch[0]) or self._growth(batch[0], context) for batch in batches]
-        participants = (
-            tuple(sorted({growth.placed.ref.ordinal for growth in growths})),
-            tuple([group.group_id for group in groups]),
-        )
-        key = self._parts.router.shard_key(name)
-        shard: Any = self._served.get(key)
-        current = None if shard is None else shard.acting(name)
-        if current is None or len(participants[0]) < len(batches):
-            raise NotCommon
+        growths, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
+        participants = tuple(sorted(ordinals)), tuple([group.group_id for group in groups])
         ran: TransactionRanThrough
         marker: Marker
-        csn, now_ms = self._csn + 1, self._now_ms
+        csn, now_ms = self._next_csn(), self._turn.now_ms
         ran, marker = shard.outcomes.run_through(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
@@ -216,12 +249,99 @@ class Lane:
         self._csn, self._csns_given = csn, self._csns_given + 1
         self._room_bytes -= size_bytes
         self._names.add(name)
-        self._records.append(Record(key, ran, ran.transaction.cause))
+        self._records.append(Record(shard.key, ran, ran.transaction.cause))
         self._events.append(ran)
         return ran.transaction, [
             (growth.placed.ref, growth.append_and_end(header, offsetless, marker, now_ms))
             for growth, header, offsetless in taken
         ]
+
+    def _produce(self, name: str, batches: Sequence[LaneBatch], context: CallContext) -> list[ProduceResult]:
+        size_bytes = _size_bytes(name, batches)
+        growths, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
+        identity, take, taken = current.client_identity, self._parts.checks.take, []
+        is_admitted = True
+        for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
+            if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
+                raise NotCommon
+            admits = growth.admits(header)
+            if admits is None:
+                raise NotCommon
+            is_admitted = is_admitted and admits
+            validates_payload = growth.placed.validates_payload
+            offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            taken.append((growth, header, offsetless))
+        if not is_admitted:
+            additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
+            added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
+            self._records += added.records
+            self._events += added.events
+            self._effects += zip(added.effects, repeat(shard.key))
+        self._room_bytes -= size_bytes
+        self._names.add(name)
+        results = []
+        for growth, header, offsetless in taken:
+            offset = growth.append(header, offsetless, shard.key.number, self._turn.now_ms)
+            results.append(ProduceResult(growth.placed.name, offset, growth.log_start_offset))
+        return results
+
+    def _commit(
+        self,
+        name: str,
+        identity: tuple[int, int],
+        last_sequences: Sequence[tuple[LaneName, int]],
+        context: CallContext,
+    ) -> Ended:
+        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        current: Transaction | None = None if shard is None else shard.acting(name)
+        if (
+            current is None
+            or current.state is not TransactionState.ONGOING
+            or current.client_identity != identity
+            or context.client_txn_version < CLIENT_TXN_VERSION
+        ):
+            raise NotCommon
+        size_bytes = _CALL_BYTES + _ID_BYTES * len(name) + _PART_BYTES * len(current.partitions)
+        self._check_common(name, size_bytes, context)
+        for called, sequence in last_sequences:
+            placed = self._parts.catalog.find(*called)
+            if placed is None or placed.ref.ordinal not in current.partitions or sequence < 0:
+                raise NotCommon
+            require(self._parts.authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, placed.ref.topic)
+            self._growth(placed).check_last_sequence(current.identity, sequence)
+        csn = self._next_csn()
+        decision: Decision
+        marker: Marker
+        decision, marker = shard.outcomes.end_at_once(
+            current, Ending(Outcome.COMMIT, bumps_epoch=True, cause="client", csn=csn), self._turn
+        )
+        growths = []
+        for ordinal in current.partitions:
+            placed = self._parts.catalog.placed(ordinal)
+            growth = None if placed is None else self._growth(placed)
+            if growth is None or not growth.ends(marker):
+                raise NotCommon
+            growths.append(growth)
+        settled = []
+        for group in current.groups:
+            ended, settled_bytes = self._settle_pending(group, marker)
+            settled.append(ended)
+            size_bytes += settled_bytes
+        if size_bytes > self._room_bytes:
+            raise NotCommon
+        # Nothing can be in the way any more.
+        for growth in growths:
+            growth.end(marker, self._turn.now_ms)
+        self._csn, self._csns_given = csn, self._csns_given + 1
+        self._room_bytes -= size_bytes
+        self._names.add(name)
+        self._settled_groups |= current.groups
+        self._offsets += settled
+        self._records += decision.records
+        self._events += decision.events
+        self._effects += zip(decision.effects, repeat(shard.key))
+        reply: Ended = decision.reply
+        return reply
 
     def _initialise(self, name: str, timeout_ms: int, context: CallContext) -> Identity:
         check_transactional_id(name)
@@ -237,7 +357,7 @@ class Lane:
         shard: Any = self._served.get(key)
         if shard is None:
             raise NotCommon
-        stepped = shard.init_at_once(request, context.principal, self._now_ms, self._allocate)
+        stepped = shard.init_at_once(request, context.principal, self._turn.now_ms, self._allocate)
         if stepped is None:
             raise NotCommon
         initialised: Transaction = stepped.after
@@ -247,13 +367,44 @@ class Lane:
         self._events.append(stepped)
         return initialised.identity
 
+    def _next_csn(self) -> int:
+        return self._parts.counters.next_csn()[0] if self._csn is None else self._csn + 1
+
     def _allocate(self) -> int:
         """The next producer id; nothing that may refuse comes after it. Raises NotCommon: the block is used up."""
+        if self._producer_ids is None:
+            self._producer_ids = iter(self._parts.counters.unused_producer_ids())
         producer_id = next(self._producer_ids, None)
         if producer_id is None:
             raise NotCommon
         self._producer_ids_given.append(producer_id)
         return producer_id
+
+    def _look_up(
+        self, name: str, batches: Sequence[LaneBatch], size_bytes: int, context: CallContext
+    ) -> tuple[list[Growth], set[int], TransactionShard, Transaction]:
+        """The partitions of batches, their ordinals, and what is known of the id. Raises NotCommon, and Refused for a
+        caller who may not write there."""
+        if not batches or context.client_txn_version < CLIENT_TXN_VERSION:
+            raise NotCommon
+        self._check_common(name, size_bytes, context)
+        growths, ordinals = [], set()
+        for called, _header, _payload, _crc in batches:
+            growth = self._growths.get(called)
+            if growth is None:
+                placed = self._parts.catalog.find(*called)
+                if placed is None:
+                    raise NotCommon
+                require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+                growth = self._growths[called] = self._growth(placed)
+            growths.append(growth)
+            ordinals.add(growth.placed.ref.ordinal)
+        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        current: Transaction | None = None if shard is None else shard.acting(name)
+        # Of a member the right to its sink is asked.
+        if current is None or current.member is not None or len(ordinals) < len(batches):
+            raise NotCommon
+        return growths, ordinals, shard, current
 
     def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
         """Raises NotCommon, and Refused for a caller who may not use the id."""
@@ -272,25 +423,37 @@ class Lane:
 
     def _begin(self, context: CallContext) -> CallContext:
         parts = self._parts
-        self._context, self._now_ms = context, parts.runtime.clock.wall_ms()
-        self._csn = parts.counters.next_csn()[0] - 1
-        self._producer_ids = iter(parts.counters.unused_producer_ids())
+        self._context, now_ms = context, parts.runtime.clock.wall_ms()
+        self._turn = Turn(now_ms, context.client_id, context.host, context.principal)
         self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
         return context
 
-    def _growth(self, name: tuple[str, bytes, int], context: CallContext) -> Growth:
-        """The partition of a name, to which the caller may write, and what it gets. Raises NotCommon, Refused."""
-        placed = self._parts.catalog.find(*name)
-        if placed is None:
-            raise NotCommon
-        require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
-        known = (each for each in self._growths.values() if each.placed.ref is placed.ref)
-        shard: Any = self._served.get(placed.shard)
-        growth: Growth | None = next(known, None) or (None if shard is None else shard.growth(placed))
+    def _growth(self, placed: PlacedPartition) -> Growth:
+        """What a partition gets. Raises NotCommon where it is not served."""
+        growth = self._growth_of.get(placed.ref.ordinal)
         if growth is None:
-            raise NotCommon
-        self._growths[name] = growth
+            shard: Any = self._served.get(placed.shard)
+            growth = None if shard is None else shard.growth(placed)
+            if growth is None:
+                raise NotCommon
+            self._growth_of[placed.ref.ordinal] = growth
         return growth
+
+    def _settle_pending(self, group: str, marker: Marker) -> tuple[Decision, int]:
+        """What becomes of the offsets that a transaction holds in a group, and how many bytes that stages at most.
+        Raises NotCommon, Refused."""
+        operation = self._parts.group_markers.group_marker(group, marker)
+        shard: Any = self._served.get(operation.shard)
+        # Which of two commits of an offset is the newer one, shows once the first is replayed.
+        if shard is None or group in self._settled_groups:
+            raise NotCommon
+        decision, size_bytes = operation.decide(shard, self._turn), 0
+        for record in decision.records:
+            changed: Any = record.value
+            size_bytes += _PART_BYTES + _ID_BYTES * len(group)
+            if isinstance(changed, OffsetCommitted):
+                size_bytes += _ID_BYTES * len(changed.offset.metadata)
+        return decision, size_bytes
 
     def _settle(
         self, ran: TransactionRanThrough, marker: Marker, groups: Sequence[GroupOffsets], context: CallContext
@@ -304,7 +467,7 @@ class Lane:
         if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
             # A group that comes into being is told of, once.
             raise NotCommon
-        decision = operation.decide(shard, Turn(self._now_ms, context.client_id, context.host, context.principal))
+        decision = operation.decide(shard, self._turn)
         if decision.joins:
             raise NotCommon
         if decision.records:

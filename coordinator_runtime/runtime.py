@@ -279,12 +279,19 @@ class Runtime:
         undurable_bytes = limits.undurable_bytes_max - groups.undurable_bytes
         return min(undurable_bytes, limits.group_bytes_max - groups.open.rows.size_bytes)
 
-    def write_decided(self, records: Sequence[Record], events: Sequence[object], turn: Turn) -> Pending[None]:
+    def write_decided(
+        self,
+        records: Sequence[Record],
+        events: Sequence[object],
+        turn: Turn,
+        effects: Sequence[tuple[Effect, ShardKey]] = (),
+    ) -> Pending[None]:
         """Replay and stage what was decided in this very moment, all or nothing. The reply comes when it is durable.
+        Each effect comes with the shard that wants it.
 
         Errors: UnknownOutcome (the store failed underneath). Raises what is a bug of ours; then nothing was written."""
         savepoint, rows = self.journal.position(), StagedRows()
-        work = Work(self.table, self.journal, turn, records=[*records], events=[*events])
+        work = Work(self.table, self.journal, turn, records=[*records], events=[*events], effects=[*effects])
         try:
             for record in records:
                 self.table.served[record.shard].replay(record.value)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import structlog
@@ -69,8 +70,8 @@ class LaneFront(Protocol):
     def take_back(self) -> None:
         """Nothing of what was taken since the last end has happened."""
 
-    def refused(self, request: Any, error: Exception) -> Message:  # noqa: ANN401  as `take`
-        """The response to a call that was taken, when `end` fails."""
+    def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as `take`
+        """The response to a call that was taken, when `end` fails, in place of this answer."""
 
 
 _log = structlog.get_logger("transport")
@@ -255,23 +256,27 @@ class Dispatcher:
             if front is None:
                 replies.append(self(method, body, call))
                 continue
-            left = self._take(front, islice(calls, len(replies), None), replies)
+            left, request = self._take(front, islice(calls, len(replies), None), replies)
             for method, body, call in calls[len(replies) : len(replies) + left]:
                 replies.append(Pending())
-                self._begin(self._table[method], body, call, replies[-1], self._clock.monotonic_us())
+                self._begin(self._table[method], body, call, replies[-1], self._clock.monotonic_us(), request)
+                request = None
         return replies
 
-    def _take(self, lane: LaneFront, calls: Iterable[Call], replies: list[Pending[bytes]]) -> int:
+    def _take(
+        self, lane: LaneFront, calls: Iterable[Call], replies: list[Pending[bytes]]
+    ) -> tuple[int, Message | None]:
         """Offer calls of one method to the lane, up to the first one that is not for it, and add a reply for each that
         it took.
 
         Returns how many of the next calls are for the general path: none where some were taken, one where none was,
-        and after a defect all that it took back. They are not offered again, so that a message costs no more than in
-        proportion to its calls, whatever is wrong with the lane."""
+        and after a defect all that it took back; and the first of them as it was read, if it was. They are not offered
+        again, so that a message costs no more than in proportion to its calls, whatever is wrong with the lane."""
         began_us = self._clock.monotonic_us()
         codec = self._table[lane.method]
         room, calls_max = self._places[lane.method]
         taken: list[tuple[Pending[bytes], Any, bytes]] = []
+        request: Any = None
         try:
             # What the servicer refuses likewise, and says so.
             with suppress(DecodeError, Refused):
@@ -279,23 +284,23 @@ class Dispatcher:
                     has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
                     if self._fronts.get(method) is not lane or not has_room:
                         break
-                    request: Any = codec.request_type.FromString(body)
+                    request = codec.request_type.FromString(body)
                     answer = lane.take(request, call_context(request.header, call, codec.method))
                     if answer is None:
                         break
                     taken.append((Pending(), request, answer))
             if not taken:
-                return 1
+                return 1, request
             ended = lane.end()
         except Exception as defect:  # noqa: BLE001  our bug: it costs these calls their place in the lane
             self._met_defect(codec.method, defect)
             lane.take_back()
-            return len(taken) or 1
+            return len(taken) or 1, None
         room.calls += len(taken)
         self._unanswered[ended] = codec.method, room, len(taken)
         ended.on_settled(partial(self._answer_taken, lane, codec, taken, began_us))
-        replies += [reply for reply, _request, _answer in taken]
-        return 0
+        replies += map(itemgetter(0), taken)
+        return 0, None
 
     def _answer_taken(
         self,
@@ -310,8 +315,8 @@ class Dispatcher:
         try:
             ended.result()
         except Exception as error:  # noqa: BLE001  defects are told apart in `_reply`
-            for reply, request, _answer in taken:
-                response = settled(request).map(partial(lane.refused, error=error))
+            for reply, request, answer in taken:
+                response = settled(answer).map(partial(lane.refused, request, error=error))
                 self._reply(codec, reply, began_us, response)
             return
         elapsed_us = self._clock.monotonic_us() - began_us
@@ -322,7 +327,16 @@ class Dispatcher:
                 self.on_taken(codec.method, elapsed_us)
                 reply.succeed(answer)
 
-    def _begin(self, codec: Codec, body: bytes, call: CallContext, reply: Pending[bytes], began_us: int) -> None:
+    def _begin(
+        self,
+        codec: Codec,
+        body: bytes,
+        call: CallContext,
+        reply: Pending[bytes],
+        began_us: int,
+        parsed: Message | None = None,
+    ) -> None:
+        """`parsed`: the request, if somebody has read it."""
         method = codec.method
         if reply.is_cancelled:
             self._end_unanswered(method, reply, _gave_up(), began_us)
@@ -335,7 +349,7 @@ class Dispatcher:
                 self._admission.check(method)
             if codec.reads_much:
                 self._room.check(call.connection)
-            request: Any = codec.request_type.FromString(body)
+            request: Any = codec.request_type.FromString(body) if parsed is None else parsed
             pending = self._serve_functions[method](request, call_context(request.header, call, method))
         except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
             refusal = _undecodable(codec, body, error) if isinstance(error, DecodeError) else error

@@ -1,4 +1,4 @@
-"""A partition's live state, and the draft in which an operation grows it.
+"""A partition's live state, and how it grows: by one operation (`PartitionDraft`), or by many at once (`Growth`).
 
 A partition has two parts. Its head, all positions in one frozen value, is the shard's, by ordinal. What has keys of its
 own, the producers and their open transactions, is in a `Partition`.
@@ -7,6 +7,7 @@ own, the producers and their open transactions, is in a `Partition`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,15 +15,18 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import (
     HEADER_BYTES_COUNTED,
     NO_PRODUCER_ID,
+    TAIL_BYTES,
     BatchHeader,
     OffsetlessBatch,
     pack_place,
 )
-from coordinator_protocol.marker import Marker, Outcome, marker_row
+from coordinator_protocol.marker import Marker, Outcome, encode_tail, marker_row
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
+from partition_log.catalog.state import PlacedPartition
 from partition_log.records import PartitionGrew, RowsAppended
+from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     NO_OFFSET,
     AbortedTransaction,
@@ -31,6 +35,11 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
 )
+
+# Module-level aliases for the lane: enum attribute lookup is slow on CPython 3.11.
+_APPEND: Final = AppendVerdict.APPEND
+_ADMIT: Final = AppendVerdict.ADMIT
+_APPEND_MARKER: Final = MarkerVerdict.APPEND
 
 
 class Append(Struct, frozen=True):
@@ -229,3 +238,170 @@ class PartitionDraft:
         record = RowsAppended(self.ordinal, self._rows, grown_bytes, extended, producers, aborted, stretches)
         outcome = None if marker is None else marker.outcome
         return record, PartitionGrew(self.ordinal, self._record_count, self._batch_bytes, outcome, self._marker_bytes)
+
+
+class Growth:
+    """What several producers make of a partition in one step, each by a batch, by a marker that commits, or by both.
+
+    It comes to the same as a draft for each, in one record and one event. The partition itself changes when the record
+    is replayed."""
+
+    __slots__ = (
+        "_batch_bytes",
+        "_closed",
+        "_config",
+        "_end_offset",
+        "_head",
+        "_leader_epoch",
+        "_marker_bytes",
+        "_marker_count",
+        "_newest_ms",
+        "_opened_count",
+        "_partition",
+        "_producers",
+        "_record_count",
+        "log_start_offset",
+        "placed",
+        "rows",
+    )
+
+    def __init__(
+        self, placed: PlacedPartition, partition: Partition, head: PartitionHead, config: PartitionConfig
+    ) -> None:
+        self.placed = placed
+        """Which partition it is."""
+        self._partition = partition
+        self._head = head
+        self.log_start_offset = head.log_start_offset
+        self._config = config
+        self._leader_epoch = head.leadership.epoch
+        self._end_offset = head.log_end_offset
+        self._newest_ms = head.index.max_timestamp_ms
+        self.rows: list[tuple[int, bytes]] = []
+        """Last offset and stored form of what was gathered."""
+        self._producers: list[tuple[int, ProducerEntry]] = []
+        self._batch_bytes = 0
+        self._record_count = 0
+        self._marker_count = 0
+        self._marker_bytes = 0
+        self._opened_count = 0
+        self._closed: set[int] = set()
+        """First offsets of transactions that end."""
+
+    def takes(self, batch: BatchHeader, marker: Marker) -> bool:
+        """Whether a batch that the transaction coordinator has admitted is appended, and the marker behind it, and
+        nothing else happens; once for a producer. Raises Refused as `rules.judge_append` and `rules.judge_marker`."""
+        entry, head = self._partition.producers.get(marker.producer_id), self._head
+        return (
+            (entry is None or entry.open_transaction is None)
+            and rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is _APPEND
+            and rules.judge_marker(entry, marker, forgotten=head.forgotten) is _APPEND_MARKER
+        )
+
+    def admits(self, batch: BatchHeader) -> bool | None:
+        """Whether a batch of an open transaction is appended at once, and once for a producer; False: the transaction
+        coordinator must admit it first. None: something else happens. Raises Refused as `rules.judge_append`."""
+        entry, log_start_offset = self._partition.producers.get(batch.producer_id), self.log_start_offset
+        verdict = rules.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
+        if verdict is not _ADMIT:
+            return True if verdict is _APPEND else None
+        verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
+        return False if verdict is _APPEND else None
+
+    def append(self, batch: BatchHeader, offsetless: OffsetlessBatch, coordinator_shard: int, now_ms: int) -> int:
+        """Append what `admits` has not said None to, the transaction still open behind it. Returns its offset."""
+        entry, offset = self._partition.producers.get(batch.producer_id), self._end_offset
+        self._opened_count += entry is None or entry.open_transaction is None
+        after = rules.entry_after_append(
+            entry,
+            batch,
+            base_offset=offset,
+            now_ms=now_ms,
+            forgotten=self._head.forgotten,
+            coordinator_shard=coordinator_shard,
+        )
+        rest_of_header, payload = offsetless
+        row = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), self._leader_epoch) + rest_of_header + payload
+        self._grow(offset + batch.record_count - 1, row, batch, after)
+        self._batch_bytes += len(row)
+        return offset
+
+    def append_and_end(self, batch: BatchHeader, offsetless: OffsetlessBatch, marker: Marker, now_ms: int) -> int:
+        """Append what `takes` has said yes to. Returns where the transaction begins."""
+        rest_of_header, payload = offsetless
+        offset = self._end_offset
+        place = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), self._leader_epoch)
+        marker_offset = offset + batch.record_count
+        row = b"".join((place, rest_of_header, payload, encode_tail(marker, offset, now_ms)))
+        self._grow(marker_offset, row, batch, rules.entry_left_by(marker, offset, now_ms))
+        self._batch_bytes += len(row) - TAIL_BYTES
+        self._marker_bytes += TAIL_BYTES
+        self._marker_count += 1
+        return offset
+
+    def check_last_sequence(self, identity: tuple[int, int], last_sequence: int) -> None:
+        """Raises Refused as `rules.check_last_sequence`."""
+        producer_id, epoch = identity
+        entry = self._partition.producers.get(producer_id)
+        rules.check_last_sequence(entry, producer_id=producer_id, producer_epoch=epoch, last_sequence=last_sequence)
+
+    def ends(self, marker: Marker) -> bool:
+        """Whether a marker is appended that commits; once for a producer. Raises Refused as `rules.judge_marker`."""
+        entry = self._partition.producers.get(marker.producer_id)
+        return rules.judge_marker(entry, marker, forgotten=self._head.forgotten) is _APPEND_MARKER
+
+    def end(self, marker: Marker, now_ms: int) -> None:
+        """Append what `ends` has said yes to."""
+        entry, offset = self._partition.producers.get(marker.producer_id), self._end_offset
+        first_offset = NO_OFFSET
+        if entry is not None and entry.open_transaction is not None:
+            first_offset = entry.open_transaction.first_offset
+            self._closed.add(first_offset)
+        row = marker_row(
+            marker, first_offset=first_offset, offset=offset, leader_epoch=self._leader_epoch, now_ms=now_ms
+        )
+        self.rows.append((offset, row))
+        self._producers.append((marker.producer_id, rules.entry_after_marker(entry, marker, now_ms=now_ms)))
+        self._marker_bytes += len(row)
+        self._marker_count += 1
+        self._end_offset = offset + 1
+
+    def _grow(self, last_offset: int, row: bytes, batch: BatchHeader, after: ProducerEntry) -> None:
+        self.rows.append((last_offset, row))
+        self._producers.append((batch.producer_id, after))
+        self._record_count += batch.record_count
+        if self._newest_ms < batch.max_timestamp_ms:
+            self._newest_ms = batch.max_timestamp_ms
+        self._end_offset = last_offset + 1
+
+    def record(self, now_ms: int) -> tuple[RowsAppended, PartitionGrew]:
+        """The change, and the event that tells of it."""
+        head, rows, ordinal = self._head, self.rows, self.placed.ref.ordinal
+        before, end_offset, marker_count = head.totals, self._end_offset, self._marker_count
+        open_transactions = head.open_transactions + self._opened_count - len(self._closed)
+        size_bytes = self._batch_bytes + self._marker_bytes
+        if not open_transactions:
+            stable_offset = end_offset
+        elif not self._closed:
+            # The first open transaction stays where it was, and where there was none, it begins where readers wait.
+            stable_offset = head.last_stable_offset
+        else:
+            stable_offset = next(each for each in self._partition.first_offsets if each not in self._closed)
+        totals = replace(
+            before,
+            size_bytes=before.size_bytes + size_bytes,
+            record_count=before.record_count + self._record_count,
+            marker_count=before.marker_count + marker_count,
+        )
+        index, stretches = rules.index_after(head, rows, totals, self._newest_ms, self._config, now_ms)
+        extended = replace(
+            head,
+            log_end_offset=end_offset,
+            last_stable_offset=stable_offset,
+            open_transactions=open_transactions,
+            index=index,
+            totals=totals,
+        )
+        outcome = Outcome.COMMIT if marker_count else None
+        grew = PartitionGrew(ordinal, self._record_count, self._batch_bytes, outcome, self._marker_bytes, marker_count)
+        return RowsAppended(ordinal, rows, size_bytes, extended, self._producers, stretches=stretches), grew

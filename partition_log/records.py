@@ -55,7 +55,7 @@ class PartitionDeleted(OfPartition, frozen=True, gc=False):
 
 class RowsAppended(OfPartition, frozen=True, gc=False):
     """A log has grown: by batches of a client, all of one producer or of none; by a marker; by batches with the marker
-    right behind them; or by several such transactions, each of another producer, all of them committed."""
+    right behind them; or by batches of several producers, one of each, with or without markers, which commit."""
 
     rows: Sequence[tuple[int, bytes]]
     """Last offset and stored form of each row. A marker is a row by itself, or the end of one."""

@@ -34,9 +34,8 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.growth import Growth
 from partition_log.leadership import head_of_new, raised
-from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
+from partition_log.partition_state import Append, Appended, Growth, Partition, PartitionDraft
 from partition_log.records import (
     LeaderEpochRaised,
     LogRecord,

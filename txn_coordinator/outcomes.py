@@ -164,6 +164,25 @@ class Outcomes:
             events=(step, TransactionStepped(decided, completed)),
         )
 
+    def end_at_once(self, current: Transaction, ending: Ending, turn: Turn) -> tuple[Decision, Marker]:
+        """What `decide` does in the fused path where an outcome has its number already, without the joins: whoever asks
+        brings the marker to the participants. Raises NotCommon where it does anything else."""
+        participant_count = len(current.partitions) + len(current.groups)
+        if current.member is not None or participant_count > self._fused_participants_max:
+            raise NotCommon
+        decided = ending_rules.decide(
+            current, ending, csn=ending.csn, now_ms=turn.now_ms, limits=self._limits, allocate=_not_common
+        )
+        completed = ending_rules.complete(decided, now_ms=turn.now_ms)
+        completing, unparking = _completion(self._key, completed, decided)
+        decision = Decision(
+            Ended(completed.client_identity, completed.csn),
+            completing,
+            effects=(CancelTimer((TIMEOUT, current.transactional_id)), *unparking),
+            events=(TransactionStepped(current, decided), TransactionStepped(decided, completed)),
+        )
+        return decision, ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
+
     def can_finish_at_once(self, transactions: Sequence[Transaction]) -> bool:
         """Whether `decide` for all of these together takes the fused path."""
         if sum(each.participant_count for each in transactions) > self._fused_participants_max:
@@ -221,6 +240,10 @@ class Outcomes:
         """What is owed for a decided transaction."""
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
+
+
+def _not_common() -> int:
+    raise NotCommon
 
 
 def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator_core.assembly import Core
+from coordinator_server.transport import LaneFront
 from coordinator_server.wire.admin.acls import AclServicer
 from coordinator_server.wire.admin.backups import BackupServicer
 from coordinator_server.wire.admin.servicer import AdminServicer
@@ -10,11 +11,10 @@ from coordinator_server.wire.groups.administration import AdministrationServicer
 from coordinator_server.wire.groups.classic import ClassicServicer
 from coordinator_server.wire.groups.committed import OffsetServicer
 from coordinator_server.wire.groups.consumer import ConsumerServicer
-from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.wire.log.servicer import LogServicer, ProduceFront
 from coordinator_server.wire.log.snapshots import SnapshotServicer
-from coordinator_server.wire.transactions.lane import InitFront, TransactFront
+from coordinator_server.wire.transactions.servicer import EndFront, InitFront, TransactFront, TransactionServicer
 from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
-from coordinator_server.wire.transactions.servicer import TransactionServicer
 from coordinator_server.wire.transactions.sinks import SinkServicer
 
 
@@ -33,9 +33,10 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     ]
 
 
-def lane_fronts(core: Core) -> list[TransactFront | InitFront]:
+def lane_fronts(core: Core) -> list[LaneFront]:
     """Return what feeds the lane of a core; nothing where it has none."""
-    return [] if core.lane is None else [TransactFront(core.lane), InitFront(core.lane)]
+    lane = core.lane
+    return [] if lane is None else [TransactFront(lane), ProduceFront(lane), EndFront(lane), InitFront(lane)]
 
 
 def group_servicers(core: Core) -> list[object]:

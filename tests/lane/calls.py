@@ -211,7 +211,13 @@ class Clients:
         return request
 
     def _end(self, call: Call) -> transaction_pb2.EndTxnRequest:
-        return transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
+        request = transaction_pb2.EndTxnRequest(**self._identity(call), committed=call.committed)
+        # One of a single partition says nothing of what the log must hold, unless that is to be wrong.
+        for partition in call.partitions if call.sequence or len(call.partitions) > 1 else ():
+            topic, number = _split(partition)
+            sequence = max(-1, self._sequences.get((call.name, partition), 0) - 1 + call.sequence)
+            request.last_sequences.add(topic=topic, partition=number, sequence=sequence)
+        return request
 
     def _prepare(self, call: Call) -> transaction_pb2.PrepareTransactionRequest:
         return transaction_pb2.PrepareTransactionRequest(**self._identity(call))

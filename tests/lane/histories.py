@@ -67,6 +67,13 @@ ODD_TRANSACT = st.builds(
     damage=st.sampled_from((*DAMAGES,)),
 )
 """One thing is wrong with it, and nothing hides that."""
+ODD_PRODUCE = st.builds(
+    Call,
+    kind=st.just("Produce"),
+    name=st.sampled_from(IDS),
+    partitions=_GOOD_PARTITIONS,
+    damage=st.sampled_from((*DAMAGES,)),
+)
 INIT = st.builds(
     Call,
     kind=st.just("InitProducerId"),
@@ -128,6 +135,7 @@ _DENIED: Final = tuple(
     for permission, resource, name in (
         (Permission.WRITE, ResourceType.TOPIC, "words" if principal == CALLERS[0] else "t"),
         (Permission.READ, ResourceType.TOPIC, "t"),
+        (Permission.DESCRIBE, ResourceType.TOPIC, "t"),
         (Permission.READ, ResourceType.GROUP, "g"),
         (Permission.READ, ResourceType.GROUP, REBALANCING),
         (Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "c"),
@@ -176,9 +184,50 @@ def _busy_message(draw: st.DrawFn) -> Step:
     return Step("message", (draw(st.integers(0, 1)), tuple(calls)))
 
 
+_SOME_IDS = st.lists(st.sampled_from(IDS), unique=True)
+
+
+@st.composite
+def _split_messages(draw: st.DrawFn) -> tuple[Step, ...]:
+    """Every id appends to its transaction, once or more, and all or some of them end it."""
+    appends = [
+        Call("Produce", name, draw(_GOOD_PARTITIONS))
+        for _ in range(draw(st.sampled_from((1, 1, 2))))
+        for name in draw(st.permutations(IDS))
+    ]
+    said = {call.name: (("t-0",), call.partitions) for call in appends}
+    if draw(st.booleans()):
+        appends += [Call("TxnOffsetCommit", name, groups=(draw(st.sampled_from(GROUPS)),)) for name in draw(_SOME_IDS)]
+    ends = [
+        Call("EndTxn", name, draw(st.sampled_from(said[name])), committed=draw(often(True, False, times=4)))
+        for name in draw(st.permutations(IDS))[draw(often(0, 1, 3)) :]
+    ]
+    for calls in (appends, ends):
+        for _ in range(draw(st.sampled_from((0, 0, 0, 1)))):
+            odd = ODD_PRODUCE if calls is appends else ANY_CALL
+            calls.insert(draw(st.integers(0, len(calls))), draw(mixed({odd: 2, ANY_CALL: 1})))
+    session, between = draw(st.integers(0, 1)), draw(st.sampled_from(("settle", "flush", "")))
+    if not between:
+        return (Step("message", (session, (*appends, *ends))),)
+    return Step("message", (session, tuple(appends))), Step(between), Step("message", (session, tuple(ends)))
+
+
 _BEATS = st.lists(_BEAT, min_size=1, max_size=2).map(lambda calls: Step("message", (0, tuple(calls))))
 _CALM = mixed(
-    {_busy_message(): 12, _BEATS: 2, _ALLOW: 1, _step("settle"): 6, _step("flush"): 3, _step("flush", st.just(1)): 1}
+    {
+        _busy_message().map(lambda step: (step,)): 12,
+        _split_messages(): 6,
+        **{
+            each.map(lambda step: (step,)): weight
+            for each, weight in (
+                (_BEATS, 2),
+                (_ALLOW, 1),
+                (_step("settle"), 6),
+                (_step("flush"), 3),
+                (_step("flush", st.just(1)), 1),
+            )
+        },
+    }
 )
 _RECOVERY = (
     Step("hold_checks", (False,)),
@@ -191,12 +240,12 @@ _RECOVERY = (
 )
 """After it nothing is in the way of common calls."""
 _EPISODE = st.builds(
-    lambda unusual, calm: (*unusual, *_RECOVERY, *calm),
+    lambda unusual, calm: (*unusual, *_RECOVERY, *chain.from_iterable(calm)),
     st.lists(STEP, max_size=3),
     st.lists(_CALM, min_size=3, max_size=8),
 )
 BUSY_HISTORY = st.lists(_EPISODE, min_size=1, max_size=4).map(lambda episodes: [*chain.from_iterable(episodes)])
-"""Most of its Transacts are such as a lane takes, and whatever may come comes between them."""
+"""Most of its calls are such as a lane takes, and whatever may come comes between them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from coordinator_api.v1 import log_pb2
 from coordinator_core import lane as lane_module
 from coordinator_core.lane import Lane, SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.limits import EPOCH_MAX
-from coordinator_runtime.decision import Turn
+from coordinator_runtime.decision import Decision, Turn
 from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.transport import Dispatcher
-from coordinator_server.wire.transactions.lane import InitFront
+from coordinator_server.wire.log.servicer import ProduceFront
+from coordinator_server.wire.transactions.servicer import EndFront, InitFront
 from group_coordinator.committed import decisions
 from group_coordinator.committed.service import Placing
 from partition_log.batch_checks import BatchChecks
-from partition_log.growth import Growth
+from partition_log.partition_state import Growth
 from tests.simulation.mutant import Mutant
 from txn_coordinator.records import CsnGiven, ProducerIdGiven
 from txn_coordinator.rules import initialising, transacting
@@ -73,11 +75,11 @@ def take_all_for_one_caller(check: Any, lane: Any, *args: Any) -> Any:
 
 
 def look_for_no_other_name(growth: Any, lane: Any, *args: Any) -> Any:
-    known, lane._growths = lane._growths, {}
+    known, lane._growth_of = lane._growth_of, {}
     try:
         return growth(lane, *args)
     finally:
-        lane._growths = {**known, **lane._growths}
+        lane._growth_of = {**known, **lane._growth_of}
 
 
 def keep_the_stable_offset(record: Any, growth: Growth, now_ms: int) -> Any:
@@ -110,13 +112,13 @@ def lose_the_offsets(_settle: Any, *_args: Any) -> None:
     return None
 
 
-def tell_nothing(write_decided: Any, runtime: Runtime, records: Any, _events: Any, turn: Any) -> Any:
-    return write_decided(runtime, records, [], turn)
+def tell_nothing(write_decided: Any, runtime: Runtime, records: Any, _events: Any, *rest: Any) -> Any:
+    return write_decided(runtime, records, [], *rest)
 
 
-def give_numbers_again(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
+def give_numbers_again(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
     kept = [record for record in records if not isinstance(record.value, CsnGiven)]
-    return write_decided(runtime, kept, events, turn)
+    return write_decided(runtime, kept, *rest)
 
 
 def allow_all(_require: Any, *_args: Any) -> None:
@@ -127,6 +129,14 @@ def ask_nothing_of(*resources: ResourceType) -> Any:
     def ask(require: Any, authorizer: Any, context: Any, permission: Any, resource: Any, name: str) -> None:
         if resource not in resources:
             require(authorizer, context, permission, resource, name)
+
+    return ask
+
+
+def ask_not_to(permission: Permission) -> Any:
+    def ask(require: Any, authorizer: Any, context: Any, asked: Any, *of: Any) -> None:
+        if asked is not permission:
+            require(authorizer, context, asked, *of)
 
     return ask
 
@@ -190,7 +200,7 @@ def look_at_no_disk(begin: Any, lane: Any, context: Any) -> Any:
 
 def live_in_the_past(begin: Any, lane: Any, context: Any) -> Any:
     begun = begin(lane, context)
-    lane._now_ms -= 1
+    lane._turn = replace(lane._turn, now_ms=lane._turn.now_ms - 1)
     return begun
 
 
@@ -199,8 +209,8 @@ def mix_up_offsets(transact: Any, lane: Any, *args: Any) -> Any:
     return taken and (taken[0], taken[1][::-1])
 
 
-def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
-    return write_decided(runtime, records, events, Turn(turn.now_ms))
+def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any, effects: Any) -> Any:
+    return write_decided(runtime, records, events, Turn(turn.now_ms), effects)
 
 
 def give_one_number_to_all(transact: Any, lane: Any, *args: Any) -> Any:
@@ -240,18 +250,16 @@ def give_the_same_producer_id(allocate: Any, lane: Any) -> Any:
     return producer_id
 
 
-def count_one_producer_id(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any) -> Any:
+def count_one_producer_id(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
     for record in records:
         if isinstance(record.value, ProducerIdGiven):
             records[records.index(record)] = replace(record, value=ProducerIdGiven(record.value.producer_id))
-    return write_decided(runtime, records, events, turn)
+    return write_decided(runtime, records, *rest)
 
 
-def forget_what_producer_ids_were_given(
-    write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any
-) -> Any:
+def forget_what_producer_ids_were_given(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
     kept = [record for record in records if not isinstance(record.value, ProducerIdGiven)]
-    return write_decided(runtime, kept, events, turn)
+    return write_decided(runtime, kept, *rest)
 
 
 def overlook(*fields: str) -> Any:
@@ -265,6 +273,99 @@ def overlook(*fields: str) -> Any:
 
 def bring_no_name(_check: Any, *_args: Any) -> None:
     return None
+
+
+def arm_no_timer(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any, _effects: Any) -> Any:
+    return write_decided(runtime, records, events, turn)
+
+
+def ask_nobody(admits: Any, growth: Growth, batch: Any) -> Any:
+    """The transaction coordinator does not hear of a partition."""
+    return admits(growth, batch) is not None or None
+
+
+def append_what_is_there(admits: Any, growth: Growth, batch: Any) -> bool:
+    return bool(admits(growth, batch))
+
+
+def open_nothing(append: Any, growth: Growth, *batch: Any) -> Any:
+    offset = append(growth, *batch)
+    growth._opened_count = 0
+    return offset
+
+
+def belong_to_another_shard(append: Any, growth: Growth, batch: Any, offsetless: Any, shard: int, now_ms: int) -> Any:
+    return append(growth, batch, offsetless, shard + 1, now_ms)
+
+
+def append_as_any_producer(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    if live is not None:
+        producer_id, epoch = live.client_identity
+        own = {"producer_id": producer_id, "producer_epoch": epoch, "is_transactional": True}
+        batches = [(where, replace(header, **own), *rest) for where, header, *rest in batches]
+    return produce(lane, name, batches, context)
+
+
+def overlook_the_version(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
+    return produce(lane, name, batches, replace(context, client_txn_version=2))
+
+
+def mix_up_results(produce: Any, lane: Any, *args: Any) -> Any:
+    results = produce(lane, *args)
+    return results and results[::-1]
+
+
+def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
+    return log_pb2.ProduceResponse.FromString(answer)
+
+
+def look_for_no_other_commit(settle: Any, lane: Any, *args: Any) -> Any:
+    lane._settled_groups = set()
+    return settle(lane, *args)
+
+
+def leave_offsets_pending(_settle: Any, *_args: Any) -> Any:
+    return Decision(), 0
+
+
+def begin_nowhere(end: Any, growth: Growth, marker: Any, now_ms: int) -> None:
+    """The marker does not say where the transaction began."""
+    partition, producers = growth._partition, growth._partition.producers
+    growth._partition = SimpleNamespace(producers=SimpleNamespace(get=lambda _id: None))  # type: ignore[assignment]
+    try:
+        end(growth, marker, now_ms)
+    finally:
+        growth._partition = partition
+        entry = producers.get(marker.producer_id)
+        if entry is not None and entry.open_transaction is not None:
+            growth._closed.add(entry.open_transaction.first_offset)
+
+
+def end_the_first_one_alone(end: Any, growth: Growth, *args: Any) -> None:
+    if not growth._marker_count:
+        end(growth, *args)
+
+
+def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    return None if live is None else commit(lane, name, live.client_identity, *args)
+
+
+def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) -> Any:
+    request.committed = True
+    return take(front, request, context)
+
+
+def show_the_last_one_to_none(record: Any, growth: Growth, now_ms: int) -> Any:
+    """Who waits for an older transaction is shown all that is behind it."""
+    ended, grew = record(growth, now_ms)
+    head = ended.head
+    if growth._closed:
+        head = replace(head, last_stable_offset=head.log_end_offset)
+    return replace(ended, head=head), grew
 
 
 def there_is_always_room(_room_bytes: Any, _runtime: Runtime) -> int:
@@ -336,6 +437,11 @@ MUTANTS = (
         "ask_for_no_topic",
         "who may use the id may write to any topic",
         ((lane_module, "require", ask_nothing_of(ResourceType.TOPIC)),),
+    ),
+    Mutant(
+        "ask_not_to_describe",
+        "who may not see a topic learns what is in it",
+        ((lane_module, "require", ask_not_to(Permission.DESCRIBE)),),
     ),
     Mutant("ask_for_no_group", "offsets of anybody's group are committed", ((Lane, "_settle", ask_for_no_group),)),
     Mutant(
@@ -418,6 +524,59 @@ MUTANTS = (
         "an id has a name that is reserved, or none",
         ((lane_module, "check_transactional_id", bring_no_name),),
     ),
+    Mutant("arm_no_timer", "a transaction that nobody ends stays open", ((Runtime, "write_decided", arm_no_timer),)),
+    Mutant("ask_nobody", "nobody ends what a batch has opened", ((Growth, "admits", ask_nobody),)),
+    Mutant("append_what_is_there", "a batch that comes again is appended", ((Growth, "admits", append_what_is_there),)),
+    Mutant("open_nothing", "committed readers see what is undecided", ((Growth, "append", open_nothing),)),
+    Mutant(
+        "belong_to_another_shard",
+        "a marker of the producer's own coordinator is taken for another's",
+        ((Growth, "append", belong_to_another_shard),),
+    ),
+    Mutant(
+        "append_as_any_producer",
+        "who names an id appends to its transaction",
+        ((Lane, "produce", append_as_any_producer),),
+    ),
+    Mutant(
+        "overlook_the_version",
+        "a partition joins that a client of version 1 has not added",
+        ((Lane, "produce", overlook_the_version),),
+    ),
+    Mutant("mix_up_results", "an offset is told of another partition", ((Lane, "produce", mix_up_results),)),
+    Mutant(
+        "answer_although_it_is_lost",
+        "what the disk lost is called appended",
+        ((ProduceFront, "refused", answer_although_it_is_lost),),
+    ),
+    Mutant(
+        "look_for_no_other_commit",
+        "an offset goes back to an older one",
+        ((Lane, "_settle_pending", look_for_no_other_commit),),
+    ),
+    Mutant(
+        "leave_offsets_pending",
+        "a transaction ends without its offsets",
+        ((Lane, "_settle_pending", leave_offsets_pending),),
+    ),
+    Mutant("begin_nowhere", "a marker does not tell where its transaction begins", ((Growth, "end", begin_nowhere),)),
+    Mutant(
+        "end_the_first_one_alone",
+        "a partition gets one marker of several",
+        ((Growth, "end", end_the_first_one_alone),),
+    ),
+    Mutant("commit_for_anybody", "a zombie commits", ((Lane, "commit", commit_for_anybody),)),
+    Mutant("commit_whatever_is_asked", "an abort commits", ((EndFront, "take", commit_whatever_is_asked),)),
+    Mutant(
+        "overlook_last_sequences",
+        "a commit does not notice that records are missing",
+        ((EndFront, "take", overlook("last_sequences")),),
+    ),
+    Mutant(
+        "show_the_last_one_to_none",
+        "committed readers are shown an open transaction",
+        ((Growth, "record", show_the_last_one_to_none),),
+    ),
     Mutant(
         "there_is_always_room",
         "more waits for the disk than may wait",
@@ -426,5 +585,7 @@ MUTANTS = (
 )
 """Each is a way in which the lane could differ."""
 
-CANARIES = tuple(mutant for mutant in MUTANTS if mutant.name in ("give_numbers_again", "lose_the_offsets", "overtake"))
+CANARIES = tuple(
+    mutant for mutant in MUTANTS if mutant.name in ("ask_nobody", "give_numbers_again", "lose_the_offsets", "overtake")
+)
 """Some that every run of the fast suite must notice."""

@@ -173,6 +173,150 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             Step("settle"),
         ),
     ),
+    # A second batch of a partition follows the first; one more partition is added; one comes twice.
+    "transactions that grow, and end": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name, ("t-0", "t-1")) for name in IDS)),
+            message(*(Call("Produce", name, ("t-1", "t-2")) for name in IDS)),
+            Step("settle"),
+            message(Call("EndTxn", "b", committed=False), Call("Fetch"), Call("EndTxn", "a"), Call("EndTxn", "c")),
+            Step("settle"),
+            message(
+                Call("Produce", "a"),
+                Call("Produce", "a", repeats=True),
+                Call("Produce", "b", damage="topic by id"),
+                Call("Produce", "c", ("t-0", "t-9")),
+                Call("Produce", "b", damage="payload"),
+                Call("EndTxn", "a"),
+            ),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            message(Call("Fetch"), Call("Transact", "a"), Call("EndTxn", "b"), Call("InitProducerId", "c")),
+            Step("settle"),
+        ),
+    ),
+    # The newest offset counts, whoever ends first: b's, then c's.
+    "offsets that open transactions hold": (
+        WorldOptions(),
+        (
+            message(*(Call("TxnOffsetCommit", name, groups=("g",)) for name in ("a", "c", "b"))),
+            message(Call("TxnOffsetCommit", "a", groups=("h",)), Call("Produce", "a"), Call("Produce", "b")),
+            Step("settle"),
+            message(Call("EndTxn", "b"), Call("EndTxn", "a"), Call("EndTxn", "c")),
+            Step("settle"),
+            message(*(Call("TxnOffsetCommit", name, groups=("g",)) for name in ("b", "a", "c"))),
+            message(Call("EndTxn", "c"), Call("EndTxn", "b", committed=False), Call("EndTxn", "a")),
+            Step("crash", (0,)),
+            message(*(Call("EndTxn", name, repeats=True) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "what the log must hold": (
+        Guarded(),
+        (
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            message(
+                Call("EndTxn", "a", ("t-0", "words-0")),
+                Call("EndTxn", "b", ("t-0", "t-1")),
+                Call("EndTxn", "c", ("t-0", "t-9")),
+                Call("EndTxn", "c", ("words-0",), sequence=-1),
+            ),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.DESCRIBE, ResourceType.TOPIC, "words"),)),
+            Step("settle"),
+            message(*(Call("EndTxn", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "ends that are none": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name, ("t-0", "words-0", "t-1")) for name in IDS)),
+            Step("settle"),
+            message(
+                Call("EndTxn", "a", sequence=1),
+                Call("EndTxn", "b", epoch=-1),
+                Call("EndTxn", "c", epoch=1),
+                Call("EndTxn", "b", damage="version 1"),
+            ),
+            Step("unload", ("words-0",)),
+            message(Call("EndTxn", "a"), Call("EndTxn", "c", committed=False)),
+            Step("settle"),
+            Step("load", ("words-0",)),
+            Step("settle"),
+            message(*(Call("EndTxn", name, repeats=True) for name in IDS), *(Call("EndTxn", name) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "ends of what is prepared, deleted or away": (
+        WorldOptions(producer_epoch_max=5),
+        (
+            message(*(Call("Produce", name, ("gone-0", "t-0")) for name in IDS)),
+            message(Call("PrepareTransaction", "a"), Call("DeleteTopics"), Call("EndTxn", "a"), Call("EndTxn", "b")),
+            Step("settle"),
+            *[
+                step
+                for _ in range(3)
+                for step in (
+                    message(*(Call("Produce", name) for name in IDS), *(Call("EndTxn", name) for name in IDS)),
+                    Step("flush"),
+                )
+            ],
+            Step("settle"),
+        ),
+    ),
+    "transactions that nobody ends": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name) for name in IDS)),
+            Step("tick", (900,)),
+            Step("flush"),
+            Step("tick", (900,)),
+            message(Call("Produce", "b", ("t-1",)), Call("EndTxn", "c")),
+            Step("tick", (6_000,)),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "t-1")) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "appended, and lost": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name, ("t-0", "t-1"), damage="topic by id") for name in IDS)),
+            Step("fail_disk", (0,)),
+            message(*(Call("Produce", name, repeats=True) for name in IDS)),
+            Step("crash", (1,)),
+            message(*(Call("Produce", name, repeats=True) for name in IDS), Call("EndTxn", "a")),
+            Step("settle"),
+        ),
+    ),
+    "a right to append that is taken away": (
+        Guarded(),
+        (
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TRANSACTIONAL_ID, "b"),)),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0",)) for name in IDS)),
+            Step("settle"),
+            Step("allow", (deny(Permission.WRITE, ResourceType.TOPIC, "words"),)),
+            Step("settle"),
+            message(*(Call("Produce", name, ("t-0", "words-0")) for name in IDS)),
+            Step("settle"),
+        ),
+    ),
+    "what is prepared, or was written by another version": (
+        WorldOptions(),
+        (
+            message(*(Call("Produce", name) for name in IDS)),
+            message(Call("PrepareTransaction", "a"), Call("Produce", "a"), Call("Produce", "a", ("t-1",))),
+            message(Call("Produce", "b", damage="version 1"), Call("Produce", "c", epoch=1), Call("Produce", "c")),
+            Step("settle"),
+        ),
+    ),
     "a full disk": (
         WorldOptions(),
         (

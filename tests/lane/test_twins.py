@@ -56,6 +56,8 @@ def taken_by_lanes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(Lane, name, noting)
 
     note("transact")
+    note("produce")
+    note("commit")
     note("initialise")
     return taken
 
@@ -76,8 +78,8 @@ def test_many_busy_histories_leave_the_same(options: WorldOptions, history: list
 
 
 def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least half of the Transacts of these histories went through the lane: two servers of which neither uses a lane
-    would leave the same, too."""
+    """At least half of the calls of these histories that may take the lane took it: two servers of which neither uses a
+    lane would leave the same, too."""
     taken = taken_by_lanes(monkeypatch)
     sent: Counter[str] = Counter()
 
@@ -90,6 +92,8 @@ def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.Mo
 
     live()
     assert 2 * taken["transact"] >= sent["Transact"] >= 100
+    assert 2 * taken["produce"] >= sent["Produce"] >= 100
+    assert 2 * taken["commit"] >= sent["EndTxn"] >= 100
     assert 2 * taken["initialise"] >= sent["InitProducerId"] >= 100
 
 
@@ -114,6 +118,13 @@ def test_the_lane_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
     live_through(Twins(options), history)
     assert taken["transact"] >= 6
     assert taken["initialise"] >= 2, "all but the first one, which takes a block of producer ids"
+    options, history = STORIES["transactions that grow, and end"]
+    live_through(Twins(options), history)
+    assert taken["produce"] >= 9
+    assert taken["commit"] >= 3
+    options, history = STORIES["offsets that open transactions hold"]
+    live_through(Twins(options), history)
+    assert taken["commit"] >= 8
 
 
 def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,9 @@ class FakeLane:
     def take_back(self) -> None:
         self.order.append("taken back")
 
-    def refused(self, _request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:
+    def refused(
+        self, _request: transaction_pb2.TransactRequest, _answer: bytes, error: Exception
+    ) -> transaction_pb2.TransactResponse:
         assert isinstance(error, CoordinatorError)
         return error_response(Method.TRANSACT, transaction_pb2.TransactResponse, error)
 

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec.structs import asdict
 
 from coordinator_api.v1 import log_pb2
+from coordinator_core.lane import Lane, LaneBatch
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -25,7 +26,7 @@ from coordinator_protocol.batch import (
     compression_of,
     encoding_of,
 )
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
@@ -182,6 +183,32 @@ class LogServicer:
         return described.map(producers_response)
 
 
+class ProduceFront:
+    """Implements `coordinator_server.transport.LaneFront`."""
+
+    method: Final = Method.PRODUCE
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def take(self, request: log_pb2.ProduceRequest, context: CallContext) -> bytes | None:
+        """The answer, if it is of the common shape."""
+        batches = lane_batches(request.batches) if request.transactional_id else None
+        if batches is None:
+            return None
+        results = self._lane.produce(request.transactional_id, batches, context)
+        return None if results is None else produce_response(results).SerializeToString()
+
+    def refused(self, _request: log_pb2.ProduceRequest, answer: bytes, error: Exception) -> log_pb2.ProduceResponse:
+        """Says it of each batch, under the name that the answer has for its partition. A defect stays an error."""
+        if not isinstance(error, CoordinatorError):
+            raise error
+        results = log_pb2.ProduceResponse.FromString(answer).results
+        names = [PartitionName(each.topic, each.topic_id, each.partition) for each in results]
+        return produce_response([ProduceResult(name, error=error) for name in names])
+
+
 def create_topics(message: log_pb2.CreateTopicsRequest) -> CreateTopics:
     topics = [NewTopic(topic.name, topic.partition_count, dict(topic.config)) for topic in message.topics]
     return CreateTopics(topics, message.validate_only)
@@ -215,6 +242,19 @@ def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
     if header is None:
         return ClientBatch(name, _refusal_of_kind(batch), b"", None)
     return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if batch.HasField("crc32c") else None))
+
+
+def lane_batches(items: Iterable[log_pb2.PartitionBatch]) -> list[LaneBatch] | None:
+    """Batches as columns; None where one of them has a number that means nothing here."""
+    batches: list[LaneBatch] = []
+    for item in items:
+        batch = item.batch
+        header = batch_header(batch)
+        if header is None:
+            return None
+        crc = batch.crc32c or (0 if batch.HasField("crc32c") else None)
+        batches.append(((item.topic, item.topic_id, item.partition), header, batch.payload, crc))
+    return batches
 
 
 def batch_header(batch: log_pb2.RecordBatch) -> BatchHeader | None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
+from coordinator_core.lane import Lane
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending, failed, settled
@@ -16,7 +17,7 @@ from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
 from coordinator_server.wire.edge import error_response, set_error, topic_partitions, unchecked_names
 from coordinator_server.wire.groups.committed import transacted_offsets
-from coordinator_server.wire.log.servicer import client_batch
+from coordinator_server.wire.log.servicer import client_batch, lane_batches
 from txn_coordinator import requests
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.reading import TransactionReader
@@ -126,7 +127,7 @@ class TransactionServicer:
             outcome=Outcome.COMMIT if request.committed else Outcome.ABORT,
             last_sequences=last_sequences(request.last_sequences) if request.last_sequences else (),
         )
-        return self._service.end_txn(command, context).map(partial(_ended, context))
+        return self._service.end_txn(command, context).map(partial(end_response, context))
 
     def Transact(
         self, request: transaction_pb2.TransactRequest, context: CallContext
@@ -170,6 +171,98 @@ class TransactionServicer:
         return settled(response)
 
 
+class TransactFront:
+    """Implements `coordinator_server.transport.LaneFront`."""
+
+    method: Final = Method.TRANSACT
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
+        """The answer, if it is of the common shape. Raises Refused for what can never be a partition or an offset."""
+        if not request.committed:
+            return None
+        batches = lane_batches(request.batches)
+        if batches is None:
+            return None
+        groups = [transacted_offsets(group) for group in request.groups] if request.groups else ()
+        identity = (request.producer_id, request.producer_epoch)
+        taken = self._lane.transact(request.transactional_id, identity, batches, groups, context)
+        if taken is None:
+            return None
+        after, first_offsets = taken
+        response = transaction_pb2.TransactResponse()
+        response.producer_id, response.producer_epoch = after.producer_id, after.producer_epoch
+        response.csn = after.csn
+        fill_results(response, first_offsets)
+        return response.SerializeToString()
+
+    def refused(
+        self, request: transaction_pb2.TransactRequest, _answer: bytes, error: Exception
+    ) -> transaction_pb2.TransactResponse:
+        return transact_refused(request, error)
+
+
+class EndFront:
+    """Implements `coordinator_server.transport.LaneFront`."""
+
+    method: Final = Method.END_TXN
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def take(self, request: transaction_pb2.EndTxnRequest, context: CallContext) -> bytes | None:
+        """The answer, if it is of the common shape."""
+        if not request.committed:
+            return None
+        identity = (request.producer_id, request.producer_epoch)
+        sequences = last_sequences(request.last_sequences) if request.last_sequences else ()
+        ended = self._lane.commit(request.transactional_id, identity, sequences, context)
+        return None if ended is None else end_response(context, ended).SerializeToString()
+
+    def refused(
+        self, _request: transaction_pb2.EndTxnRequest, _answer: bytes, error: Exception
+    ) -> transaction_pb2.EndTxnResponse:
+        """Raises the error: it is all that there is to say."""
+        raise error
+
+
+class InitFront:
+    """Implements `coordinator_server.transport.LaneFront`."""
+
+    method: Final = Method.INIT_PRODUCER_ID
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def take(self, request: transaction_pb2.InitProducerIdRequest, context: CallContext) -> bytes | None:
+        """The answer, if it is of the common shape."""
+        if (
+            request.HasField("expected_producer_id")
+            or request.HasField("expected_producer_epoch")
+            or request.enable_2pc
+            or request.keep_prepared
+        ):
+            return None
+        # Without an id it is a plain producer's; an empty one is refused. Neither is for the lane.
+        identity = self._lane.initialise(request.transactional_id, request.transaction_timeout_ms, context)
+        if identity is None:
+            return None
+        response = transaction_pb2.InitProducerIdResponse()
+        response.producer_id, response.producer_epoch = identity
+        return response.SerializeToString()
+
+    def refused(
+        self, _request: transaction_pb2.InitProducerIdRequest, _answer: bytes, error: Exception
+    ) -> transaction_pb2.InitProducerIdResponse:
+        """Raises the error: it is all that there is to say."""
+        raise error
+
+
 def _initialised(initialised: Initialised) -> transaction_pb2.InitProducerIdResponse:
     found, ongoing = initialised.identity, initialised.ongoing
     return transaction_pb2.InitProducerIdResponse(
@@ -211,7 +304,7 @@ def last_sequences(messages: Iterable[transaction_pb2.LastSequence]) -> list[tup
     return [(PartitionName(each.topic, each.topic_id, each.partition), each.sequence) for each in messages]
 
 
-def _ended(context: CallContext, ended: Ended) -> transaction_pb2.EndTxnResponse:
+def end_response(context: CallContext, ended: Ended) -> transaction_pb2.EndTxnResponse:
     """Version 1 keeps its identity and is told none (spec transactions 2.6)."""
     if context.client_txn_version < 2:
         return transaction_pb2.EndTxnResponse(csn=ended.csn)

@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--transport", choices=_transports(), help="this one alone")
+    parser.add_argument("--kind", choices=KINDS, help="this one alone")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each kind (default: %(default)s)")
     asked = parser.parse_args(arguments)
     load = f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     print("| transport | the greedy one | quota | commit p99 before | meanwhile | p99 x | commits of the greedy one |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for transport in [asked.transport] if asked.transport else _transports():
-        for kind in KINDS:
+        for kind in [asked.kind] if asked.kind else KINDS:
             for is_bound, found in measured(transport, kind, asked.rounds).items():
                 quota = f"{RATE // 1_000} kB/s" if is_bound else "none"
                 print(f"| {transport} | {kind} | {quota} | {found.row()} |", flush=True)

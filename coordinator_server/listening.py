@@ -108,7 +108,7 @@ _ADVICE: Final = {
     "messages": "a message was larger than message_bytes_max, once it was decompressed, and was not taken",
     "resets": "a connection that began calls only to reset them was cut: look at the program on that host",
     "control_frames": "a connection that sent HTTP/2 frames without calls was cut: look at the program on that host",
-    "refused_calls": "a connection that began more calls than it may was cut: look at the program on that host",
+    "refused_calls": "a connection that began more calls than it may have open was cut: look at the program there",
     "unfinished_calls": "a connection that began calls and sent no requests was cut: look at the program on that host",
 }
 

@@ -18,7 +18,9 @@ LEVEL_PAUSE_MS: Final = 1_000
 CALLS_PAUSE_MS: Final = 50
 """The same where calls have to be answered first, which takes some group commits."""
 PATIENCE_REFUSALS: Final = 100
-"""Refusals of a principal in a second that are told at once; it hears of the others late."""
+"""Refusals that a principal is told at once, and how many of the others it is told in a second, one after the other."""
+PATIENCE_MS_MAX: Final = 1_000
+"""No refusal waits longer: what ends a transaction may be behind it in the same stream."""
 CLIENTS_MAX: Final = 100
 """Client ids of a principal that are told apart: all further ones share one bucket, because callers choose them."""
 PRINCIPALS_MAX: Final = 10_000
@@ -156,13 +158,15 @@ class Budgets:
             CALLS_PAUSE_MS if level is Level.CALLS else LEVEL_PAUSE_MS,
         )
 
-    def has_patience(self, budget: Budget) -> bool:
-        """Whether a refusal is told at once, which is counted."""
+    def patience_ms(self, budget: Budget) -> int:
+        """How long the next refusal waits before it is told; 0: it is told at once. Where so many wait that a second is
+        over before its turn, it does not take one."""
         now_us = self._clock.monotonic_us()
-        is_left = pause_us(budget.patience, now_us) == 0
-        if is_left:
-            budget.patience = taken(budget.patience, 1, now_us)
-        return is_left
+        pause_ms = -(-pause_us(budget.patience, now_us) // 1_000)
+        if pause_ms >= PATIENCE_MS_MAX:
+            return PATIENCE_MS_MAX
+        budget.patience = taken(budget.patience, 1, now_us)
+        return pause_ms
 
     def add(self, level: Level, principal: str, more: int = 1) -> None:
         """See `Levels`."""

@@ -2,8 +2,9 @@
 
 A message is admitted or not as a whole for each rate: whoever owes nothing is served whatever the message costs, and is
 asked to pause by `throttle_ms` in the answer. Who comes back before the pause is over is refused in band
-(THROTTLING_QUOTA_EXCEEDED, class RETRY, nothing done). Who does not stop asking hears of that late, so that a client
-that takes no notice comes no more often than its calls in flight allow.
+(THROTTLING_QUOTA_EXCEEDED, class RETRY, nothing done). Who does not stop asking hears of that late, and of one refusal
+after the other: so a client that takes no notice comes no more often than its calls in flight allow, and not with all
+of them at once.
 
 Where nobody is asked who they are and there is no quotas file, the transport calls the dispatcher itself.
 
@@ -12,10 +13,11 @@ Source: `spec/security.md` 7.3 to 7.6; KIP-219 (serve first, pause afterwards).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
@@ -31,12 +33,12 @@ from coordinator_server.quotas.costs import COSTS, Cost
 from coordinator_server.quotas.rules import Rate
 from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
-LATE_MS: Final = 1_000
-"""How long later ones wait, and no longer: what ends a transaction may be behind them in the same stream."""
 LATE_MAX: Final = 8_192
-"""How many of them wait at most, a kilobyte or two each; beyond, they are told at once."""
+"""How many refusals wait at most, a kilobyte or two each; beyond, they are told at once."""
 LATE_AT_ONCE: Final = 32
 """How many of them are told in one turn of the loop, in a millisecond or two: others have theirs in between."""
+LATE_LOOK_MS: Final = 10
+"""How often it is looked, while some wait, which are due."""
 
 THROTTLE_FIELD: Final = 4
 """The number of `throttle_ms` in every response."""
@@ -60,8 +62,9 @@ class Metering:
         self._budgets = budgets
         self._clock = clock
         self._later = later
-        self._late: deque[tuple[int, Pending[bytes], str, QuotaExceeded]] = deque()
-        """Refusals that are told late: when, the reply, method and reason; the next one first."""
+        self._late: list[tuple[int, int, Pending[bytes], str, QuotaExceeded]] = []
+        """A heap of the refusals that are told late: when, their number, the reply, method and reason."""
+        self._numbers = count()
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         (reply,) = self._meter([(method, body, call)], self._handle_one)
@@ -117,12 +120,14 @@ class Metering:
 
     def _refuse(self, budget: Budget, method: str, refusal: QuotaExceeded) -> Pending[bytes]:
         self._budgets.count_refusal(refusal, budget)
-        if self._budgets.has_patience(budget) or len(self._late) >= LATE_MAX:
+        late_ms = self._budgets.patience_ms(budget)
+        if not late_ms or len(self._late) >= LATE_MAX:
             return self._handler.refuse(method, refusal)
         reply: Pending[bytes] = Pending()
         if not self._late:
-            self._later(LATE_MS, self._tell_late)
-        self._late.append((self._clock.monotonic_ms() + LATE_MS, reply, method, refusal))
+            self._later(LATE_LOOK_MS, self._tell_late)
+        due_ms = self._clock.monotonic_ms() + late_ms
+        heappush(self._late, (due_ms, next(self._numbers), reply, method, refusal))
         return reply
 
     def _tell_late(self) -> None:
@@ -130,13 +135,13 @@ class Metering:
         for _ in range(LATE_AT_ONCE):
             if not self._late or self._late[0][0] > now_ms:
                 break
-            _due_ms, reply, method, refusal = self._late.popleft()
+            _due_ms, _number, reply, method, refusal = heappop(self._late)
             if reply.is_cancelled:
                 reply.fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
             else:
                 self._handler.refuse(method, refusal).on_settled(partial(_copy, reply))
         if self._late:
-            self._later(max(0, self._late[0][0] - now_ms), self._tell_late)
+            self._later(LATE_LOOK_MS if self._late[0][0] > now_ms else 0, self._tell_late)
 
     def _followed(
         self, budget: Budget, buckets: tuple[Buckets, ...], cost: Cost, size_bytes: int, reply: Pending[bytes]

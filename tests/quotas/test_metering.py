@@ -13,9 +13,16 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Level
 from coordinator_server.audit import ALIKE_MAX, ALIKE_MS, AuditLog
 from coordinator_server.build import SERVICES
-from coordinator_server.quotas.budgets import CALLS_PAUSE_MS, CLIENTS_MAX, PATIENCE_REFUSALS, PRINCIPALS_MAX, Budgets
+from coordinator_server.quotas.budgets import (
+    CALLS_PAUSE_MS,
+    CLIENTS_MAX,
+    PATIENCE_MS_MAX,
+    PATIENCE_REFUSALS,
+    PRINCIPALS_MAX,
+    Budgets,
+)
 from coordinator_server.quotas.costs import COSTS
-from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_MAX, LATE_MS, THROTTLE_FIELD, Metering
+from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, THROTTLE_FIELD, Metering
 from coordinator_server.quotas.rules import QuotaRow, QuotaRules
 from coordinator_server.transport import Call, TransportError, codec_table
 from tests.harness.manual_clock import ManualClock
@@ -241,56 +248,78 @@ def test_client_ids_that_are_made_up_are_no_way_out() -> None:
 # Who takes no notice
 
 
-def test_who_does_not_stop_asking_hears_of_it_late() -> None:
-    room = Room(row(requests_per_second=1))
-    room.throttle_ms(END_TXN, 0)
-    room.throttle_ms(END_TXN, 0)
-    for _refusal in range(PATIENCE_REFUSALS + 1):
-        room.refusal_ms(LIMITS)
-    late = [room.call(LIMITS) for _ in range(3)]
-    assert not any(each.is_settled for each in late)
-    assert room.later_ms == [LATE_MS]
-    room.pass_later()
-    codes = {log_pb2.ProduceResponse.FromString(each.result()).error_code for each in late}
-    assert codes == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
-    assert room.throttle_ms(LIMITS) == 1_000, "and who waited is served"
-    assert room.refusal_ms(LIMITS) == 1_000, "and hears of the next refusal at once"
-
-
-def test_late_refusals_are_told_some_at_a_time_and_each_in_its_time() -> None:
-    room = Room(row(requests_per_second=1))
+def out_of_patience(*rows: QuotaRow) -> Room:
+    """Where the greedy one owes for as long as the test lasts, and was told of all refusals that are told at once."""
+    room = Room(*rows or (row(requests_per_second=1),))
     for _ in range(20):
         room.throttle_ms(END_TXN)
     for _refusal in range(PATIENCE_REFUSALS + 1):
         room.refusal_ms(LIMITS)
-    early = [room.call(LIMITS) for _ in range(LATE_AT_ONCE + 1)]
-    early[0].cancel()
-    room.clock.advance(LATE_MS // 2)
-    for _refusal in range(PATIENCE_REFUSALS // 2):
-        room.refusal_ms(LIMITS)
-    later = room.call(LIMITS)
-    room.clock.advance(LATE_MS // 2)
-    assert room.later_ms == [LATE_MS]
+    return room
+
+
+def test_who_does_not_stop_asking_hears_of_it_late_and_of_one_refusal_after_the_other() -> None:
+    room = out_of_patience()
+    late = [room.call(LIMITS) for _ in range(3)]
+    assert not any(each.is_settled for each in late)
+    for told in range(4):
+        assert [each.is_settled for each in late] == [number < told for number in range(3)]
+        room.pass_later()
+    codes = {log_pb2.ProduceResponse.FromString(each.result()).error_code for each in late}
+    assert codes == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    assert room.later_ms == []
+    room.clock.advance(PATIENCE_MS_MAX)
+    room.refusal_ms(LIMITS)
+
+
+def test_no_refusal_waits_longer_than_a_second() -> None:
+    room = out_of_patience()
+    late = [room.call(LIMITS) for _ in range(2 * PATIENCE_REFUSALS)]
+    room.clock.advance(PATIENCE_MS_MAX - 1)
+    told = [each.is_settled for each in late]
+    while room.later_ms != [LATE_LOOK_MS]:
+        room.pass_later(waits=False)
+        told = [each.is_settled for each in late]
+    assert told == [True] * told.index(False) + [False] * told.count(False)
+    assert told.count(False) >= PATIENCE_REFUSALS, "those that would wait longer wait until then"
+    room.pass_later()
+    while room.later_ms:
+        assert room.later_ms == [0]
+        room.pass_later()
+    assert all(each.is_settled for each in late)
+
+
+def test_late_refusals_that_are_due_together_are_told_some_in_a_turn() -> None:
+    room = out_of_patience()
+    late = [room.call(LIMITS) for _ in range(LATE_AT_ONCE + 1)]
+    late[0].cancel()
+    room.clock.advance(PATIENCE_MS_MAX)
+    assert room.later_ms == [LATE_LOOK_MS]
     room.pass_later(waits=False)
-    assert [each.is_settled for each in early] == [True] * LATE_AT_ONCE + [False]
+    assert [each.is_settled for each in late] == [True] * LATE_AT_ONCE + [False]
     with pytest.raises(TransportError, match="gave up"):
-        early[0].result()
+        late[0].result()
     assert room.later_ms == [0]
     room.pass_later()
-    assert early[-1].is_settled
-    assert not later.is_settled
-    assert room.later_ms == [LATE_MS // 2]
-    room.pass_later()
-    assert later.is_settled
+    assert late[-1].is_settled
     assert room.later_ms == []
 
 
-def test_so_many_refusals_wait_and_no_more() -> None:
-    room = Room(row(requests_per_second=1))
+def test_who_took_no_notice_does_not_hold_up_what_others_are_told() -> None:
+    room = out_of_patience(row("User:*", requests_per_second=1))
+    late = [room.call(LIMITS) for _ in range(PATIENCE_REFUSALS)]
     for _ in range(20):
-        room.throttle_ms(END_TXN)
+        room.throttle_ms(END_TXN, principal="User:other")
     for _refusal in range(PATIENCE_REFUSALS + 1):
-        room.refusal_ms(LIMITS)
+        room.refusal_ms(LIMITS, principal="User:other")
+    of_other = room.call(LIMITS, principal="User:other")
+    room.pass_later()
+    assert of_other.is_settled
+    assert [each.is_settled for each in late] == [True] + [False] * (PATIENCE_REFUSALS - 1)
+
+
+def test_so_many_refusals_wait_and_no_more() -> None:
+    room = out_of_patience()
     late = [room.call(LIMITS) for _ in range(LATE_MAX)]
     assert not any(each.is_settled for each in late)
     room.refusal_ms(LIMITS)

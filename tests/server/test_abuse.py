@@ -12,7 +12,7 @@ import random
 import re
 import socket
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
@@ -26,12 +26,22 @@ from grpc import aio
 
 from bench.processes import resident_mib
 from bench.raw_http2 import RawPeer, call, connected, floods, http2_over_tls
-from coordinator_api.v1 import log_pb2, log_pb2_grpc, session_pb2, transaction_pb2, transaction_pb2_grpc
+from coordinator_api.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    common_pb2,
+    log_pb2,
+    log_pb2_grpc,
+    session_pb2,
+    transaction_pb2,
+    transaction_pb2_grpc,
+)
 from coordinator_client import Admin, Connection, Producer, Tls, read
 from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_server.output import ExitStatus
+from coordinator_server.quotas.budgets import PATIENCE_REFUSALS
 from coordinator_server.transports import TransportName
 from tests.fuzz.choices import Choices
 from tests.fuzz.requests import Requests
@@ -59,6 +69,9 @@ LONG_POLLS: Final = 12_000
 """More than `long_polls_max`."""
 IDS: Final = 10_000
 FUZZED: Final = 3_000
+HEEDLESS: Final = "heedless"
+HEEDED_PER_SECOND: Final = 20
+"""The quota of that client."""
 _OWN: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
 
 
@@ -144,7 +157,12 @@ def victim(tmp_path: Path, transport: TransportName) -> Iterator[Victim]:
     pair, token_file, abuser_file = authority.issue("server"), tmp_path / "token", tmp_path / "abuser"
     token_file.write_text(tokens.add("User:operator"))
     abuser_file.write_text(tokens.add("User:abuser"))
+    quotas_file = tmp_path / "quotas.toml"
+    quotas_file.write_text(
+        f'[[quotas]]\nprincipal = "User:abuser"\nclient_id = "{HEEDLESS}"\nrequests_per_second = {HEEDED_PER_SECOND}\n'
+    )
     settings = {
+        "quotas_file": str(quotas_file),
         "tls_certificate_file": pair.certificate,
         "tls_key_file": pair.key,
         "authentication": "token",
@@ -278,6 +296,26 @@ async def test_sessions_without_end(victim: Victim) -> None:
         for stream in streams:
             assert await stream.read()
         await asyncio.to_thread(victim.is_well)
+
+
+def test_calls_that_never_pause_when_they_are_told_to(victim: Victim) -> None:
+    ask = admin_pb2_grpc.AdminServiceStub(victim.channel()).Limits
+    request = admin_pb2.LimitsRequest(header=common_pb2.RequestHeader(client_id=HEEDLESS))
+    waiting = deque(ask.future(request) for _ in range(64))
+    codes: Counter[int] = Counter()
+    for number in range(PATIENCE_REFUSALS + 100):
+        codes[waiting.popleft().result(DEADLINE_SECONDS).error_code] += 1
+        waiting.append(ask.future(request))
+        if number % 100 == 0:
+            victim.is_well()
+    for each in waiting:
+        codes[each.result(DEADLINE_SECONDS).error_code] += 1
+    assert set(codes) == {0, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    refused = victim.figure('txn_quota_refusals_total{quota="requests_per_second"}')
+    assert refused == codes[ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    for _ in looks("the line of the audit log"):
+        if re.search(r'"User:abuser".*"quota": "requests_per_second"', victim.server.output):
+            break
 
 
 def test_more_long_polls_than_there_may_be(victim: Victim) -> None:

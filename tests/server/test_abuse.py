@@ -69,6 +69,8 @@ LONG_POLLS: Final = 12_000
 """More than `long_polls_max`."""
 IDS: Final = 10_000
 FUZZED: Final = 3_000
+ENDED: Final = {"resets": "resets", "streams without data": "unfinished_calls", "pings": "control_frames"}
+"""Floods that the compiled transport ends, and what it calls them."""
 HEEDLESS: Final = "heedless"
 HEEDED_PER_SECOND: Final = 20
 """The quota of that client."""
@@ -214,11 +216,13 @@ def test_garbage_of_strangers(victim: Victim) -> None:
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["strangers", "known"])
 def test_floods(victim: Victim, *, is_known: bool) -> None:
-    for frames in floods(LIMITS, victim.authorization if is_known else ()).values():
+    for name, frames in floods(LIMITS, victim.authorization if is_known else ()).items():
+        # On a busy machine it takes a while until a flood is one.
+        is_ended = name in ENDED and victim.transport is TransportName.NATIVE
         with suppress(OSError), RawPeer(victim.server.port, tls=victim.tls, by=ABUSER) as peer:
-            peer.flood(frames, FLOODS_LAST_SECONDS)
+            peer.flood(frames, DEADLINE_SECONDS if is_ended else FLOODS_LAST_SECONDS)
         victim.is_well()
-    for kind in ("resets", "control_frames", "unfinished_calls"):
+    for kind in ENDED.values():
         victim.counted_and_told(kind)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.batch import pack_place
-from partition_log import fetch, growth, leadership, partition_state
+from partition_log import fetch, leadership, partition_state
 from partition_log import shard as log_shard
 from partition_log.leadership import Diverged
 from partition_log.state import PartitionHead
@@ -17,8 +17,7 @@ from tests.log.log_room import LogRoom
 
 
 def _not_stamped(patch: pytest.MonkeyPatch) -> None:
-    for module in (growth, partition_state):
-        patch.setattr(module, "pack_place", lambda offset, length, _epoch: pack_place(offset, length, 0))
+    patch.setattr(partition_state, "pack_place", lambda offset, length, _epoch: pack_place(offset, length, 0))
 
 
 def _not_raised(patch: pytest.MonkeyPatch) -> None:

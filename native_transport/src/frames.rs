@@ -45,11 +45,11 @@ const CONTROLS: Allowance = Allowance { at_once: 10_000, per_second: 2_000 };
 const BYTES_PER_CONTROL: usize = 512;
 
 /// Calls without their requests, more than may be open at once. One that the server ended first is never finished.
-const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 500 };
+const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 100 };
 
 /// Calls that were not served: HTTP/2 refuses them where as many are open as may be. Who has read our settings begins none
 /// of those; but as many calls as fit into one read are seen here before the first of them is served.
-const REFUSED: Allowance = Allowance { at_once: 4_000, per_second: 500 };
+const REFUSED: Allowance = Allowance { at_once: 4_000, per_second: 100 };
 
 /// What is left of an allowance.
 #[derive(Debug)]
@@ -275,10 +275,10 @@ mod tests {
     #[test]
     fn calls_whose_requests_never_come_are_a_flood_beyond_those_that_may_be_open() {
         let (mut watch, now) = watch();
-        let begun = frame(HEADERS, 4, &[]);
+        let headers = frame(HEADERS, 4, &[]);
         let begin = |watch: &mut Watch| {
             watch.served(1);
-            watch.received(&begun, now)
+            watch.received(&headers, now)
         };
         let count = (0..9_000).take_while(|_| begin(&mut watch).is_none()).count();
         assert_eq!(count, (STREAMS_MAX + UNFINISHED.at_once) as usize);

@@ -22,8 +22,8 @@ use crate::service::Service;
 /// [`frames`]: crate::frames
 const EARLY_RESETS_MAX: usize = 4_000;
 /// Streams that we reset because of what a caller did wrong, beyond which his connection is ended. More than [`frames`]
-/// allows of refused calls, each of which may be two such streams.
-const ERRORS_MAX: usize = 10_000;
+/// allows of refused calls in a minute, each of which may be two such streams: it ends a flood first, and counts it.
+const ERRORS_MAX: usize = 20_000;
 /// Of a connection and of one call: what may arrive before it was read.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;

@@ -315,6 +315,8 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
             message(Call("PrepareTransaction", "a"), Call("Produce", "a"), Call("Produce", "a", ("t-1",))),
             message(Call("Produce", "b", damage="version 1"), Call("Produce", "c", epoch=1), Call("Produce", "c")),
             Step("settle"),
+            message(Call("Produce", "b", ("t-1",), damage="version 1"), Call("Produce", "c", ("t-1",))),
+            Step("settle"),
         ),
     ),
     "a full disk": (

@@ -21,8 +21,8 @@ IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 # As the SDK sets it when it is imported, in case something else brings gRPC in before: its handlers crash children.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# The Java machines of Spark live for a minute here: compiling less and collecting with one thread leaves a third of it
-# to the tests. A user's own options win.
+# Spark's Java machines live for a minute here, and take a third less of it when they compile less and collect garbage
+# with one thread. A user's own options win.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A shell starts what it puts into the background with SIGINT ignored, and processes pass that on: the commands that the

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 1_000
 """Rows of a micro-batch."""
 _WARM_UP: Final = 20
-"""Micro-batches before the first one that counts: Spark's compile."""
+"""Micro-batches before the first one that counts: Spark compiles while they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def _written(spark: SparkSession, load: Load) -> Run:
 
 
 def _write(spark: SparkSession, load: Load, rows: int) -> None:
-    """Write rows that Spark makes itself; each task has a partition of the topic, so nothing is shuffled."""
+    """Write rows that Spark makes itself, in two tasks."""
     made = spark.range(0, rows, 1, 2).selectExpr(f"repeat('v', {load.value_bytes}) AS value")
     written = made.write.format(load.format).options(**load.write_options).option("topic", load.source)
     written.mode("append").save()

@@ -15,11 +15,12 @@ Source: design 6 (error fields, request header, retries that name themselves).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2
+from coordinator_core.lane import Lane
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import PartitionName, PartitionRef
@@ -56,6 +57,18 @@ def error_response(method: Method, response_type: Callable[[], ResponseT], error
     if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_ms" in response.DESCRIPTOR.fields_by_name:
         response.throttle_ms = throttle_ms_of(error)  # type: ignore[attr-defined]  # asked the line above
     return response
+
+
+class Front:
+    """What the calls of all methods share on their way into the lane (`coordinator_server.transport.LaneFront`)."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as LaneFront
+        """Raises the error: of most methods it is all that there is to say."""
+        raise error
 
 
 def throttle_ms_of(error: CoordinatorError) -> int:

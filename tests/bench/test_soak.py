@@ -77,6 +77,8 @@ def test_every_measure_is_judged_by_its_own_allowance() -> None:
         "open handles": (50, 66, 67),
         "threads": (7, 9, 10),
         "disk": (1_000, 1_149, 1_151),
+        "write buffers of the store": (10, 73, 75),
+        "block cache of the store": (10, 41, 43),
         "commit p99": (30, 45, 46),
     }.items():
         measure = BY_NAME[name]
@@ -84,6 +86,8 @@ def test_every_measure_is_judged_by_its_own_allowance() -> None:
             "open handles": "handles",
             "memory without buffers and cache": "memory_mib",
             "disk": "disk_mib",
+            "write buffers of the store": "buffers_mib",
+            "block cache of the store": "cache_mib",
             "commit p99": "p99_ms",
         }
         for late, grows in ((within, False), (beyond, True)):

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import asdict
 
 from coordinator_api.v1 import log_pb2
-from coordinator_core.lane import Lane, LaneBatch
+from coordinator_core.lane import LaneBatch
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -31,7 +31,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
-from coordinator_server.wire.edge import ResponseT, set_error, throttle_ms_of, unchecked_names
+from coordinator_server.wire.edge import Front, ResponseT, set_error, throttle_ms_of, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
@@ -183,14 +183,10 @@ class LogServicer:
         return described.map(producers_response)
 
 
-class ProduceFront:
-    """Implements `coordinator_server.transport.LaneFront`."""
+class ProduceFront(Front):
+    """Batches of transactions that are ended later."""
 
     method: Final = Method.PRODUCE
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.end, self.take_back = lane.end, lane.take_back
 
     def take(self, request: log_pb2.ProduceRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape."""
@@ -200,7 +196,7 @@ class ProduceFront:
         results = self._lane.produce(request.transactional_id, batches, context)
         return None if results is None else produce_response(results).SerializeToString()
 
-    def refused(self, _request: log_pb2.ProduceRequest, answer: bytes, error: Exception) -> log_pb2.ProduceResponse:
+    def refused(self, request: log_pb2.ProduceRequest, answer: bytes, error: Exception) -> log_pb2.ProduceResponse:
         """Says it of each batch, under the name that the answer has for its partition. A defect stays an error."""
         if not isinstance(error, CoordinatorError):
             raise error

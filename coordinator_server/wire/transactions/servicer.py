@@ -9,13 +9,12 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
-from coordinator_core.lane import Lane
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
-from coordinator_server.wire.edge import error_response, set_error, topic_partitions, unchecked_names
+from coordinator_server.wire.edge import Front, error_response, set_error, topic_partitions, unchecked_names
 from coordinator_server.wire.groups.committed import transacted_offsets
 from coordinator_server.wire.log.servicer import client_batch, lane_batches
 from txn_coordinator import requests
@@ -171,14 +170,10 @@ class TransactionServicer:
         return settled(response)
 
 
-class TransactFront:
-    """Implements `coordinator_server.transport.LaneFront`."""
+class TransactFront(Front):
+    """Whole transactions, each in one call."""
 
     method: Final = Method.TRANSACT
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.end, self.take_back = lane.end, lane.take_back
 
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape. Raises Refused for what can never be a partition or an offset."""
@@ -200,19 +195,15 @@ class TransactFront:
         return response.SerializeToString()
 
     def refused(
-        self, request: transaction_pb2.TransactRequest, _answer: bytes, error: Exception
+        self, request: transaction_pb2.TransactRequest, answer: bytes, error: Exception
     ) -> transaction_pb2.TransactResponse:
         return transact_refused(request, error)
 
 
-class EndFront:
-    """Implements `coordinator_server.transport.LaneFront`."""
+class EndFront(Front):
+    """Commits of transactions whose batches came before."""
 
     method: Final = Method.END_TXN
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.end, self.take_back = lane.end, lane.take_back
 
     def take(self, request: transaction_pb2.EndTxnRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape."""
@@ -223,21 +214,11 @@ class EndFront:
         ended = self._lane.commit(request.transactional_id, identity, sequences, context)
         return None if ended is None else end_response(context, ended).SerializeToString()
 
-    def refused(
-        self, _request: transaction_pb2.EndTxnRequest, _answer: bytes, error: Exception
-    ) -> transaction_pb2.EndTxnResponse:
-        """Raises the error: it is all that there is to say."""
-        raise error
 
-
-class InitFront:
-    """Implements `coordinator_server.transport.LaneFront`."""
+class InitFront(Front):
+    """New identities of producers with a transactional id."""
 
     method: Final = Method.INIT_PRODUCER_ID
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.end, self.take_back = lane.end, lane.take_back
 
     def take(self, request: transaction_pb2.InitProducerIdRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape."""
@@ -255,12 +236,6 @@ class InitFront:
         response = transaction_pb2.InitProducerIdResponse()
         response.producer_id, response.producer_epoch = identity
         return response.SerializeToString()
-
-    def refused(
-        self, _request: transaction_pb2.InitProducerIdRequest, _answer: bytes, error: Exception
-    ) -> transaction_pb2.InitProducerIdResponse:
-        """Raises the error: it is all that there is to say."""
-        raise error
 
 
 def _initialised(initialised: Initialised) -> transaction_pb2.InitProducerIdResponse:

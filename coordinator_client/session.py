@@ -60,7 +60,7 @@ _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """Statuses with which a stream is refused because of its caller, so that another stream would be refused too."""
 
 
-_DRAINING: Final = Loss("UNAVAILABLE", "the server is shutting down", is_unsent=True)
+_DRAINING: Final = Loss("UNAVAILABLE", "the server is ending the session", is_unsent=True)
 
 
 class SessionCall:
@@ -114,7 +114,7 @@ class Session:
         self._calls_max = 0
         self._message_bytes_max = 0
         self.is_draining = False
-        """Whether the server is shutting down: it answers what it has, and takes no more."""
+        """Whether the server is ending the session: it answers what it has, and takes no more."""
 
     @property
     def is_greeted(self) -> bool:

@@ -22,6 +22,7 @@ from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import Connection, KnownConnection, Level, Levels
+from coordinator_server.idle_sessions import IdleSession, IdleSessions
 from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, TransportError
 
 AGAIN_SECONDS: Final = 5.0
@@ -256,11 +257,14 @@ class Callers:
         authenticator: Authenticator | None = None,
         principal: str = ANONYMOUS,
         levels: Levels | None = None,
+        idle: IdleSessions | None = None,
     ) -> None:
-        """Without an authenticator nobody is asked, and everybody is `principal`."""
+        """Without an authenticator nobody is asked, and everybody is `principal`; without `idle` sessions may be idle
+        for ever."""
         self._authenticator = authenticator
         self._principal = principal
         self._levels = levels
+        self._idle = idle
         self._sessions: dict[WatchedSession, str] = {}
         """Whose each open session is."""
         self._connections: dict[int, str] = {}
@@ -307,10 +311,12 @@ class Callers:
             raise TransportError(CallStatus.RESOURCE_EXHAUSTED, refusal.message) from refusal
 
     def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
-        """Count a session, and ask about its caller again, for as long as it is open."""
+        """Count a session, ask about its caller again, and see whether it is idle, for as long as it is open."""
         if self._levels is not None:
             self._sessions[session] = principal
             self._levels.add(Level.SESSIONS, principal)
+        if self._idle is not None:
+            self._idle.watch(session)
         if self._authenticator is not None:
             self._authenticator.sessions.watch(session, shown, host, principal)
 
@@ -319,11 +325,13 @@ class Callers:
         principal = self._sessions.pop(session, None)
         if principal is not None and self._levels is not None:
             self._levels.add(Level.SESSIONS, principal, -1)
+        if self._idle is not None:
+            self._idle.forget(session)
         if self._authenticator is not None:
             self._authenticator.sessions.forget(session)
 
 
-class WatchedSession(Protocol):
+class WatchedSession(IdleSession, Protocol):
     """A session that ends with its credential."""
 
     def revoke(self) -> None:

@@ -23,6 +23,7 @@ from coordinator_server.addresses import AddressText
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
 from coordinator_server.backups import BackupSettings
+from coordinator_server.idle_sessions import SESSION_IDLE_MS_MAX
 from coordinator_server.listeners import Listener, why_unsafe
 from coordinator_server.listening import is_unix
 from coordinator_server.logs import LogFormat, LogLevel
@@ -233,6 +234,11 @@ class Config(AccessConfig):
     streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 4_096
     """Calls and sessions of one connection that have not ended; a client waits before it begins more. Too small: long
     polls of a process hold up its other calls. Too large: one connection takes much memory."""
+
+    session_idle_ms_max: Annotated[int, Field(ge=1_000)] = SESSION_IDLE_MS_MAX
+    """How long a session may be open on which nothing comes and nothing waits for an answer; the client opens another
+    one with its next request. Too small: clients that send seldom wait for a new session each time. Too large: sessions
+    that nobody uses take memory, and count among those that a principal may have."""
 
     answer_bytes_max: Positive = 256 * MEBI
     """Bytes of answers that wait for callers to take them; beyond, reads are told to come again

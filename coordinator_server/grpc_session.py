@@ -129,6 +129,14 @@ class _Stream:
         session.on_outgoing = self._outgoing.set
         session.on_room = self._room.set
 
+    @property
+    def idle_since_ms(self) -> int | None:
+        """See `idle_sessions.IdleSession`."""
+        return self.session.idle_since_ms
+
+    def announce_stop(self) -> None:
+        self.session.announce_stop()
+
     def revoke(self) -> None:
         """See `authentication.WatchedSession`."""
         self.session.revoke()

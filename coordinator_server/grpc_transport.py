@@ -80,7 +80,9 @@ class GrpcTransport:
         self._options = options
         self._server: aio.Server | None = None
         self._port = 0
-        self._sessions = GrpcSessions(clock, Callers(options.authenticator, options.principal, options.levels))
+        self._sessions = GrpcSessions(
+            clock, Callers(options.authenticator, options.principal, options.levels, options.idle)
+        )
         self._health = health.aio.HealthServicer()
         self._next_watch: asyncio.TimerHandle | None = None
 

@@ -30,6 +30,7 @@ from coordinator_server.authentication import (
     NameRule,
     refusals_of,
 )
+from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kept_credentials import Kept, KeptCredentials
 from coordinator_server.listening import give_unix_address_back, is_unix
 from coordinator_server.tls import ClientAuth, TlsFiles
@@ -225,6 +226,7 @@ class Listeners:
         self.opened: list[OpenListener] = []
         self._transports: list[Transport] = []
         self._authenticators: list[Authenticator | None] = []
+        self._idle: IdleSessions | None = None
         self._next_check: asyncio.TimerHandle | None = None
         self.identities = NOBODY_ASKED
 
@@ -242,6 +244,7 @@ class Listeners:
 
         Raises TlsRefused, TransportMissing, AddressRefused."""
         self.identities = identities
+        self._idle = options.idle
         share = replace(options, connections_max=max(1, options.connections_max // len(wanted)))
         for listener in wanted:
             files, address = listener.tls_files(), listener.address
@@ -296,8 +299,14 @@ class Listeners:
             if each is not None:
                 each.sessions.check_again()
 
+    def end_idle_sessions(self) -> None:
+        """End the sessions on which nothing has happened for too long."""
+        if self._idle is not None:
+            self._idle.look()
+
     def _check_again(self) -> None:
         self.check_credentials()
+        self.end_idle_sessions()
         self._next_check = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._check_again)
 
     async def set_ready(self, is_ready: bool) -> None:

@@ -126,6 +126,11 @@ class SessionStream:
         self._session.close()
         self.on_gone()
 
+    @property
+    def idle_since_ms(self) -> int | None:
+        """See `idle_sessions.IdleSession`."""
+        return self._session.idle_since_ms
+
     def revoke(self) -> None:
         """See `authentication.WatchedSession`."""
         self._session.revoke()

@@ -84,7 +84,7 @@ class NativeTransport:
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)
         self._connections_max = options.connections_max
-        self._callers = Callers(options.authenticator, options.principal, options.levels)
+        self._callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
         self._sockets: list[socket.socket] = []
         self._exchange: Exchange | None = None
         self._is_stopping = False

@@ -31,6 +31,7 @@ from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, lo
 from coordinator_server.config import Config
 from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
+from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
 from coordinator_server.listeners import Identities, Listeners, OpenListener, why_unsafe
 from coordinator_server.listening import AddressRefused
@@ -218,6 +219,7 @@ class _Process:
                 connections_max=self._handles.connections_max,
                 streams_max=self._config.streams_per_connection_max,
                 levels=self._quotas.budgets,
+                idle=IdleSessions(self._clock, self._config.session_idle_ms_max),
             )
             identities = Identities.read(
                 self._config.tokens_file, self._config.jwt_rules(), self._config.name_rule(), self._clock

@@ -74,6 +74,8 @@ class Session:
         """Bytes counted in `room`: answers that wait here, or that the adapter has not reported as taken."""
         self.leaving_bytes = 0
         """Bytes of those that are in the message that `take` gave last."""
+        self._heard_ms = clock.monotonic_ms()
+        """When the last message came."""
         self._has_begun = False
         self._is_greeted = False
         self._says_draining = False
@@ -105,7 +107,7 @@ class Session:
         if not self._has_begun:
             self._has_begun = True
             self._context = replace(self._context, client_id=request.header.client_id)
-        now_ms = self._clock.monotonic_ms()
+        self._heard_ms = now_ms = self._clock.monotonic_ms()
         self._begin(request.calls, now_ms)
         for correlation_id in request.cancels:
             pending = self._unanswered.get(correlation_id)
@@ -171,6 +173,11 @@ class Session:
         another credential opens another stream."""
         self._is_revoked = True
         self.announce_stop()
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """See `idle_sessions.IdleSession`. Answers that nobody takes do not count: it may be idle with them."""
+        return None if self._unanswered else self._heard_ms
 
     @property
     def is_finished(self) -> bool:

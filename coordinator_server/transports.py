@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Levels
 from coordinator_server.authentication import Authenticator
+from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.transport import Handler
 
@@ -63,6 +64,8 @@ class TransportOptions:
     principal: str = ANONYMOUS
     levels: Levels | None = None
     """How many sessions and connections each principal may have; None: as many as it wants."""
+    idle: IdleSessions | None = None
+    """Ends the sessions that are idle; None: they stay open."""
 
     @property
     def strangers_max(self) -> int:

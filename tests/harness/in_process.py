@@ -18,6 +18,7 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.addresses import Address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
+from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import Identities, Listeners
 from coordinator_server.transports import TransportOptions
 from tests.harness.combinations import wanted_lane, wanted_two_phase
@@ -54,7 +55,8 @@ async def in_process_server(
     failures: list[Exception] = []
     listeners = Listeners()
     quotas = config.quotas(clock)
-    options = TransportOptions(config.message_bytes_max, levels=quotas.budgets)
+    idle = IdleSessions(clock, config.session_idle_ms_max)
+    options = TransportOptions(config.message_bytes_max, levels=quotas.budgets, idle=idle)
     name = config.transport if "transport" in settings else wanted_transport()
     identities = Identities.read(config.tokens_file, config.jwt_rules(), config.name_rule(), clock)
     listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options, identities)

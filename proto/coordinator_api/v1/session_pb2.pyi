@@ -97,7 +97,9 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
-    """The server is shutting down: no new calls are taken, answers still come."""
+    """The session is ending, because the server is shutting down, the caller's credential has expired, or nothing has
+    happened on it for long: no new calls are taken, answers still come. Another session may be opened at once.
+    """
     @_builtins.property
     def hello(self) -> Global___SessionHello:
         """In the first message only."""

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench soak profile dev clean
+.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -53,6 +53,11 @@ lowest: ## Run the fast tests, and those that kill servers, on the lowest versio
 	@$(PYTHON) scripts/venv.py lowest
 	@.venv-lowest/bin/python scripts/native.py --built
 	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "(not slow and not spark) or kill" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
+
+lowest-spark: ## Run the tests with Spark on the lowest Spark we promise to work with; make test has the newest
+	@$(PYTHON) scripts/venv.py lowest-spark
+	@$(PYTHON) scripts/java.py
+	@.venv-lowest-spark/bin/python -m pytest -m spark tests/spark $(ARGS)
 
 check: venv ## Check format, lint, types, the import law, import cycles, dead code, that generated code and docs are fresh, and that the wire keeps its promise
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }
@@ -135,6 +140,6 @@ dev: venv ## Run a server on a throw-away directory
 	@.venv/bin/txnctl dev
 
 clean: ## Remove virtual environments, caches and what the build left
-	@rm -rf .venv .venv-lowest .venv-generate .venv-lock .venv-native .venv-ops .cache build dist native_transport/target
+	@rm -rf .venv .venv-lowest .venv-lowest-spark .venv-generate .venv-lock .venv-native .venv-ops .cache build dist native_transport/target
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -36,6 +36,11 @@ LOCKS = (
         ("pyproject.toml", "requirements/lowest.in"),
         ("--extra", "server", "--resolution", "lowest-direct"),
     ),
+    Lock(
+        "lowest-spark.txt",
+        ("pyproject.toml", "requirements/lowest.in", "requirements/lowest-spark.in"),
+        ("--extra", "server", "--extra", "spark", "--resolution", "lowest-direct"),
+    ),
     Lock("generate.txt", ("requirements/generate.in",)),
     Lock("native.txt", ("requirements/native.in",)),
     Lock("ops.txt", ("requirements/ops.in",)),

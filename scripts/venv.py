@@ -44,6 +44,7 @@ ENVIRONMENTS = {
     # The data set only, without the old libraries it declares.
     "demo": Environment(".venv", "demo.txt", needs="dev", options=(LOCKED_BUILD, "--no-deps")),
     "lowest": Environment(".venv-lowest", "lowest.txt"),
+    "lowest-spark": Environment(".venv-lowest-spark", "lowest-spark.txt"),
     "generate": Environment(".venv-generate", "generate.txt"),
     "native": Environment(".venv-native", "native.txt"),
     "ops": Environment(".venv-ops", "ops.txt"),

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from coordinator_runtime.clock import Clock
 
 SESSION_IDLE_MS_MAX: Final = 600_000
-"""As long as Kafka's brokers leave a connection open on which nothing happens."""
+"""The time for which Kafka's brokers leave a connection open on which nothing happens."""
 _LOOKS: Final = 10
 """All sessions are looked at so many times in the longest time: thousands of them take some milliseconds."""
 
@@ -34,7 +34,7 @@ class IdleSessions:
         self._clock = clock
         self._idle_ms_max = idle_ms_max
         self._sessions: dict[IdleSession, None] = {}
-        """As a set, in the order in which they were opened."""
+        """A set, in the order in which they were opened."""
         self._next_look_ms = 0
 
     def watch(self, session: IdleSession) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from scripts.dist import build
-from tests.docs.test_readme import INSTALL
+from tests.docs.test_readme import INSTALL, INSTALL_SPARK
 from tests.tidy.test_requirements import pins
+
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -50,6 +51,15 @@ def server(built: Path, locked: dict[str, str], tmp_path_factory: pytest.TempPat
     assert build_packages == "make dist"
     run(["bash", "-c", "\n".join(["set -e", *lines])], locked, directory)
     return directory / "venv" / "bin"
+
+
+@pytest.fixture(scope="session")
+def spark(server: Path, locked: dict[str, str]) -> Path:
+    """The programs of the same environment, to which Spark was added as the README says."""
+    # PySpark is published as source only; there is nothing in it to compile.
+    lines = ["set -e", f". {server / 'activate'}", *INSTALL_SPARK]
+    run(["bash", "-c", "\n".join(lines)], locked | {"PIP_NO_BINARY": "pyspark"}, server.parent.parent)
+    return server
 
 
 def run(command: list[str], environment: dict[str, str], directory: Path | None = None) -> None:

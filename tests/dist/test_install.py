@@ -1,4 +1,5 @@
-"""What `pip install` brings: the SDK alone works without the server's packages, and `[server]` brings `txnctl`."""
+"""What `pip install` brings: the SDK alone works without the server's packages, `[server]` brings `txnctl`, and
+`[spark]` what reads and writes with Spark."""
 
 from __future__ import annotations
 
@@ -22,15 +23,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dist")]
 
 README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
-SDK_PROGRAM = programs(README)[0]
+PROGRAMS = programs(README)
+"""With the SDK, with stubs, as a group, and the one with Spark that reads what they wrote; then others with Spark."""
+
+
+def clean() -> dict[str, str]:
+    """The environment without what would lead a program to this checkout, or to another Python's packages."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "PYTHON", "PYSPARK"))}
 
 
 @contextmanager
 def running_server(programs: Path) -> Iterator[str]:
     """HOST:PORT of `txnctl dev` of an installed environment, as the README starts it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "PYTHON"))}
     command = [str(programs / "txnctl"), "dev", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd="/") as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean(), cwd="/") as process:
         assert process.stdout is not None
         try:
             said = re.search(r"gRPC on (\S+),", process.stdout.readline())
@@ -42,14 +48,27 @@ def running_server(programs: Path) -> Iterator[str]:
     assert process.returncode == 0
 
 
+def run_program(number: int, python: Path, endpoint: str, directory: Path) -> str:
+    """Run a program of the README, and compare what it prints with what is promised there. Returns its complaints."""
+    block, promised = PROGRAMS[number]
+    command = [python, "-c", block.text.replace(DEFAULT_ENDPOINT, endpoint)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, env=clean(), check=False)
+    assert (done.returncode, done.stdout) == (0, promised), f"README.md:{block.line}\n{done.stderr}"
+    return done.stderr
+
+
 def test_the_quick_start_runs_with_the_sdk_alone_against_an_installed_server(
-    sdk: Path, server: Path
+    sdk: Path, server: Path, tmp_path: Path
 ) -> None:
-    block, promised = SDK_PROGRAM
     with running_server(server) as endpoint:
-        source = block.text.replace(DEFAULT_ENDPOINT, endpoint)
-        done = subprocess.run([sdk / "python", "-c", source], capture_output=True, text=True, cwd="/", check=False)
-    assert (done.stderr, done.stdout) == ("", promised)
+        assert run_program(0, sdk / "python", endpoint, tmp_path) == ""
+
+
+@pytest.mark.spark
+def test_what_the_first_steps_commit_is_read_by_the_spark_that_was_installed(spark: Path, tmp_path: Path) -> None:
+    with running_server(spark) as endpoint:
+        for number in range(4):
+            run_program(number, spark / "python", endpoint, tmp_path)
 
 
 def test_the_sdk_brings_only_what_it_is_said_to_bring(sdk: Path) -> None:

@@ -27,6 +27,8 @@ SERVERS = ["txnctl dev", "txnctl serve --data-dir data --listen 127.0.0.1:7070"]
 QUICK_COMMANDS = [command for command in commands(README) if command.startswith("txnctl ") and command not in SERVERS]
 INSTALL = fences(README)[0].text.splitlines()
 """The first block; `tests/dist` runs it."""
+INSTALL_SPARK = [command for command in commands(README) if command.startswith("pip install ") and "[spark]" in command]
+"""What `tests/dist` runs besides, before Spark reads."""
 
 
 def run(arguments: list[str], endpoint: str, directory: Path) -> str:
@@ -67,7 +69,8 @@ def told(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_command_is_one_that_is_run_or_a_make_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = {f"make {target}" for target in re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)}
-    assert set(commands(README)) <= targets | set(QUICK_COMMANDS) | set(SPARK_COMMANDS) | {*SERVERS, *INSTALL}
+    run_here = {*QUICK_COMMANDS, *SPARK_COMMANDS, *SERVERS}
+    assert set(commands(README)) <= targets | run_here | {*INSTALL, *INSTALL_SPARK}
     named_in_text = set(re.findall(r"`(make [a-z-]+)`", (ROOT / README).read_text()))
     assert named_in_text <= targets
 

@@ -58,7 +58,10 @@ _SHARED: Final = {
     ),
     "failOnDataLoss": Option("true", "false: read what is left of records that are gone, and warn"),
     "onCorruptBatch": Option("raise", "skip: read what lies behind a batch that cannot be read"),
-    "minPartitions": Option("one task per partition", "split the work by bytes into at least about so many tasks"),
+    "minPartitions": Option(
+        "one task per partition, fewer in small micro-batches",
+        "split the work by bytes into at least about so many tasks",
+    ),
     "maxRecordsPerPartition": Option("no limit", "split the work until no task has more records"),
     "groupId": Option("", "the group of startingOffsets=group, and the one whose progress a stream publishes"),
     "rpcTimeoutMs": Option("120000", "how long to try to reach the server"),

@@ -29,11 +29,14 @@ from coordinator_protocol.limits import MEBI
 from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
 from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, places_of, plan_ranges
-from pyspark_txnlog.splitting import Step, split_ranges
+from pyspark_txnlog.splitting import Step, gathered, split_ranges
 from pyspark_txnlog.stream_offsets import Vector
 
 SPLIT_STEP_BYTES: Final = 256 * 1024
-"""How finely ranges are measured to be split."""
+"""How finely ranges are measured to be split, and up to which size small ones share a task."""
+
+_SHARED_OFFSETS_MAX: Final = 10_000
+"""Offsets of a range that is worth being measured for whether it is small."""
 
 _MEASURED_AT_ONCE_MAX: Final = 200
 """Ranges measured by one call: each costs it a look, and it only does so much."""
@@ -101,6 +104,23 @@ def split_read(connection: Connection, options: ReadOptions, planned: Sequence[O
         return filled
     steps = measured_steps(connection, options, filled, step_bytes=SPLIT_STEP_BYTES)
     return split_ranges(filled, steps, options.min_partitions, options.partition_records_max)
+
+
+def gathered_read(
+    connection: Connection, options: ReadOptions, pieces: Sequence[OffsetRange]
+) -> list[tuple[OffsetRange, ...]]:
+    """Return the work of each task of a micro-batch: small pieces share one, unless the options say how the work is to
+    be cut, because a task costs Spark a tenth of a second however little it reads.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    short = [each for each in pieces if each.offset_count <= _SHARED_OFFSETS_MAX]
+    if len(short) < 2 or options.min_partitions or options.partition_records_max:
+        return [(piece,) for piece in pieces]
+    measured = measured_steps(connection, options, short, step_bytes=SPLIT_STEP_BYTES)
+    sizes = iter([sum(step.size_bytes for step in steps) for steps in measured])
+    known = [next(sizes) if each.offset_count <= _SHARED_OFFSETS_MAX else None for each in pieces]
+    return gathered(pieces, known, SPLIT_STEP_BYTES)
 
 
 def measured_steps(

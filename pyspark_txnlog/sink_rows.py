@@ -7,6 +7,7 @@ The sink's only user of pyarrow. Source: spec spark 5 and 8; design 6 (partition
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,7 +29,8 @@ class InvalidRows(InvalidOption):
 
 
 Request = list[tuple[str, int, pa.RecordBatch]]
-"""Batches that go together: topic, partition, records."""
+"""Batches that go together: topic, partition, records. No two of them are of one partition, because the log takes one
+batch of each with a request."""
 
 
 class RowsByPartition:
@@ -53,8 +55,7 @@ class RowsByPartition:
             asked = None if "partition" not in rows.schema.names else rows.column("partition")
             if asked is not None and of_topic is not None:
                 asked = asked.take(of_topic)
-            for partition, of_partition in _groups(self._partitions(topic, chosen, asked)):
-                found = chosen.take(of_partition)
+            for partition, found in self._placed(topic, chosen, asked):
                 self._waiting.setdefault((topic, partition), []).append(found)
                 self._waiting_bytes += found.nbytes
 
@@ -66,17 +67,16 @@ class RowsByPartition:
     def rest(self) -> Iterator[Request]:
         """Yield all that waits, in requests."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
-        request: Request = []
-        size_bytes = 0
-        for place, batches in waiting.items():
-            whole = pa.Table.from_batches(batches).combine_chunks()
-            for piece in (piece for batch in whole.to_batches() for piece in _cut(batch)):
-                if request and size_bytes + piece.nbytes > REQUEST_BYTES:
+        by_place = [[(*place, batch) for batch in _sized(batches)] for place, batches in waiting.items()]
+        for layer in zip_longest(*by_place):
+            request: Request = []
+            size_bytes = 0
+            for each in filter(None, layer):
+                if request and size_bytes + each[2].nbytes > REQUEST_BYTES:
                     yield request
                     request, size_bytes = [], 0
-                request.append((*place, piece))
-                size_bytes += piece.nbytes
-        if request:
+                request.append(each)
+                size_bytes += each[2].nbytes
             yield request
 
     def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array | None]]:
@@ -91,17 +91,31 @@ class RowsByPartition:
             raise InvalidRows("the column topic is null in some rows; set the option topic, or leave these rows out")
         yield from _groups(column)
 
-    def _partitions(self, topic: str, records: pa.RecordBatch, asked: pa.Array | None) -> pa.Array:
-        """Return the partition of each record: the one that is asked for, else that of its key, else one that all
-        records without a key share, for they go together."""
+    def _placed(
+        self, topic: str, records: pa.RecordBatch, asked: pa.Array | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the records of each partition: of the one that is asked for, else of that of the key. Records without a
+        key go together, as many as make a batch; then it is the next partition's turn."""
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._partition_count(topic)
+        keys = records.column("key")
+        if asked is None and keys.null_count == len(keys):
+            # The most frequent case: they stay as they lie, and are not copied.
+            for batch in _cut(records):
+                yield self._next_turn(count), batch
+            return
         if asked is not None and not asked.null_count:
-            return _checked(asked.cast(pa.int32()), topic, count)
+            chosen = _checked(asked.cast(pa.int32()), topic, count)
+        else:
+            chosen = _by_key(keys, count).fill_null(self._next_turn(count))
+            chosen = chosen if asked is None else _checked(pc.coalesce(asked.cast(pa.int32()), chosen), topic, count)
+        for partition, found in _groups(chosen):
+            yield partition, records.take(found)
+
+    def _next_turn(self, count: int) -> int:
         self._turn = (self._turn + 1) % count
-        chosen = _by_key(records.column("key"), count).fill_null(self._turn)
-        return chosen if asked is None else _checked(pc.coalesce(asked.cast(pa.int32()), chosen), topic, count)
+        return self._turn
 
 
 def as_records(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
@@ -157,11 +171,32 @@ def _checked(partitions: pa.Array, topic: str, count: int) -> pa.Array:
     return partitions
 
 
+def _sized(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records in batches of a good size: large ones are cut, and small ones joined."""
+    waiting: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for piece in (piece for batch in batches for piece in _cut(batch)):
+        if waiting and size_bytes + piece.nbytes > BATCH_BYTES:
+            yield _joined(waiting)
+            waiting, size_bytes = [], 0
+        waiting.append(piece)
+        size_bytes += piece.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in pieces that are small enough, or a single record each."""
+    """Yield the batch in pieces that are small enough, or a single record each. Nothing is copied."""
     if batch.nbytes <= BATCH_BYTES or batch.num_rows == 1:
         yield batch
         return
-    half = batch.num_rows // 2
-    yield from _cut(batch.slice(0, half))
-    yield from _cut(batch.slice(half))
+    length = max(1, batch.num_rows * BATCH_BYTES // batch.nbytes)
+    for start in range(0, batch.num_rows, length):
+        yield from _cut(batch.slice(start, length))

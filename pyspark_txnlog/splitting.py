@@ -41,6 +41,23 @@ def split_ranges(
     return pieces
 
 
+def gathered(
+    ranges: Sequence[OffsetRange], sizes: Sequence[int | None], size_max: int
+) -> list[tuple[OffsetRange, ...]]:
+    """Return the ranges as the work of tasks, in their order: small ones share a task as long as their sizes add up to
+    no more than `size_max`. A range of no known size has a task for itself."""
+    tasks: list[tuple[OffsetRange, ...]] = []
+    room = -1
+    for found, size in zip(ranges, sizes, strict=True):
+        if size is not None and size <= room:
+            tasks[-1] += (found,)
+            room -= size
+        else:
+            tasks.append((found,))
+            room = -1 if size is None else size_max - size
+    return tasks
+
+
 def _pieces(found: OffsetRange, cuts: Sequence[int]) -> list[OffsetRange]:
     inside = sorted({cut for cut in cuts if found.start_offset < cut < found.end_offset})
     borders = itertools.pairwise([found.start_offset, *inside, found.end_offset])

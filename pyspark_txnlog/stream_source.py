@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -135,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises: InvalidCheckpoint; TransactionError where the server refuses or stays out of reach.
         """
         check_dependencies()
-        from pyspark_txnlog.planning import shared_connection, split_read
+        from pyspark_txnlog.planning import gathered_read, shared_connection, split_read
 
         if start == end:
             # Another source of the query has something to show.
@@ -145,12 +146,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = go_on(self._options, before, positions)
         if self._options.is_snapshot:
             ranges = delta_ranges(self._options, before, positions, ranges)
-        pieces = split_read(shared_connection(self._options), self._options, ranges)
-        return [InputPartition(piece) for piece in pieces]
+        connection = shared_connection(self._options)
+        pieces = split_read(connection, self._options, ranges)
+        return [InputPartition(work) for work in gathered_read(connection, self._options, pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range, on an executor. Raises: as `RangeReader.read`."""
-        return self._ranges.read(partition)
+        """Yield the rows of some ranges, on an executor. Raises: as `RangeReader.read`."""
+        return chain.from_iterable(self._ranges.read(InputPartition(found)) for found in partition.value or ())
 
     def _publish(self, stands: Vector) -> None:
         """Let the group of `groupId` stand where the stream does: Spark asks what follows once all before it is

@@ -94,6 +94,29 @@ def test_large_batches_are_cut_and_a_request_has_a_bound(monkeypatch: pytest.Mon
     assert {partition for request in requests for _, partition, _ in request} == {0, 1, 2}
 
 
+def test_rows_without_a_key_take_partitions_in_turn_and_a_request_has_one_batch_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink_rows, "BATCH_BYTES", 1_000)
+    rows = RowsByPartition("b", COUNTS.__getitem__, first=0, now_ms=5)
+    rows.add(pa.record_batch({"value": pa.array([bytes([number]) * 100 for number in range(80)], pa.binary())}))
+    requests = list(rows.rest())
+    places = [[partition for _, partition, _ in request] for request in requests]
+    assert places[:-1] == [[1, 2, 0]] * (len(places) - 1)
+    assert places[-1] == [1, 2, 0][: len(places[-1])]
+    batches = [records for request in requests for _, _, records in request]
+    assert [row[1] for batch in batches for row in arrow_rows(batch)] == [bytes([number]) * 100 for number in range(80)]
+    assert min(batch.nbytes for batch in batches[:-1]) > 800
+
+
+def test_small_batches_of_a_partition_go_as_one() -> None:
+    rows = RowsByPartition("a", COUNTS.__getitem__, first=0, now_ms=5)
+    for number in range(3):
+        rows.add(pa.record_batch({"value": pa.array([bytes([number])] * 2, pa.binary())}))
+    ((_, _, records),) = next(rows.rest())
+    assert [row[1] for row in arrow_rows(records)] == [b"\0", b"\0", b"\1", b"\1", b"\2", b"\2"]
+
+
 def test_one_record_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_rows, "BATCH_BYTES", 10)
     assert len(gathered(pa.record_batch({"value": pa.array([bytes(99)] * 2, pa.binary())}), topic="a")) == 2

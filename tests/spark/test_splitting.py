@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.splitting import Step, split_ranges
+from pyspark_txnlog.splitting import Step, gathered, split_ranges
 
 
 def a_range(start: int, end: int, partition: int = 0) -> OffsetRange:
@@ -95,3 +95,20 @@ def test_pieces_cover_each_range_once_without_gaps_and_within_the_limit(
                 for step in found
             ]
             assert sum(records for records in shown if records > 0) <= records_max
+
+
+def test_small_ranges_share_tasks_up_to_a_size() -> None:
+    ranges = [a_range(0, 10, partition) for partition in range(6)]
+    tasks = gathered(ranges, [40, 60, 1, None, 0, 250], 100)
+    assert [[found.partition for found in task] for task in tasks] == [[0, 1], [2], [3], [4], [5]]
+
+
+@given(st.lists(st.none() | st.integers(0, 150), max_size=12))
+def test_every_range_is_the_work_of_one_task_and_no_task_shares_too_much(sizes: list[int | None]) -> None:
+    ranges = [a_range(0, 10, partition) for partition in range(len(sizes))]
+    tasks = gathered(ranges, sizes, 100)
+    assert [found for task in tasks for found in task] == ranges
+    of = dict(zip(range(len(sizes)), sizes, strict=True))
+    for task in tasks:
+        sharing = [of[found.partition] for found in task]
+        assert len(sharing) == 1 or (None not in sharing and sum(size or 0 for size in sharing) <= 100)

@@ -289,3 +289,26 @@ def test_a_server_that_is_away_for_a_minute_is_waited_for(
     else:
         with pytest.raises(Retriable, match="connection refused - Nothing was changed"):
             stream.initialOffset()
+
+
+def test_small_ranges_of_a_micro_batch_share_a_task_unless_tasks_are_asked_for(
+    topics: Topics, reader: MakeReader
+) -> None:
+    topic = topics.create(3)
+    for partition in range(3):
+        topics.commit(topic, [f"{partition}{number}" for number in range(2)], partition=partition)
+    for wanted, task_count in (({}, 1), ({"minPartitions": "3"}, 3), ({"maxRecordsPerPartition": "2"}, 3)):
+        stream = reader(topic, **wanted)
+        start = stream.initialOffset()
+        end = next_end(stream, start)
+        assert len(stream.partitions(start, end)) == task_count, wanted
+        assert read(stream, start, end) == ["00", "01", "10", "11", "20", "21"]
+
+
+def test_what_shows_much_has_a_task_for_itself(topics: Topics, reader: MakeReader) -> None:
+    topic = topics.create(2)
+    for partition in range(2):
+        topics.commit(topic, ["x" * 100_000] * 2, partition=partition)
+    stream = reader(topic)
+    start = stream.initialOffset()
+    assert len(stream.partitions(start, next_end(stream, start))) == 2

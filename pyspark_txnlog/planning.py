@@ -110,7 +110,7 @@ def gathered_read(
     connection: Connection, options: ReadOptions, pieces: Sequence[OffsetRange]
 ) -> list[tuple[OffsetRange, ...]]:
     """Return the work of each task of a micro-batch: small pieces share one, unless the options say how the work is to
-    be cut, because a task costs Spark a tenth of a second however little it reads.
+    be cut, because each task costs Spark turns of Python workers, however little it reads.
 
     Raises: TransactionError where the server refuses or stays out of reach.
     """

@@ -40,7 +40,8 @@ class Copying:
         source makes. Raises: StreamingQueryException."""
         endpoint = endpoint or self._endpoint
         asked = {"endpoint": endpoint, "subscribe": self.source, "startingOffsets": "earliest", "columns": "value"}
-        frame = self._spark.readStream.format("txnlog").options(**asked).load()
+        # So few records would be one task, and a decision about one member.
+        frame = self._spark.readStream.format("txnlog").options(**asked, minPartitions="2").load()
         frame = frame.repartition(tasks) if tasks else frame
         wanted = {"endpoint": endpoint, "topic": self.target, "transactionalIdPrefix": self._prefix} | options
         writing = frame.writeStream.format("txnlog").options(**wanted)

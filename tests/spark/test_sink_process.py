@@ -37,7 +37,8 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
 def job(address: str, source: str, target: str, directory: Path, *more: str) -> list[str]:
     command = [sys.executable, "-m", "pyspark_txnlog.job", source, "--endpoint", address]
     command += ["--format", "topic", "--output", target, "--checkpoint", str(directory / "checkpoint")]
-    return [*command, "--starting-offsets", "earliest", *more]
+    # So few records would be one task, and a decision about one member.
+    return [*command, "--starting-offsets", "earliest", "--min-partitions", "2", *more]
 
 
 FOLLOWING: Final = ("--follow", "--trigger-interval", "0 seconds")

@@ -36,7 +36,7 @@ SPLIT_STEP_BYTES: Final = 256 * 1024
 """How finely ranges are measured to be split, and up to which size small ones share a task."""
 
 _SHARED_OFFSETS_MAX: Final = 10_000
-"""Offsets of a range that is worth being measured for whether it is small."""
+"""Most offsets of a range that may share a task: longer ones are not measured for it."""
 
 _MEASURED_AT_ONCE_MAX: Final = 200
 """Ranges measured by one call: each costs it a look, and it only does so much."""
@@ -110,17 +110,18 @@ def gathered_read(
     connection: Connection, options: ReadOptions, pieces: Sequence[OffsetRange]
 ) -> list[tuple[OffsetRange, ...]]:
     """Return the work of each task of a micro-batch: small pieces share one, unless the options say how the work is to
-    be cut, because each task costs Spark turns of Python workers, however little it reads.
+    be cut, because a task keeps Python workers of Spark busy for a while, however little it reads.
 
     Raises: TransactionError where the server refuses or stays out of reach.
     """
-    short = [each for each in pieces if each.offset_count <= _SHARED_OFFSETS_MAX]
+    short = [index for index, piece in enumerate(pieces) if piece.offset_count <= _SHARED_OFFSETS_MAX]
     if len(short) < 2 or options.min_partitions or options.partition_records_max:
         return [(piece,) for piece in pieces]
-    measured = measured_steps(connection, options, short, step_bytes=SPLIT_STEP_BYTES)
-    sizes = iter([sum(step.size_bytes for step in steps) for steps in measured])
-    known = [next(sizes) if each.offset_count <= _SHARED_OFFSETS_MAX else None for each in pieces]
-    return gathered(pieces, known, SPLIT_STEP_BYTES)
+    measured = measured_steps(connection, options, [pieces[index] for index in short], step_bytes=SPLIT_STEP_BYTES)
+    sizes: list[int | None] = [None] * len(pieces)
+    for index, steps in zip(short, measured, strict=True):
+        sizes[index] = sum(step.size_bytes for step in steps)
+    return gathered(pieces, sizes, SPLIT_STEP_BYTES)
 
 
 def measured_steps(

@@ -94,24 +94,29 @@ class RowsByPartition:
     def _placed(
         self, topic: str, records: pa.RecordBatch, asked: pa.Array | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the records of each partition: of the one that is asked for, else of that of the key. Records without a
-        key go together, as many as make a batch; then it is the next partition's turn."""
+        """Yield the records by partition. Where none of them says where it goes, as many go together as make a batch;
+        then it is the next partition's turn."""
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._partition_count(topic)
+        if not records.num_rows:
+            return
         keys = records.column("key")
         if asked is None and keys.null_count == len(keys):
-            # The most frequent case: they stay as they lie, and are not copied.
+            # Where no record says where it goes, all stay as they lie, and are not copied.
             for batch in _cut(records):
                 yield self._next_turn(count), batch
             return
-        if asked is not None and not asked.null_count:
-            chosen = _checked(asked.cast(pa.int32()), topic, count)
-        else:
-            chosen = _by_key(keys, count).fill_null(self._next_turn(count))
-            chosen = chosen if asked is None else _checked(pc.coalesce(asked.cast(pa.int32()), chosen), topic, count)
-        for partition, found in _groups(chosen):
+        for partition, found in _groups(self._partitions(topic, count, keys, asked)):
             yield partition, records.take(found)
+
+    def _partitions(self, topic: str, count: int, keys: pa.Array, asked: pa.Array | None) -> pa.Array:
+        """Return the partition of each record: the one that is asked for, else that of its key, else one that all
+        records without a key share."""
+        if asked is not None and not asked.null_count:
+            return _checked(asked.cast(pa.int32()), topic, count)
+        chosen = _by_key(keys, count).fill_null(self._next_turn(count))
+        return chosen if asked is None else _checked(pc.coalesce(asked.cast(pa.int32()), chosen), topic, count)
 
     def _next_turn(self, count: int) -> int:
         self._turn = (self._turn + 1) % count

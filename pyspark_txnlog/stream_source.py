@@ -151,7 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(work) for work in gathered_read(connection, self._options, pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some ranges, on an executor. Raises: as `RangeReader.read`."""
+        """Yield the rows of the ranges in `partition.value`, one after the other, on an executor. Raises: as
+        `RangeReader.read`."""
         return chain.from_iterable(self._ranges.read(InputPartition(found)) for found in partition.value or ())
 
     def _publish(self, stands: Vector) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
@@ -16,6 +17,17 @@ from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+FOLLOWING: Final = ("--follow", "--trigger-interval", "0 seconds")
+
+
+def job(address: str, source: str, target: str, directory: Path, *more: str) -> list[str]:
+    """The command that copies one topic to another, with its checkpoint in the directory."""
+    command = [sys.executable, "-m", "pyspark_txnlog.job", source, "--endpoint", address]
+    command += ["--format", "topic", "--output", target, "--checkpoint", str(directory / "checkpoint")]
+    # So few records would be one task, and a decision about one member.
+    return [*command, "--starting-offsets", "earliest", "--min-partitions", "2", *more]
 
 
 class Copying:

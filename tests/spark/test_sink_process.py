@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from coordinator_client import read
 from tests.harness.server_process import ServerProcess
+from tests.spark.copying import FOLLOWING, job
 from tests.spark.test_job import run
 from tests.spark.test_stream_process import executors
 from tests.spark.test_streaming_process import Running
@@ -32,16 +32,6 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that no other test uses, so that it can be killed."""
     with ServerProcess(tmp_path / "log") as server:
         yield server
-
-
-def job(address: str, source: str, target: str, directory: Path, *more: str) -> list[str]:
-    command = [sys.executable, "-m", "pyspark_txnlog.job", source, "--endpoint", address]
-    command += ["--format", "topic", "--output", target, "--checkpoint", str(directory / "checkpoint")]
-    # So few records would be one task, and a decision about one member.
-    return [*command, "--starting-offsets", "earliest", "--min-partitions", "2", *more]
-
-
-FOLLOWING: Final = ("--follow", "--trigger-interval", "0 seconds")
 
 
 def test_every_record_arrives_once_whoever_is_killed(own_server: ServerProcess, tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +15,7 @@ from coordinator_api.v1.transaction_pb2 import CommitBatchResponse, SealMemberRe
 from coordinator_protocol.errors import ErrorCode
 from tests.harness.server_process import ServerProcess
 from tests.spark.cluster import Cluster
-from tests.spark.copying import Copying, values_in
+from tests.spark.copying import FOLLOWING, Copying, job, values_in
 from tests.spark.line import Hold, Line
 from tests.spark.test_stream_process import executors
 from tests.spark.test_streaming_process import Running
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
-
-
-def job(address: str, source: str, target: str, directory: Path, *more: str) -> list[str]:
-    command = [sys.executable, "-m", "pyspark_txnlog.job", source, "--endpoint", address]
-    command += ["--format", "topic", "--output", target, "--checkpoint", str(directory / "checkpoint")]
-    # So few records would be one task, and a decision about one member.
-    return [*command, "--starting-offsets", "earliest", "--min-partitions", "2", *more]
-
-
-FOLLOWING: Final = ("--follow", "--trigger-interval", "0 seconds")
 
 
 def test_of_two_attempts_of_a_task_one_is_chosen_and_an_executor_that_dies_with_its_attempt_is_replaced(

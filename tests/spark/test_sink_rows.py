@@ -117,6 +117,16 @@ def test_small_batches_of_a_partition_go_as_one() -> None:
     assert [row[1] for row in arrow_rows(records)] == [b"\0", b"\0", b"\1", b"\1", b"\2", b"\2"]
 
 
+@pytest.mark.parametrize("more", [{}, {"key": pa.array([], pa.binary())}, {"partition": pa.array([], pa.int32())}])
+def test_of_no_rows_nothing_is_sent(more: dict[str, pa.Array]) -> None:
+    nothing = pa.record_batch({"value": pa.array([], pa.binary())} | more)
+    something = pa.record_batch({"value": pa.array([b"x"], pa.binary())})
+    assert [row for _, _, row in gathered(nothing, something, nothing, topic="b")] == [(None, b"x")]
+    rows = RowsByPartition("b", COUNTS.__getitem__, first=0, now_ms=5)
+    rows.add(nothing)
+    assert list(rows.rest()) == []
+
+
 def test_one_record_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_rows, "BATCH_BYTES", 10)
     assert len(gathered(pa.record_batch({"value": pa.array([bytes(99)] * 2, pa.binary())}), topic="a")) == 2

@@ -62,7 +62,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The offsets `start_offset` up to, not including, `end_offset` of a partition: the work of a task, or part of it."""
+    """The offsets `start_offset` up to, not including, `end_offset` of a partition: a task's work, or part of it."""
 
     topic: str
     topic_id: bytes

@@ -1,8 +1,8 @@
 //! What a peer sends, looked at frame by frame: who sends much that costs work and asks for nothing is cut.
 //!
 //! HTTP/2 bounds streams that are open at once and bytes on their way, and neither stops a peer that resets each stream as
-//! soon as it is open, or sends pings for ever. A peer may send so many of such frames at once, and more as time goes by or
-//! as it reads what we send: a reader opens its windows, and measures the way with pings.
+//! soon as it is open, or sends pings for ever. A peer may send so many of such frames at once, and more as time goes by, as
+//! it reads what we send, or as it sends requests: whoever reads opens its windows, and measures the way with pings.
 
 use tokio::time::Instant;
 
@@ -43,6 +43,9 @@ const RESETS: Allowance = Allowance { at_once: 2_000, per_second: 1_000 };
 const CONTROLS: Allowance = Allowance { at_once: 10_000, per_second: 2_000 };
 /// A frame more for so many bytes that the peer was sent. Windows are opened in larger steps.
 const BYTES_PER_CONTROL: usize = 512;
+/// Frames more for each piece of a request. However short an answer is, gRPC's own client opens the window of its call and
+/// that of the connection again, and others send a ping besides.
+const CONTROLS_PER_DATA: usize = 4;
 
 /// Calls without their requests, more than may be open at once. One that the server ended first is never finished.
 const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 100 };
@@ -191,6 +194,9 @@ impl Watch {
     fn judge(&mut self, kind: u8, flags: u8, length: usize, now: Instant) -> Option<Flood> {
         self.frames += 1;
         let (is_answer, is_end) = (flags & ACK != 0, flags & END_STREAM != 0);
+        if kind == DATA && length > 0 {
+            self.controls.add(CONTROLS_PER_DATA);
+        }
         match kind {
             HEADERS if !self.refused.takes(now) => Some(Flood::Refused),
             HEADERS if is_end => None,
@@ -316,6 +322,29 @@ mod tests {
         for _ in 0..2 * CONTROLS.at_once {
             watch.sent(BYTES_PER_CONTROL);
             assert_eq!(watch.received(&update, now), None);
+        }
+    }
+
+    /// What gRPC's own client sends for a call with a short answer, as it was counted.
+    #[test]
+    fn a_client_with_many_short_calls_is_no_flood() {
+        let (mut watch, now) = watch();
+        let [headers, request] = [frame(HEADERS, 4, &[0; 40]), frame(DATA, END_STREAM, &[0; 60])];
+        let [window, ping] = [frame(8, 0, &[0, 0, 0, 1]), frame(PING, 0, &[0; 8])];
+        let call = [headers, request, window.clone(), window, ping].concat();
+        for _ in 0..5 * CONTROLS.at_once {
+            assert_eq!(watch.received(&call, now), None);
+            watch.served(1);
+        }
+    }
+
+    #[test]
+    fn a_session_with_many_short_messages_is_no_flood() {
+        let (mut watch, now) = watch();
+        let window = frame(8, 0, &[0, 0, 0, 1]);
+        let message = [frame(DATA, 0, &[0; 60]), window.clone(), window].concat();
+        for _ in 0..5 * CONTROLS.at_once {
+            assert_eq!(watch.received(&message, now), None);
         }
     }
 

@@ -176,6 +176,24 @@ async def test_a_flood_that_was_ended_is_counted_and_told_once(
     assert [line["kind"] for line in lines if line["event"] == "harm"] == [harm]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("transport")
+async def test_a_client_with_many_short_calls_is_no_flood() -> None:
+    """For each answer gRPC's client opens two windows: that was once taken for a flood after some 8,000 calls."""
+    async with (
+        serving(TransportOptions(1 << 20)) as (served, port, _),
+        aio.insecure_channel(f"{HOST}:{port}", [("grpc.enable_retries", 0)]) as channel,
+    ):
+        unary = channel.unary_unary(UNARY)
+
+        async def calls_in_a_row() -> None:
+            for _ in range(400):
+                assert await unary(b"", timeout=DEADLINE_SECONDS) == b""
+
+        await asyncio.gather(*(calls_in_a_row() for _ in range(50)))
+        assert not any(served.numbers().harms.values())
+
+
 def commits(channel: grpc.Channel, name: str) -> None:
     """A transaction over the wire, begun and ended."""
     stub = TransactionServiceStub(channel)

@@ -12,6 +12,7 @@ from coordinator_protocol import snapshots as protocol
 from coordinator_protocol.cuts import Stretch
 from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter
 from partition_log import rules as log_rules
+from partition_log.catalog.shard import CatalogShard
 from partition_log.leases import Leases
 from partition_log.shard import LogShard
 from tests.simulation.mutant import Mutant
@@ -98,6 +99,10 @@ def _whatever_is_excluded(greatest: Any, stretches: Mapping[str, Stretch]) -> An
     return greatest({place: replace(each, excluded={}) for place, each in stretches.items()})
 
 
+def _any_of_that_name(find: Any, catalog: CatalogShard, topic: str, topic_id: bytes, partition: int) -> Any:
+    return find(catalog, topic, b"" if topic else topic_id, partition)
+
+
 SNAPSHOTS = (
     Mutant(
         "cut_at_the_stable_offsets",
@@ -173,6 +178,12 @@ SNAPSHOTS = (
         "a snapshot begins with records that somebody has already asked to remove",
         ((LogShard, "log_start_to_be", _what_is_being_removed),),
         _READING | _DELETING,
+    ),
+    Mutant(
+        "read_another_topic_of_that_name",
+        "who reads a snapshot of a topic that was deleted is shown the one that was made since",
+        ((CatalogShard, "find", _any_of_that_name),),
+        _READING | {"passing_weight": 8.0},
     ),
 )
 """Bugs of snapshots, of deltas and of leases."""

@@ -472,10 +472,12 @@ def exclusions(
     opened: Mapping[int, int],
     unfinished: Iterable[UnfinishedTransaction],
     entry_of: Callable[[int], ProducerEntry | None],
+    log_start_offset: int,
 ) -> Mapping[int, int]:
     """What a snapshot excludes in one partition: by producer id, the first offset of its transaction that is open
-    there, or that has its marker there and is not finished elsewhere. All of it is one reading of durable state.
-    `opened`: producer ids by first offset; the answer keeps it.
+    there, or that has its marker there and is not finished elsewhere. Where nobody knows that offset any more, it is
+    where the log starts. All of it is one reading of durable state. `opened`: producer ids by first offset; the answer
+    keeps it.
 
     Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
     marked: dict[int, int] = {}
@@ -484,7 +486,7 @@ def exclusions(
         if entry is None:
             # Forgotten with its marker, or never here. All that such a producer wrote is in this transaction.
             if each.writes_once:
-                marked.setdefault(each.producer_id, 0)
+                marked.setdefault(each.producer_id, log_start_offset)
             continue
         last = entry.last_marker
         is_this = last is not None and (entry.coordinator_shard, last.csn) == (each.coordinator_shard, each.csn)

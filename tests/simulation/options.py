@@ -76,7 +76,7 @@ class Options:
             version_1_share=rng.choice((0.0, 0.0, 0.3)),
             parked_calls_max=rng.choice((0, 2, 10_000)),
             group_bytes_max=rng.choice((1, 1 << 20)),
-            passing_weight=rng.choice((0.0,) * 7 + (1.0, 2.0, 8.0)),
+            passing_weight=((1.0, 2.0, 8.0) + (0.0,) * 7)[int(10 * rng.random())],
             participant_ids=rng.choice((0, 0, 1, 2)),
             producer_expiration_ms=rng.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
             shard_weight=rng.choice((0.0, 0.0, 0.5, 3.0)),

@@ -64,6 +64,13 @@ def _one_too_many(between: Any, before: PartitionView, after: PartitionView) -> 
     return _from(between(before, after), -1)
 
 
+def _from_the_start_of_the_snapshot(between: Any, before: PartitionView, after: PartitionView) -> list[Scan]:
+    return [
+        scan if scan.shown.only is None else replace(scan, start_offset=max(scan.start_offset, before.start_offset))
+        for scan in between(before, after)
+    ]
+
+
 def _only_what_it_grew_by(between: Any, before: PartitionView, after: PartitionView) -> list[Scan]:
     return [scan for scan in between(before, after) if scan.shown.only is None]
 
@@ -164,6 +171,12 @@ SNAPSHOTS = (
         "what was excluded before comes although it is not finished",
         ((protocol, "scans_between", _finished_or_not),),
         _READING,
+    ),
+    Mutant(
+        "delta_begins_with_the_snapshot",
+        "what was excluded comes from where the snapshot before began, although its reader has more",
+        ((protocol, "scans_between", _from_the_start_of_the_snapshot),),
+        _READING | _SPLIT | _DELETING | {"flush_weight": 4.0},
     ),
     Mutant("hold_nothing", "leases do not keep records", ((Leases, "oldest", _hold_nothing),), _READING | _DELETING),
     Mutant("never_longer", "a renewed lease ends when it would have", ((Leases, "renew", _never_longer),), _READING),

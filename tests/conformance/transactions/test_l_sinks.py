@@ -137,7 +137,7 @@ def test_an_aborted_batch_can_be_written_again(two_phase: TwoPhase) -> None:
 
 
 @case(318)
-@pytest.mark.parametrize("kind", ["unsealed", "other batch", "twice", "unknown", "other epoch"])
+@pytest.mark.parametrize("kind", ["unsealed", "other batch", "other sink", "twice", "unknown", "other epoch"])
 def test_a_decision_on_impossible_members_commits_nothing(kind: str) -> None:
     room = SinkRoom()
     good = room.written(0, "a")
@@ -148,7 +148,15 @@ def test_a_decision_on_impossible_members_commits_nothing(kind: str) -> None:
             named.append(room.member(0))
         case "other batch":
             assert room.refusal(room.ask_commit(1, named)) is expected
+            late, good = good, room.written(1, "a")
+            assert room.refusal(room.ask_commit(1, [late, good])) is ErrorCode.TRANSACTION_ABORTABLE, "it was given up"
+            assert room.seen() == []
+            room.commit(1, good)
+            assert room.seen("t-0") == ["a"]
             return
+        case "other sink":
+            named.append(room.member(0, sink="another"))
+            expected = ErrorCode.TRANSACTION_ABORTABLE
         case "twice":
             named, expected = [good, good], ErrorCode.INVALID_REQUEST
         case "unknown":

@@ -49,7 +49,7 @@ def test_every_call_on_a_member_goes_to_the_shard_of_its_sink() -> None:
 
 
 def test_what_is_for_transactions_of_applications_takes_no_member() -> None:
-    """So a member has one way to its end, the decision on its batch."""
+    """A member has one way to its end, the decision on its batch."""
     room = SinkRoom()
     world, task = room.world, room.member(0)
     named = task.transactional_id, task.identity

@@ -54,11 +54,12 @@ def greatest_cut(stretches: Mapping[PlaceT, Stretch]) -> dict[PlaceT, int]:
     cut: dict[PlaceT, int] = {}
     parts: defaultdict[tuple[int, int], list[tuple[PlaceT, int]]] = defaultdict(list)
     for place, stretch in stretches.items():
-        # One that is decided and not finished everywhere is open elsewhere, or a member of a decision under way.
+        # One that is decided and not finished everywhere is open elsewhere, or a member of a decision under way. It is
+        # known by its end, for what is excluded may begin where the log does by now.
         unfinished = [
             each.first_offset
             for each in stretch.committed
-            if each.first_offset >= stretch.excluded.get(each.producer_id, each.marker_offset)
+            if each.marker_offset > stretch.excluded.get(each.producer_id, each.marker_offset)
         ]
         cut[place] = max(min([stretch.last_stable_offset, *unfinished]), stretch.start_offset)
         for each in stretch.committed:

@@ -6,6 +6,8 @@ the offset from which nothing of that producer is shown. They are part of the sn
 transactions later changes nothing in it, and reading it again gives the same records. It waits for no open transaction.
 
 An excluded transaction is the last of its producer before the end: none begins before the one before it is finished.
+So one that a later snapshot excludes from an offset behind that end on is another one. It may begin before the start:
+who follows a log by deltas has records from there, although this snapshot neither shows nor holds them.
 
 Source: spec log-and-runtime 2.4, Algorithm S and its delta rule; decision 40.
 """
@@ -120,21 +122,26 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
     """What a later snapshot shows of a partition and an earlier one did not, each record once: what was excluded before
     and is finished now, and what the log has grown by. A record that the later one does not show, although the log
     has it, comes in the delta to the one that does. Where the log lost something between the two that the earlier one
-    showed, reading what it has grown by is refused.
+    showed, reading what it has grown by is refused; and so is reading what was excluded and has gone meanwhile.
 
     ValueError where the second is not the later one."""
     if after.end_offset < before.end_offset:
         raise ValueError(f"a snapshot that ends at {after.end_offset} is not later than one at {before.end_offset}")
-    finished = {
-        producer_id: first_offset
-        for producer_id, first_offset in before.excluded.items()
-        if first_offset < before.end_offset and after.excluded.get(producer_id, before.end_offset) > first_offset
-    }
+    finished, gone = dict[int, int](), dict[int, int]()
+    for producer_id, first_offset in before.excluded.items():
+        excluded_from = after.excluded.get(producer_id, before.end_offset)
+        if first_offset < before.end_offset <= excluded_from:
+            finished[producer_id] = first_offset
+        elif first_offset < excluded_from < before.end_offset:
+            gone[producer_id] = first_offset
     scans = []
     if finished:
-        first_offset = max(min(finished.values()), before.start_offset)
         only = SnapshotFilter(only=finished)
-        scans.append(Scan(first_offset, before.end_offset, before.leader_epoch, only))
+        scans.append(Scan(min(finished.values()), before.end_offset, before.leader_epoch, only))
+    if gone:
+        # Still excluded, and the log starts behind its first offset by now: reading nothing there is refused.
+        at, epoch = min(gone.values()), before.leader_epoch
+        scans.append(Scan(at, at, epoch, SnapshotFilter(only=gone), epoch))
     if before.end_offset < after.end_offset or before.leader_epoch != after.leader_epoch:
         shown, start_epoch = SnapshotFilter(after.excluded), before.leader_epoch
         scans.append(Scan(before.end_offset, after.end_offset, after.leader_epoch, shown, start_epoch))

@@ -54,6 +54,7 @@ from txn_coordinator.hanging import Hanging
 from txn_coordinator.records import (
     HangingTransactionAborted,
     SinkDecided,
+    SinkJoined,
     TransactionExpired,
     TransactionRanThrough,
     TransactionStepped,
@@ -249,6 +250,7 @@ class EventObserver:
             TransactionRanThrough: self._ran_through,
             TransactionExpired: self._expired,
             SinkDecided: self._sink_decided,
+            SinkJoined: self._sink_joined,
             TopicChanged: self._topic_changed,
             ProducersExpired: self._producers_expired,
             RecordsDeleted: self._records_deleted,
@@ -293,6 +295,11 @@ class EventObserver:
         elif self._is_debug:
             fields = {"sink": event.sink, "batch_id": event.batch_id, "members": event.member_count}
             _log.debug("sink_decided", **fields, result=event.result)
+
+    def _sink_joined(self, event: SinkJoined, _turn: Turn) -> None:
+        self._transactions.sinks.joined(event)
+        if self._is_debug:
+            _log.debug("sink_joined", sink=event.sink, batch_id=event.batch_id, answer=event.answer)
 
     def _producers_expired(self, event: ProducersExpired, _turn: Turn) -> None:
         self._log_numbers.expired(event)

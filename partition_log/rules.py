@@ -472,11 +472,16 @@ def exclusions(
     opened: Mapping[int, int],
     unfinished: Iterable[UnfinishedTransaction],
     entry_of: Callable[[int], ProducerEntry | None],
+    log_start_offset: int,
+    forgotten: ForgottenProducers,
 ) -> Mapping[int, int]:
     """What a snapshot excludes in one partition: by producer id, the first offset of its transaction that is open
-    there, or that has its marker there and is not finished elsewhere. All of it is one reading of durable state.
-    `opened`: producer ids by first offset; the answer keeps it.
+    there, or that has its marker there and is not finished elsewhere. Where nobody knows that offset any more, it is
+    where the log starts. All of it is one reading of durable state. `opened`: producer ids by first offset; the answer
+    keeps it.
 
+    Raises Refused COORDINATOR_LOAD_IN_PROGRESS where the partition may have forgotten a producer whose transaction is
+    not finished elsewhere: what it wrote before that would be hidden with it, or the transaction shown in part.
     Source: spec log-and-runtime 2.4, Algorithm S, step 3."""
     marked: dict[int, int] = {}
     for each in unfinished:
@@ -484,7 +489,13 @@ def exclusions(
         if entry is None:
             # Forgotten with its marker, or never here. All that such a producer wrote is in this transaction.
             if each.writes_once:
-                marked.setdefault(each.producer_id, 0)
+                marked.setdefault(each.producer_id, log_start_offset)
+            elif each.csn <= forgotten.csn_of(each.coordinator_shard):
+                raise Refused(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    f"the transaction of producer id {each.producer_id} has been decided for longer than a partition "
+                    "remembers producers, and is not finished everywhere: try again, or load the shards it waits for",
+                )
             continue
         last = entry.last_marker
         is_this = last is not None and (entry.coordinator_shard, last.csn) == (each.coordinator_shard, each.csn)

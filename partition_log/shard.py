@@ -119,11 +119,12 @@ class LogShard:
 
     def durable_exclusions(self, ordinal: int, unfinished: Iterable[UnfinishedTransaction]) -> Mapping[int, int]:
         """What a snapshot of this moment excludes in a partition, as `rules.exclusions` says. Of the unfinished
-        transactions, those that may have records here."""
-        partition = self._partitions.durable(ordinal)
-        if partition is None:
+        transactions, those that may have records here. Raises Refused likewise."""
+        partition, head = self._partitions.durable(ordinal), self._heads.durable(ordinal)
+        if partition is None or head is None:
             return {}
-        return rules.exclusions(partition.ongoing.durable_copy(), unfinished, partition.producers.durable)
+        opened, entry_of = partition.ongoing.durable_copy(), partition.producers.durable
+        return rules.exclusions(opened, unfinished, entry_of, head.log_start_offset, head.forgotten)
 
     def open_transactions(self, ordinal: int) -> list[OpenInPartition]:
         """Transactions with records in a partition and no marker, live state, by first offset; none where there is no

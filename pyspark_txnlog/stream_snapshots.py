@@ -51,6 +51,8 @@ def _finished(options: ReadOptions, before: Standing | None, found: Positions, g
                 f"{start_offset}: records of it are gone",
             )
             start_offset = min(found.earliest, scan.end_offset)
+        if start_offset == scan.end_offset:
+            continue
         of_it = replace(grown, start_offset=start_offset, end_offset=scan.end_offset, shown=scan.shown)
         ranges.append(replace(of_it, leader_epoch=before.leader_epoch))
     return ranges

@@ -128,6 +128,15 @@ class SinkDecided(Struct, frozen=True, gc=False):
     """How many members that is about: those that commit, or are given up."""
 
 
+class SinkJoined(Struct, frozen=True, gc=False):
+    """A task asked to join a batch of a sink."""
+
+    sink: str
+    batch_id: int
+    answer: str
+    """member (it is a new one); committed (the batch is committed already, so the task writes nothing)."""
+
+
 class HangingTransactionAborted(Struct, frozen=True, gc=False):
     """An administrator ended a transaction that no transactional id owned."""
 

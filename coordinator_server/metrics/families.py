@@ -130,6 +130,12 @@ FAMILIES: Final = (
         "Decisions on batches of sinks: committed, repeated (asked for once more, and found committed), given_up "
         "(members that nobody decided on: their writer died, gave up, or was replaced).",
     ),
+    _counter(
+        "txn_sink_joins_total",
+        ("answer",),
+        "Tasks that joined batches of sinks: member (of a batch to write), committed (of a batch that was committed "
+        "already and is replayed, so that the task wrote nothing). A join that is repeated counts once.",
+    ),
     _gauge(
         "txn_sink_members", ("state",), "Members of sinks that are undecided: open (still writing), sealed (written)."
     ),

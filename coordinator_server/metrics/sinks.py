@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_server.metrics.instruments import MS, Readings, counts, single
-from txn_coordinator.records import SinkDecided
+from txn_coordinator.records import SinkDecided, SinkJoined
 from txn_coordinator.state import Transaction, TransactionState
 
 RESULTS: Final = ("committed", "repeated", "given_up")
+ANSWERS: Final = ("member", "committed")
 
 
 class SinkNumbers:
@@ -16,6 +17,7 @@ class SinkNumbers:
 
     def __init__(self) -> None:
         self._batches = counts(*RESULTS)
+        self._joins = counts(*ANSWERS)
         self._open: set[str] = set()
         self._sealed_since_ms: dict[str, int] = {}
 
@@ -35,11 +37,16 @@ class SinkNumbers:
         """A decision is durable, or was found made."""
         self._batches[event.result] += 1
 
+    def joined(self, event: SinkJoined) -> None:
+        """A task is answered that wants to join a batch."""
+        self._joins[event.answer] += 1
+
     def readings(self, now_ms: int) -> Readings:
         """Everything that is counted here."""
         oldest_ms = min(self._sealed_since_ms.values(), default=now_ms)
         return {
             "txn_sink_batches_total": {(result,): number for result, number in self._batches.items()},
+            "txn_sink_joins_total": {(answer,): number for answer, number in self._joins.items()},
             "txn_sink_members": {("open",): len(self._open), ("sealed",): len(self._sealed_since_ms)},
             "txn_sink_oldest_sealed_age_seconds": single(max(0, now_ms - oldest_ms) / MS),
         }

@@ -479,9 +479,13 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
         Panel(
             "Sinks: decisions",
             "Batches of sinks (Spark micro-batches) per second, by what became of them. Repeated: an answer was lost, "
-            "and the decision asked for again. Given up: whoever wrote died, or was replaced.",
+            "and the decision asked for again. Given up: whoever wrote died, or was replaced. Replaying: tasks of a "
+            "batch that is committed, which wrote nothing, as after a driver's restart.",
             "short",
-            [Query(rate("txn_sink_batches_total", "result"), "{{result}}")],
+            [
+                Query(rate("txn_sink_batches_total", "result"), "{{result}}"),
+                Query(rate("txn_sink_joins_total", labels='answer="committed"'), "replaying"),
+            ],
         ),
         Panel(
             "Sinks: undecided members",

@@ -13,6 +13,7 @@ from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import PartitionName
 from partition_log.measuring import Step as MeasuredStep
 from partition_log.requests import (
     DeleteRecords,
@@ -217,15 +218,15 @@ def ask_to_take(world: World, partitions: Sequence[str], lease_ms: int = 0) -> P
 
 def read_of(world: World, snapshot: Snapshot) -> Shown:
     """Everything that a snapshot shows. Raises Refused."""
-    return {partition: scan_in(world, partition, scan_of(view)) for partition, view in named(snapshot)}
+    return {_text(name): scan_in(world, name, scan_of(view)) for name, view, _head in snapshot.views}
 
 
 def delta_of(world: World, before: Snapshot, after: Snapshot) -> Shown:
     """What a reader adds to what it has of the first snapshot to have the second. Raises Refused."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for (partition, earlier), (_same, later) in zip(named(before), named(after), strict=True):
+    for (name, earlier, _), (_same, later, _) in zip(before.views, after.views, strict=True):
         for each in scans_between(earlier, later):
-            found[partition] += scan_in(world, partition, each)
+            found[_text(name)] += scan_in(world, name, each)
     return found
 
 
@@ -250,12 +251,13 @@ def read_before(reading: Reading, end_offset: int) -> list[str]:
     return [entry.value for entry in reading.entries if entry.marker is None and entry.offset < end_offset]
 
 
-def scan_in(world: World, partition: str, scan: Scan) -> list[str]:
-    """Read a range of a snapshot. Raises Refused."""
+def scan_in(world: World, partition: str | PartitionName, scan: Scan) -> list[str]:
+    """Read a range of a snapshot: of the very topic, where the name has its id. Raises Refused."""
+    name = partition_name(partition) if isinstance(partition, str) else partition
     at, values, epoch = scan.start_offset, list[str](), scan.start_epoch
     while at < scan.end_offset or epoch is not None:
         item = FetchItem(
-            partition_name(partition),
+            name,
             at,
             scan.end_offset,
             last_read_epoch=epoch,
@@ -273,7 +275,11 @@ def scan_in(world: World, partition: str, scan: Scan) -> list[str]:
 
 def named(snapshot: Snapshot) -> list[tuple[str, PartitionView]]:
     """The partitions of a snapshot by name, as `t-0`."""
-    return [(f"{name.topic}-{name.partition}", view) for name, view, _head in snapshot.views]
+    return [(_text(name), view) for name, view, _head in snapshot.views]
+
+
+def _text(name: PartitionName) -> str:
+    return f"{name.topic}-{name.partition}"
 
 
 def by_transaction(shown: Shown) -> dict[str, list[str]]:

@@ -36,7 +36,8 @@ def is_cut(stretches: dict[str, Stretch], cut: dict[str, int]) -> bool:
     for place, stretch in stretches.items():
         for each in stretch.committed:
             first = max(each.first_offset, stretch.start_offset)
-            if each.first_offset >= stretch.excluded.get(each.producer_id, each.marker_offset) and first < cut[place]:
+            # The last transaction of its producer, of which the log may have lost the beginning.
+            if each.marker_offset > stretch.excluded.get(each.producer_id, each.marker_offset) and first < cut[place]:
                 return False
             if each.marker_offset >= cut[place]:
                 sides.setdefault(each.csn, set()).add(False)

@@ -23,7 +23,7 @@ from partition_log.leases import LEASE_MS_MAX, LEASES_MAX
 from partition_log.requests import Fetch, FetchItem
 from partition_log.rules import exclusions
 from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, TakeSnapshot
-from partition_log.state import Isolation, LastMarker, ProducerEntry
+from partition_log.state import ForgottenProducers, Isolation, LastMarker, ProducerEntry
 from tests.core.snapshot_room import STEPS, Shown, SnapshotRoom, Step, by_transaction, scan_in, torn
 from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
@@ -31,6 +31,7 @@ from tests.harness.memory_store import Damage, MemoryStore
 from txn_coordinator.records import SinkChanged
 from txn_coordinator.sinks.state import Sink
 
+NONE_FORGOTTEN = ForgottenProducers()
 BOTH_WAYS = pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
 _STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 2), st.integers(0, 2))
 
@@ -110,14 +111,35 @@ def test_transactions_that_one_decision_ends_are_shown_together() -> None:
     members = [
         UnfinishedTransaction(client.identity.producer_id, 0, 7, None, writes_once=True) for client in (first, second)
     ]
-    forgotten, opened = exclusions({}, members, {}.get), exclusions({5: 9}, members, {}.get)
-    assert forgotten == dict.fromkeys((first.identity.producer_id, second.identity.producer_id), 0)
-    assert opened == {9: 5, **forgotten}
-    before = PartitionView(2, 10, 0, {1: 0, 2: 5})
-    assert scans_between(before, PartitionView(2, 12, 0, {2: 0})) == (
-        Scan(2, 10, 0, SnapshotFilter(only={1: 0})),
-        Scan(10, 12, 0, SnapshotFilter({2: 0}), 0),
+    forgotten, opened = (
+        exclusions({}, members, {}.get, 0, NONE_FORGOTTEN),
+        exclusions({5: 9}, members, {}.get, 0, NONE_FORGOTTEN),
     )
+    assert forgotten == dict.fromkeys((first.identity.producer_id, second.identity.producer_id), 0)
+    assert set(exclusions({}, members, {}.get, 3, NONE_FORGOTTEN).values()) == {3}, (
+        "no member has anything before the log start"
+    )
+    assert opened == {9: 5, **forgotten}
+    before = PartitionView(2, 10, 0, {1: 2, 2: 5})
+    assert scans_between(before, PartitionView(2, 12, 0, {2: 2})) == (
+        Scan(2, 10, 0, SnapshotFilter(only={1: 2})),
+        Scan(10, 12, 0, SnapshotFilter({2: 2}), 0),
+    )
+
+
+def test_a_delta_begins_with_its_transactions_though_the_snapshot_before_begins_later() -> None:
+    """Who follows a log by deltas has records from before the start of the last snapshot."""
+    before = PartitionView(5, 6, 0, {1: 3, 2: 4})
+    assert scans_between(before, PartitionView(5, 6, 0, {2: 4})) == (Scan(3, 6, 0, SnapshotFilter(only={1: 3})),)
+    assert scans_between(before, PartitionView(5, 9, 0, {1: 7, 2: 4})) == (
+        Scan(3, 6, 0, SnapshotFilter(only={1: 3})),
+        Scan(6, 9, 0, SnapshotFilter({1: 7, 2: 4}), 0),
+    ), "what is excluded from behind the end on is another transaction"
+
+
+def test_what_is_still_excluded_and_begins_later_has_lost_something() -> None:
+    before, after = PartitionView(0, 6, 0, {1: 2}), PartitionView(4, 6, 0, {1: 4})
+    assert scans_between(before, after) == (Scan(2, 2, 0, SnapshotFilter(only={1: 2}), 0),)
 
 
 def test_no_member_of_a_decision_under_way_is_shown() -> None:
@@ -144,10 +166,19 @@ def test_an_id_without_records_in_a_partition_excludes_nothing_there() -> None:
     idle = UnfinishedTransaction(7, 0, 3, frozenset({1}))
     ended = ProducerEntry(0, last_marker=LastMarker(0, Outcome.COMMIT, csn=3), coordinator_shard=0)
     for entry in (None, ended, replace(ended, coordinator_shard=1), replace(ended, last_marker=None)):
-        assert exclusions({}, [idle], {7: entry}.get) == {}
+        assert exclusions({}, [idle], {7: entry}.get, 0, NONE_FORGOTTEN) == {}
     with_records = replace(ended, last_marker=LastMarker(0, Outcome.COMMIT, csn=3, first_offset=4))
-    assert exclusions({}, [idle], {7: with_records}.get) == {7: 4}
-    assert exclusions({}, [replace(idle, csn=4)], {7: with_records}.get) == {}
+    assert exclusions({}, [idle], {7: with_records}.get, 0, NONE_FORGOTTEN) == {7: 4}
+    assert exclusions({}, [replace(idle, csn=4)], {7: with_records}.get, 0, NONE_FORGOTTEN) == {}
+
+
+def test_who_was_forgotten_before_its_transaction_is_finished_is_not_taken_for_nobody() -> None:
+    unfinished = UnfinishedTransaction(7, 0, 3, frozenset({1}))
+    with pytest.raises(Refused, match="for longer than a partition remembers") as refusal:
+        exclusions({}, [unfinished], {}.get, 0, ForgottenProducers(9, ((0, 3),)))
+    assert refusal.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for others in (((0, 2),), ((1, 3),)):
+        assert exclusions({}, [unfinished], {}.get, 0, ForgottenProducers(9, others)) == {}
 
 
 @given(
@@ -156,13 +187,13 @@ def test_an_id_without_records_in_a_partition_excludes_nothing_there() -> None:
 def test_exclusions_of_open_transactions_alone_are_those_of_any_other_mapping(opened: dict[int, int]) -> None:
     """Nothing is copied where nothing is marked: it reads the same, in the same order, as with something marked."""
     plain = {producer_id: first_offset for first_offset, producer_id in opened.items()}
-    found = exclusions(opened, [], {}.get)
+    found = exclusions(opened, [], {}.get, 0, NONE_FORGOTTEN)
     assert (found, [*found], [*found.values()], len(found)) == (plain, [*plain], [*plain.values()], len(plain))
     assert [found.get(producer_id) for producer_id in range(10)] == [plain.get(each) for each in range(10)]
     assert repr(found) == repr(plain)
     elsewhere = UnfinishedTransaction(7, 0, 3, frozenset({1}))
     marked = ProducerEntry(0, last_marker=LastMarker(0, Outcome.COMMIT, csn=3, first_offset=4), coordinator_shard=0)
-    assert exclusions(opened, [elsewhere], {7: marked}.get) == {7: 4} | plain
+    assert exclusions(opened, [elsewhere], {7: marked}.get, 0, NONE_FORGOTTEN) == {7: 4} | plain
 
 
 def test_a_lease_keeps_records_until_it_is_given_up_or_over() -> None:
@@ -306,7 +337,7 @@ def test_a_snapshot_outlives_the_server_and_knows_a_log_that_lost_something() ->
     room.world.settle()
     with pytest.raises(Refused) as refusal:
         room.read_all(taken.snapshot)
-    assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_what_snapshots_show_is_measured_as_it_is_read() -> None:

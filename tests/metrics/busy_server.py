@@ -260,18 +260,10 @@ class BusyServer:
         self.note()
 
     async def sinks(self) -> None:
-        """A batch that is decided twice, and one that is given up; its second member is noted while it is sealed."""
+        """A batch that is decided twice and then replayed, and one that is given up; its second member is noted while
+        it is sealed."""
         for batch_id in (0, 1):
-            joined = await self.transactions.JoinBatch(
-                transaction_pb2.JoinBatchRequest(
-                    header=common_pb2.RequestHeader(request_id=b"%016d" % batch_id),
-                    sink="s",
-                    run_id="r",
-                    batch_id=batch_id,
-                    transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-                ),
-                timeout=DEADLINE_SECONDS,
-            )
+            joined = await self._join_batch(batch_id, b"%016d" % batch_id)
             await self.until(lambda readings: readings["txn_sink_members"]["open",] == 1)
             identity = {"producer_id": joined.producer_id, "producer_epoch": joined.producer_epoch}
             seal = transaction_pb2.SealMemberRequest(transactional_id=joined.transactional_id, **identity)
@@ -282,9 +274,20 @@ class BusyServer:
             )
             for _ in range(2 - 2 * batch_id):
                 assert (await self.transactions.CommitBatch(commit, timeout=DEADLINE_SECONDS)).error_code == 0
+        assert (await self._join_batch(0, b"%016d" % 2)).already_committed
         abort = transaction_pb2.AbortBatchRequest(sink="s")
         assert (await self.transactions.AbortBatch(abort, timeout=DEADLINE_SECONDS)).members == 1
         await self.until(lambda readings: readings["txn_sink_batches_total"]["given_up",] == 1)
+
+    async def _join_batch(self, batch_id: int, request_id: bytes) -> transaction_pb2.JoinBatchResponse:
+        request = transaction_pb2.JoinBatchRequest(
+            header=common_pb2.RequestHeader(request_id=request_id),
+            sink="s",
+            run_id="r",
+            batch_id=batch_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )
+        return await self.transactions.JoinBatch(request, timeout=DEADLINE_SECONDS)
 
     async def payloads(self) -> None:
         """Payloads that take long to check: one that readers can decode, one that they cannot, one that is lost with

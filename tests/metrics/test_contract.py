@@ -104,6 +104,7 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     assert seen.labels("txn_coordinator_init_total") >= {("new",), ("bump",), ("rotate",)}
     assert seen.labels("txn_coordinator_verifications_total") == {("all",), ("missing",), ("refused",)}
     assert seen.labels("txn_partition_payload_checks_total") == {("taken",), ("refused",), ("lost",), ("no_room",)}
+    assert seen.labels("txn_sink_joins_total") == {("member",), ("committed",)}
     assert seen.labels("txn_sink_batches_total") == {("committed",), ("repeated",), ("given_up",)}
     assert seen.labels("txn_coordinator_invalid_transitions_total") == {("PrepareAbort", "Ongoing")}
     assert seen.labels("txn_coordinator_marker_retries_total") == {("INVALID_TXN_STATE",)}

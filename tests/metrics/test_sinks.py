@@ -9,6 +9,7 @@ from tests.sinks.room import TIMEOUT_MS, SinkRoom
 from txn_coordinator.config import TwoPhase
 
 BATCHES = "txn_sink_batches_total"
+JOINS = "txn_sink_joins_total"
 MEMBERS = "txn_sink_members"
 OLDEST = "txn_sink_oldest_sealed_age_seconds"
 
@@ -44,6 +45,18 @@ def test_a_decision_counts_once_and_its_repetitions_for_themselves(room: Observe
     room.commit(0, *tasks)
     room.commit(0, *tasks)
     assert room.counted(BATCHES) == {"committed": 1, "repeated": 2}
+
+
+def test_tasks_that_replay_a_committed_batch_are_counted_and_make_no_member(room: Observed) -> None:
+    room.commit(0, room.written(0, "a"), room.written(0, "b"))
+    assert room.counted(JOINS) == {"member": 2}
+    for _task in range(3):
+        assert room.answer(room.ask_join(0, run_id="run 2")).identity is None
+    assert room.counted(JOINS) == {"member": 2, "committed": 3}
+    for _attempt in range(2):
+        room.answer(room.ask_join(1, run_id="run 2", request_id=b"the same"))
+    assert room.counted(JOINS) == {"member": 3, "committed": 3}, "a repeated join is the same member"
+    assert room.counted(BATCHES) == {"committed": 1}
 
 
 def test_members_are_open_until_they_are_sealed_and_gone_when_they_are_given_up(room: Observed) -> None:

@@ -36,6 +36,7 @@ from txn_coordinator.outcomes import SendMarkers
 from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import ending
+from txn_coordinator.rules.ending import Ending
 from txn_coordinator.rules.transacting import TransactRequest
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
@@ -451,3 +452,17 @@ def keep_producers(original: Any, shard: Any, turn: Any, *, ordinal: int, marker
 
 def csn_for_each(original: Any, outcomes: Any, current: Any, ending: Any, *args: Any, **kwargs: Any) -> Any:
     return original(outcomes, current, replace(ending, csn=0), *args, **kwargs)
+
+
+def spare_members(open_touching: Any, shard: TransactionShard, ordinals: frozenset[int]) -> list[Transaction]:
+    return [found for found in open_touching(shard, ordinals) if found.member is None]
+
+
+def abort_what_is_certain(
+    decide: Any, shard: TransactionShard, turn: Any, *, meant: Transaction, cause: str
+) -> Decision:
+    if cause != "topic_deleted" or not shard.sinks.state.is_settled(meant):
+        decision: Decision = decide(shard, turn, meant=meant, cause=cause)
+        return decision
+    aborting = Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)
+    return replace(shard.outcomes.decide(meant, aborting, turn), reply=None)

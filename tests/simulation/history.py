@@ -308,6 +308,9 @@ class History:
     """Sequences of deltas that go on until all is calm."""
     sink_logs: dict[str, list[Entry]] = field(default_factory=dict)
     """All that is in the partitions of sinks in the end."""
+    passing_logs: dict[str, list[list[Entry]]] = field(default_factory=dict)
+    """What snapshots could show of topics that were deleted, or may have been, by partition and topic id. A part begins
+    where what lies before it is not known."""
     participants: set[str] = field(default_factory=set)
     """Transactional ids whose transactions are decided outside."""
     restores: list[LineChange] = field(default_factory=list)

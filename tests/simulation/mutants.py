@@ -48,6 +48,7 @@ from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Transaction
 
 _SINKING = {"sink_weight": 40.0, "tick_weight": 3.0, "steps": 600}
+_PASSING = {"passing_weight": 2.0, "flush_weight": 60.0, "participants_at_once": 1}
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
 _TRANSACTING = {"transact_share": 0.7, "version_1_share": 0.0}
 _MOVING = {"shard_weight": 3.0}
@@ -170,6 +171,18 @@ SINKS = (
         "members of one decision have csns of their own",
         ((Outcomes, "decide", bugs.csn_for_each),),
         _SINKING | _SPLIT,
+    ),
+    Mutant(
+        "commit_without_what_was_deleted",
+        "a topic is deleted under members of a batch, and they are committed all the same",
+        ((TransactionShard, "open_touching", bugs.spare_members),),
+        _SINKING | _PASSING,
+    ),
+    Mutant(
+        "delete_a_part_of_a_decision",
+        "deleting a topic aborts members that a decision has committed",
+        ((TransactionShard, "decide_abort", bugs.abort_what_is_certain),),
+        _SINKING | _PASSING | _SPLIT,
     ),
 )
 """Bugs of sinks."""

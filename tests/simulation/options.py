@@ -27,8 +27,8 @@ class Options:
     version_1_share: float
     parked_calls_max: int
     group_bytes_max: int
-    has_passing_topic: bool
-    """One more topic, which is deleted and made again in between."""
+    passing_weight: float
+    """How often one more topic is deleted, or made again; 0: there is none."""
     participant_ids: int
     """Transactional ids whose transactions are decided outside."""
     producer_expiration_ms: int
@@ -76,7 +76,7 @@ class Options:
             version_1_share=rng.choice((0.0, 0.0, 0.3)),
             parked_calls_max=rng.choice((0, 2, 10_000)),
             group_bytes_max=rng.choice((1, 1 << 20)),
-            has_passing_topic=rng.random() < 0.3,
+            passing_weight=((1.0, 2.0, 8.0) + (0.0,) * 7)[int(10 * rng.random())],
             participant_ids=rng.choice((0, 0, 1, 2)),
             producer_expiration_ms=rng.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
             shard_weight=rng.choice((0.0, 0.0, 0.5, 3.0)),

@@ -54,7 +54,7 @@ def options_of(seed: int) -> Options:
         growth_weight=0.0,
         sink_weight=0.0,  # its books know of no restore
         retention=Retention(FOR_EVER, FOR_EVER),
-        has_passing_topic=False,
+        passing_weight=0.0,
     )
 
 

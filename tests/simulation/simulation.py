@@ -99,12 +99,15 @@ class Simulation:
         self._removals = Removals(
             self.world, self._rng, self.history, partitions=self._partitions, now=lambda: self._now, plain=plain_entry
         )
-        self._sinks = Sinks(self.world, options.seed, self.history, is_wanted=bool(options.sink_weight))
+        self._sinks = Sinks(
+            self.world, options.seed, self.history, self._topics.passing, is_wanted=bool(options.sink_weight)
+        )
         self._snapshots = Snapshots(
             self.world,
             options.seed,
             self.history,
             partitions=lambda: [*self._partitions, *self._sinks.partitions],
+            passing=self._topics.passing,
             now=lambda: self._now,
         )
         if options.member_weight:
@@ -153,7 +156,7 @@ class Simulation:
             (2, self._read_offset),
             (1, self._step_wall_clock),
             (0.6, self._start_rival),
-            (2 if self.options.has_passing_topic else 0, self._topics.delete_or_create),
+            (self.options.passing_weight, self._topics.delete_or_create),
             (self.options.growth_weight, self._topics.change),
             (self.options.growth_weight, self._topics.look),
             (self.options.tick_weight, self._tick),

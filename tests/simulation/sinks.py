@@ -25,6 +25,7 @@ from tests.harness.calls import called
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.world import World
 from tests.simulation.history import History
+from tests.simulation.passing import Passing
 from tests.simulation.translation import plain_entry
 from txn_coordinator.sinks.decisions import Decided, Joined
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
@@ -33,8 +34,15 @@ from txn_coordinator.state import Identity
 
 _SINK: Final = "engine/query"
 _PARTITIONS: Final = ("s-0", "s-1")
+_PASSING_SHARE: Final = 0.5
+"""Share of the tasks that also write to the topic that may be deleted under them."""
 _TIMEOUT_MS: Final = 5_000
 _TASKS_MAX: Final = 4
+_RUN_SHARE: Final = 0.02
+"""Share of the steps in which somebody starts a run."""
+_NEWEST_SHARE: Final = 0.8
+_ACTS: Final = 3
+"""What engines do in one step: else hardly any batch comes as far as its decision."""
 _STEPS_TO_REST: Final = 12
 _SLICES: Final = 10
 """More than a sink takes that gives up its members, one slice after the other, under a wall clock that was set back."""
@@ -45,6 +53,10 @@ class _Task:
     """One attempt of a task."""
 
     value: str
+    partitions: tuple[str, ...] = _PARTITIONS
+    """Where it writes, in this order."""
+    passing_id: bytes = b""
+    """The id that the passing topic had when it wrote there; empty: it did not."""
     call: Pending[Any] | None = None
     transactional_id: str = ""
     identity: Identity | None = None
@@ -63,14 +75,17 @@ class _Engine:
     decision: tuple[_Task, ...] = ()
     """The members of the CommitBatch that is not answered yet."""
     call: Pending[Decided] | None = None
+    has_lost: bool = False
+    """Records of the members were deleted with their topic, durably, before this was asked."""
     is_dead: bool = False
 
 
 class Sinks:
     """All engines, and their books."""
 
-    def __init__(self, world: World, seed: int, history: History, *, is_wanted: bool) -> None:
+    def __init__(self, world: World, seed: int, history: History, passing: Passing, *, is_wanted: bool) -> None:
         self._world = world
+        self._passing = passing
         self._rng = Random(f"sinks {seed}")
         self._numbers = itertools.count(1)
         self._engines: list[_Engine] = []
@@ -100,12 +115,13 @@ class Sinks:
                 task.call = None
 
     def step(self) -> None:
-        """Somebody does something."""
+        """Somebody does something; a run that was replaced seldom."""
         live = [engine for engine in self._engines if not engine.is_dead]
-        if not live or self._rng.random() < 0.03:
+        if not live or self._rng.random() < _RUN_SHARE:
             live = [_Engine(f"run {next(self._numbers)}", max(self._asked, default=0))]
             self._engines += live
-        self._act(self._rng.choice(live))
+        for _ in range(_ACTS):
+            self._act(live[-1] if self._rng.random() < _NEWEST_SHARE else self._rng.choice(live))
 
     def _act(self, engine: _Engine) -> None:
         if engine.decision:
@@ -134,6 +150,8 @@ class Sinks:
     def _join(self, engine: _Engine) -> None:
         number = next(self._numbers)
         task = _Task(f"b{engine.batch_id}.{number}")
+        if self._passing.topic_id() and self._rng.random() < _PASSING_SHARE:
+            task.partitions = (self._passing.partition, *_PARTITIONS)
         request = JoinRequest(
             sink=_SINK,
             run_id=engine.run_id,
@@ -163,8 +181,8 @@ class Sinks:
     def _work(self, task: _Task) -> None:
         if task.call is not None or task.identity is None or task.is_sealed or task.is_lost:
             return
-        if task.written < len(_PARTITIONS):
-            partition = _PARTITIONS[task.written]
+        if task.written < len(task.partitions):
+            partition = task.partitions[task.written]
             task.call = self._world.produce(task.transactional_id, task.identity, partition, [task.value], sequence=0)
         else:
             command = SealMember(transactional_id=task.transactional_id, identity=task.identity)
@@ -177,10 +195,12 @@ class Sinks:
             except CoordinatorError:
                 task.is_lost = True
                 return
-            if task.written == len(_PARTITIONS):
+            if task.written == len(task.partitions):
                 task.is_sealed = True
             elif result.error is None:
                 task.written += 1
+                if result.name.topic_id == self._passing.topic_id():
+                    task.passing_id = result.name.topic_id
             else:
                 task.is_lost = True
 
@@ -192,6 +212,8 @@ class Sinks:
             return
         members = [task.identity for task in engine.decision if task.identity is not None]
         request = CommitRequest(sink=_SINK, run_id=engine.run_id, batch_id=engine.batch_id, members=members)
+        written_to = {task.passing_id for task in engine.decision if task.passing_id}
+        engine.has_lost = bool(written_to - {self._passing.topic_id()})
         engine.call = self._ask(lambda service: service.commit_batch(request, CallContext()))
         named = frozenset(task.value for task in engine.decision)
 
@@ -205,6 +227,7 @@ class Sinks:
                 return
             if not decided.was_committed:
                 assert engine.batch_id not in self._answered, f"batch {engine.batch_id} is decided twice"
+                assert not engine.has_lost, f"batch {engine.batch_id} is committed, and records of it had been deleted"
                 self._answered[engine.batch_id], self._csns[engine.batch_id] = named, decided.csn
             engine.batch_id, engine.tasks, engine.decision = engine.batch_id + 1, [], ()
 

@@ -28,9 +28,12 @@ class SnapshotAudit:
         self._decisions: dict[Place, Decision] = {}
         """The decision that committed a record, by its place."""
         self._places: defaultdict[Decision, set[Place]] = defaultdict(set)
-        self._partitions = {*logs, *history.sink_logs}
+        self._partitions = {*logs, *history.sink_logs, *history.passing_logs}
         for partition, log in (*logs.items(), *history.sink_logs.items()):
             self._note(partition, log)
+        for partition, parts in history.passing_logs.items():
+            for part in parts:
+                self._note(partition, part)
 
     def _note(self, partition: str, log: Iterable[Entry]) -> None:
         opened: defaultdict[int, list[Place]] = defaultdict(list)

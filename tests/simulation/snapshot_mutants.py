@@ -12,6 +12,7 @@ from coordinator_protocol import snapshots as protocol
 from coordinator_protocol.cuts import Stretch
 from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter
 from partition_log import rules as log_rules
+from partition_log.catalog.shard import CatalogShard
 from partition_log.leases import Leases
 from partition_log.shard import LogShard
 from tests.simulation.mutant import Mutant
@@ -63,6 +64,13 @@ def _one_too_many(between: Any, before: PartitionView, after: PartitionView) -> 
     return _from(between(before, after), -1)
 
 
+def _from_the_start_of_the_snapshot(between: Any, before: PartitionView, after: PartitionView) -> list[Scan]:
+    return [
+        scan if scan.shown.only is None else replace(scan, start_offset=max(scan.start_offset, before.start_offset))
+        for scan in between(before, after)
+    ]
+
+
 def _only_what_it_grew_by(between: Any, before: PartitionView, after: PartitionView) -> list[Scan]:
     return [scan for scan in between(before, after) if scan.shown.only is None]
 
@@ -96,6 +104,10 @@ def _no_further(_greatest: Any, stretches: Mapping[str, Stretch]) -> dict[str, i
 
 def _whatever_is_excluded(greatest: Any, stretches: Mapping[str, Stretch]) -> Any:
     return greatest({place: replace(each, excluded={}) for place, each in stretches.items()})
+
+
+def _any_of_that_name(find: Any, catalog: CatalogShard, topic: str, topic_id: bytes, partition: int) -> Any:
+    return find(catalog, topic, b"" if topic else topic_id, partition)
 
 
 SNAPSHOTS = (
@@ -160,6 +172,12 @@ SNAPSHOTS = (
         ((protocol, "scans_between", _finished_or_not),),
         _READING,
     ),
+    Mutant(
+        "delta_begins_with_the_snapshot",
+        "what was excluded comes from where the snapshot before began, although its reader has more",
+        ((protocol, "scans_between", _from_the_start_of_the_snapshot),),
+        _READING | _SPLIT | _DELETING | {"flush_weight": 4.0},
+    ),
     Mutant("hold_nothing", "leases do not keep records", ((Leases, "oldest", _hold_nothing),), _READING | _DELETING),
     Mutant("never_longer", "a renewed lease ends when it would have", ((Leases, "renew", _never_longer),), _READING),
     Mutant(
@@ -173,6 +191,12 @@ SNAPSHOTS = (
         "a snapshot begins with records that somebody has already asked to remove",
         ((LogShard, "log_start_to_be", _what_is_being_removed),),
         _READING | _DELETING,
+    ),
+    Mutant(
+        "read_another_topic_of_that_name",
+        "who reads a snapshot of a topic that was deleted is shown the one that was made since",
+        ((CatalogShard, "find", _any_of_that_name),),
+        _READING | {"passing_weight": 8.0},
     ),
 )
 """Bugs of snapshots, of deltas and of leases."""

@@ -25,13 +25,18 @@ from tests.harness.entries import entries_of
 from tests.harness.group_calls import ANYBODY
 from tests.harness.world import World
 from tests.simulation.history import Entry, History, ShownDelta, ShownSnapshot
+from tests.simulation.passing import Passing
 from tests.simulation.translation import plain_entry
 
 _LEASES_MS: Final = (0, 0, 300, 5_000, 60_000)
 _READERS_MAX: Final = 4
 _PASSES: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """A shard is away at this moment; the reader comes again."""
-_TOPIC_WENT: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_TOPIC_WENT: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
 
 
 class _Gone(Exception):
@@ -42,6 +47,7 @@ class _Gone(Exception):
 class _Piece:
     """A range that is being read."""
 
+    partition: str
     name: PartitionName
     scan: Scan
     next_offset: int
@@ -55,16 +61,14 @@ class _Held:
     seen: ShownSnapshot
     life: int
     """Which life of the server it was: leases end with it."""
+    views: dict[str, tuple[PartitionName, PartitionView]]
+    """By what the partitions are called in the history."""
     held_until_ms: int | None = None
     """None: they are not."""
 
-    @property
-    def views(self) -> dict[tuple[str, int], tuple[PartitionName, PartitionView]]:
-        return {(name.topic, name.partition): (name, view) for name, view, _ in self.snapshot.views}
-
     def covers(self, piece: _Piece) -> bool:
         """Whether it shows, and so holds, what is left of a piece."""
-        start_offset = self.seen.starts.get(_text(piece.name))
+        start_offset = self.seen.starts.get(piece.partition)
         return start_offset is not None and start_offset <= piece.next_offset
 
 
@@ -93,12 +97,21 @@ class Snapshots:
     """All readers of snapshots."""
 
     def __init__(
-        self, world: World, seed: int, history: History, *, partitions: Callable[[], list[str]], now: Callable[[], int]
+        self,
+        world: World,
+        seed: int,
+        history: History,
+        *,
+        partitions: Callable[[], list[str]],
+        passing: Passing,
+        now: Callable[[], int],
     ) -> None:
+        """`partitions`: those that are there and stay."""
         self._world = world
         self._rng = Random(f"snapshots {seed}")
         self._history = history
         self._partitions = partitions
+        self._passing = passing
         self._now = now
         self._readers: list[_Reader] = []
         self._sequences = 0
@@ -138,32 +151,40 @@ class Snapshots:
 
     def _take(self, reader: _Reader, lease_ms: int | None = None) -> None:
         names = self._partitions()
+        had_passing = reader.before is not None and any(
+            self._passing.has(name) for name, _ in reader.before.views.values()
+        )
         if reader.before is None and self._rng.random() < 0.3:
             names = self._rng.sample(names, self._rng.randrange(1, len(names) + 1))
         elif reader.before is not None:
-            had = {f"{topic}-{number}" for topic, number in reader.before.views}
-            names = [each for each in names if each in had or self._rng.random() < 0.7]
+            names = [each for each in names if each in reader.before.views or self._rng.random() < 0.7]
+        if self._passing.topic_id() and (had_passing or self._rng.random() < 0.7):
+            names.append(self._passing.partition)
         lease_ms = self._rng.choice(_LEASES_MS) if lease_ms is None else lease_ms
         command = TakeSnapshot([partition_name(each) for each in names], lease_ms)
         reply = called(lambda: self._world.inside.core.log.snapshots.take(command, ANYBODY))
         try:
             snapshot = reply.result() if reply.is_settled else None
         except Refused as refusal:
-            self._check_refusal(refusal, [])
+            self._check_refusal(refusal, [], names)
             return
         if snapshot is None:
             reply.cancel()
             return
         self._taken += 1
+        text = self._passing.text
         seen = ShownSnapshot(
             self._taken,
             self._now(),
-            starts={_text(name): view.start_offset for name, view, _ in snapshot.views},
-            ends={_text(name): view.end_offset for name, view, _ in snapshot.views},
-            last_stable={_text(name): head.last_stable_offset for name, _, head in snapshot.views},
+            starts={text(name): view.start_offset for name, view, _ in snapshot.views},
+            ends={text(name): view.end_offset for name, view, _ in snapshot.views},
+            last_stable={text(name): head.last_stable_offset for name, _, head in snapshot.views},
         )
+        views = {text(name): (name, view) for name, view, _ in snapshot.views}
+        for name, view in views.values():
+            self._passing.copy(name, view)
         until = self._world.clock.monotonic_ms() + lease_ms if lease_ms else None
-        reader.now = _Held(snapshot, seen, self._world.lives, until)
+        reader.now = _Held(snapshot, seen, self._world.lives, views, until)
         self._history.snapshots.append(seen)
         self._cut(reader)
         self._plan(reader)
@@ -176,7 +197,7 @@ class Snapshots:
             assert self._history.restores, f"{reader.cut} was a cut before {seen}"
             reader.cut = {}
         for name, view, head in reader.now.snapshot.views:
-            partition = _text(name)
+            partition = self._passing.text(name)
             start_offset = max(reader.cut.get(partition, 0), view.start_offset)
             committed = self._committed(name, start_offset, view.end_offset)
             if committed is None:
@@ -197,31 +218,32 @@ class Snapshots:
                 return None
             (result,) = reply.result()
             if result.error is not None:
-                self._check_refusal(result.error, [])
+                self._check_refusal(result.error, [], [name.topic])
                 return None
             found += result.measured.committed
             start_offset = result.measured.next_offset
         return found
 
     def _plan(self, reader: _Reader) -> None:
-        """What of the snapshot the reader does not have yet."""
+        """What of the snapshot the reader does not have yet. A topic that went is told: some readers begin anew then,
+        others go on with what is left. One that was made again is another one, of which they have nothing."""
         assert reader.now is not None
         before = {} if reader.before is None or reader.is_rereading else reader.before.views
+        if before.keys() - reader.now.views.keys() and self._rng.random() < 0.5:
+            raise _Gone
         reader.found = {}
-        for key, (name, view) in reader.now.views.items():
-            reader.found[_text(name)] = []
-            if key not in before:
+        for partition, (name, view) in reader.now.views.items():
+            reader.found[partition] = []
+            if partition not in before:
                 scans: tuple[Scan, ...] = (scan_of(view),)
             else:
-                had, view_before = before[key]
-                if had.topic_id != name.topic_id:
-                    raise _Gone
+                _name, view_before = before[partition]
                 if view.end_offset < view_before.end_offset:
                     # A line was lost, or somebody lies.
                     assert self._history.restores, f"{name}: {view} came after {view_before}"
                     raise _Gone
                 scans = protocol.scans_between(view_before, view)
-            reader.pieces += [_Piece(name, scan, scan.start_offset) for scan in scans]
+            reader.pieces += [_Piece(partition, name, scan, scan.start_offset) for scan in scans]
 
     def _read_on(self, reader: _Reader) -> None:
         """One more answer."""
@@ -246,12 +268,13 @@ class Snapshots:
                 raise result.error
         except CoordinatorError as error:
             held = [each for each in (reader.before, reader.now) if each is not None and self._is_held(each)]
-            self._check_refusal(error, [each for each in held if each.covers(piece)], piece)
+            covering = [each for each in held if each.covers(piece)]
+            self._check_refusal(error, covering, [piece.name.topic], piece)
             return
         entries = [plain_entry(entry) for header, stored in result.batches for entry in entries_of(header, stored)]
         end_offset = min(result.next_offset, piece.scan.end_offset)
         wanted = [each for each in entries if piece.next_offset <= each.offset < end_offset]
-        reader.found[_text(piece.name)] += wanted
+        reader.found[piece.partition] += wanted
         piece.next_offset = result.next_offset
         if piece.next_offset >= piece.scan.end_offset:
             reader.pieces.remove(piece)
@@ -307,12 +330,16 @@ class Snapshots:
             return False
         return self._world.clock.monotonic_ms() < held.held_until_ms
 
-    def _check_refusal(self, error: CoordinatorError, held: list[_Held], piece: _Piece | None = None) -> None:
+    def _check_refusal(
+        self, error: CoordinatorError, held: list[_Held], asked: list[str], piece: _Piece | None = None
+    ) -> None:
         """Return where it passes. Raises _Gone where the reader must begin anew and was told so rightly. `held`: the
-        snapshots that hold what was asked for."""
+        snapshots that hold what was asked for, in partitions, or a topic, of these names."""
         if error.code in _PASSES:
             return
         if error.code in _TOPIC_WENT:
+            assert any(self._passing.partition.startswith(name) for name in asked), f"{asked} is there: {error}"
+            assert piece is None or piece.name.topic_id != self._passing.topic_id(), f"{piece} is there: {error}"
             raise _Gone
         if isinstance(error, Diverged):
             assert self._history.restores, f"no line was lost, and {piece} is refused: {error}"
@@ -347,10 +374,6 @@ class Snapshots:
                 is_through = reader.now is None
             except _Gone:
                 self._begin_anew(reader)
-
-
-def _text(name: PartitionName) -> str:
-    return f"{name.topic}-{name.partition}"
 
 
 def _offset(entry: Entry) -> int:

@@ -28,6 +28,7 @@ from tests.harness.world import World
 from tests.simulation.history import Growth, History, SettingChange
 from tests.simulation.members import TOPIC as SHARED_TOPIC
 from tests.simulation.options import Options
+from tests.simulation.passing import Passing
 
 _TOPIC = "t"
 _PASSING = "passing"
@@ -47,10 +48,11 @@ class Topics:
         self._first_count = self._aimed_at = options.partitions
         self.partitions: list[str] = []
         """The partitions that are durable and never go."""
-        self.targets = [f"{_PASSING}-0"] if options.has_passing_topic else []
+        self.passing = Passing(world, history, _PASSING if options.passing_weight else "")
+        self.targets = [self.passing.partition] if options.passing_weight else []
         """Partitions that clients write to."""
         world.create_topic(_TOPIC, options.partitions)
-        if options.has_passing_topic:
+        if options.passing_weight:
             world.create_topic(_PASSING, 1)
         self.look()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -41,10 +41,15 @@ class SinkRoom:
     """What an engine asks; each call is settled before the next, unless it says that it is held."""
 
     def __init__(
-        self, *, two_phase: TwoPhase | None = None, partition_count: int = 2, world_type: type[World] = World
+        self,
+        *,
+        two_phase: TwoPhase | None = None,
+        partition_count: int = 2,
+        shard_count: int = 2,
+        world_type: type[World] = World,
     ) -> None:
-        options = WorldOptions() if two_phase is None else WorldOptions(two_phase=two_phase)
-        self.world = world_type(options)
+        options = WorldOptions(shard_count=shard_count)
+        self.world = world_type(options if two_phase is None else replace(options, two_phase=two_phase))
         self.world.create_topic("t", partition_count)
         self._request_numbers = itertools.count(1)
 

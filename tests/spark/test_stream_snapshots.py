@@ -78,6 +78,16 @@ def test_records_of_a_transaction_that_was_waited_for_are_gone() -> None:
     assert finished.start_offset == 6
 
 
+def test_records_of_a_transaction_that_is_still_waited_for_are_gone() -> None:
+    """It begins where the log does by now, and something of it lay before."""
+    found = at(6, 20, {1: 6, 2: 7})
+    with pytest.raises(DataLoss, match="waited for at 4"):
+        delta(STRICT, found)
+    with pytest.warns(RuntimeWarning, match="records of it are gone"):
+        (grown,) = delta(LENIENT, found)
+    assert standings([grown], is_end=True)["t", 0].excluded == {1: 6, 2: 7}
+
+
 def test_of_another_topic_nothing_is_waited_for() -> None:
     with pytest.warns(RuntimeWarning, match="deleted and created again"):
         (grown,) = delta(LENIENT, at(0, 5, {}, topic_id=b"o" * 16))

@@ -32,6 +32,7 @@ from txn_coordinator.records import (
     SinkChanged,
     SinkDecided,
     SinkForgotten,
+    SinkJoined,
     TransactionChanged,
     TransactionStepped,
 )
@@ -46,7 +47,7 @@ PARTICIPANTS_AT_ONCE: Final = 64
 with more partitions."""
 
 _DECISION, _GIVEN_UP = "decision", "given_up"
-_COMMITTED, _REPEATED = "committed", "repeated"
+_MEMBER, _COMMITTED, _REPEATED = "member", "committed", "repeated"
 
 
 class Joined(Struct, frozen=True):
@@ -106,7 +107,8 @@ class SinkDecisions:
         members = self._members(request.sink)
         after = rules.join(sink, request, members, now_ms=turn.now_ms)
         if rules.is_committed(after, request.batch_id):
-            return Decision(Joined(is_own=after.run_id == request.run_id))
+            told = SinkJoined(request.sink, request.batch_id, _COMMITTED)
+            return Decision(Joined(is_own=after.run_id == request.run_id), events=(told,))
         if self.levels is not None:
             self.levels.check(Level.OPEN_TRANSACTIONS, turn.principal)
         changed = () if after == sink else (self._changed(after),)
@@ -129,7 +131,11 @@ class SinkDecisions:
             Joined(transactional_id, member.identity),
             records,
             effects=effects,
-            events=(TransactionStepped(None, member), *self._given_up(sink, after, members)),
+            events=(
+                TransactionStepped(None, member),
+                SinkJoined(request.sink, request.batch_id, _MEMBER),
+                *self._given_up(sink, after, members),
+            ),
         )
 
     def decide_commit(self, request: CommitRequest, turn: Turn) -> Decision:

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode
 from tests.conformance.transactions.cases import case
-from tests.sinks.room import TIMEOUT_MS, SinkRoom, Task
+from tests.sinks.room import RUN, TIMEOUT_MS, SinkRoom, Task
 from txn_coordinator.config import TwoPhase
 
 BOTH = pytest.mark.parametrize("two_phase", list(TwoPhase))
@@ -137,7 +137,7 @@ def test_an_aborted_batch_can_be_written_again(two_phase: TwoPhase) -> None:
 
 
 @case(318)
-@pytest.mark.parametrize("kind", ["unsealed", "other batch", "twice", "unknown", "other epoch"])
+@pytest.mark.parametrize("kind", ["unsealed", "other batch", "other sink", "twice", "unknown", "other epoch"])
 def test_a_decision_on_impossible_members_commits_nothing(kind: str) -> None:
     room = SinkRoom()
     good = room.written(0, "a")
@@ -148,7 +148,15 @@ def test_a_decision_on_impossible_members_commits_nothing(kind: str) -> None:
             named.append(room.member(0))
         case "other batch":
             assert room.refusal(room.ask_commit(1, named)) is expected
+            late, good = good, room.written(1, "a")
+            assert room.refusal(room.ask_commit(1, [late, good])) is ErrorCode.TRANSACTION_ABORTABLE, "it was given up"
+            assert room.seen() == []
+            room.commit(1, good)
+            assert room.seen("t-0") == ["a"]
             return
+        case "other sink":
+            named.append(room.member(0, sink="another"))
+            expected = ErrorCode.TRANSACTION_ABORTABLE
         case "twice":
             named, expected = [good, good], ErrorCode.INVALID_REQUEST
         case "unknown":
@@ -221,4 +229,51 @@ def test_micro_batches_leave_only_what_they_wrote() -> None:
         counts.append((room.row_counts(), room.members_in_memory()))
     assert counts[-1] == counts[1], "entries, rows and memory"
     assert len(room.seen("t-0")) == 80
+    checked(room)
+
+
+@case(324)
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["deleted", "made again"])
+@BOTH
+def test_a_batch_of_which_a_topic_was_deleted_is_not_committed(two_phase: TwoPhase, is_made_again: bool) -> None:
+    room = SinkRoom(two_phase=two_phase)
+    room.world.create_topic("d", 1)
+    members = room.written(0, "a"), room.written(0, "b", partitions=("t-0", "d-0"))
+    room.world.delete_topic("d")
+    room.world.settle()
+    if is_made_again:
+        room.world.create_topic("d", 1)
+    assert room.refusal(room.ask_commit(0, members)) is ErrorCode.TRANSACTION_ABORTABLE
+    told = ErrorCode.PRODUCER_FENCED if is_made_again else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert room.refusal(room.ask_seal(members[1])) is told
+    assert room.seen() == [], "nothing of it"
+    room.abort(0, run_id=RUN)
+    again = room.written(0, "a"), room.member(0)
+    assert (room.write(again[1], "d-0", "b") is None) is is_made_again
+    assert room.write(again[1], "t-0", "b") is None
+    room.seal(again[1])
+    room.commit(0, *again)
+    assert sorted(room.seen("t-0")) == ["a", "b"]
+    checked(room)
+
+
+@case(325)
+@pytest.mark.parametrize("crash", [False, True], ids=["", "crash"])
+def test_a_decision_stands_though_a_topic_of_its_members_is_deleted(crash: bool) -> None:
+    room = SinkRoom(two_phase=TwoPhase.SPLIT)
+    room.world.create_topic("d", 1)
+    partitions = ("t-0", "t-1", "d-0")
+    members = [room.written(0, value, partitions=partitions) for value in ("a", "b", "c")]
+    decided = room.ask_commit(0, members)
+    room.world.flush()
+    assert decided.is_settled
+    deleted = room.world.delete_topic("d")
+    room.answer(deleted)
+    assert deleted.result().error is None
+    if crash:
+        room.world.crash()
+        room.world.check_replay()
+    room.settle()
+    assert sorted(room.seen("t-0")) == sorted(room.seen("t-1")) == ["a", "b", "c"]
+    assert not room.describe().members
     checked(room)

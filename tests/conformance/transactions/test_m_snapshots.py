@@ -283,3 +283,72 @@ def test_members_of_one_decision_are_on_one_side_of_a_cut(two_phase: TwoPhase, p
     assert cuts[0] == beginning
     assert cuts[-1] == dict.fromkeys(partitions, 4)
     assert all(cut in (cuts[0], cuts[-1]) for cut in cuts)
+
+
+@case(352)
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["deleted", "made again"])
+@BOTH
+def test_a_deleted_topic_is_told_and_the_rest_of_a_snapshot_stays(two_phase: TwoPhase, is_made_again: bool) -> None:
+    world = world_with(two_phase)
+    world.create_topic("d", 1)
+    everything = (*PARTITIONS, "d-0")
+    write(world, "a", everything)
+    commit(world, "a")
+    write(world, "open", everything)
+    taken = take(world, 60_000, everything)
+    world.delete_topic("d")
+    world.settle()
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    if is_made_again:
+        code = ErrorCode.INCONSISTENT_TOPIC_ID
+        world.create_topic("d", 1)
+        write(world, "b", everything)
+        commit(world, "b")
+        world.settle()
+    assert refused(world, lambda: read_of(world, taken)) is code, "the records of the other are not shown for it"
+    rest = Snapshot(taken.snapshot_id, taken.views[:2])
+    assert read_of(world, rest) == EVERYWHERE
+    assert delete_all(world).held_back, "the lease holds what is left"
+    snapshots = world.inside.core.log.snapshots
+    snapshots.renew(RenewSnapshot(taken.snapshot_id, 60_000), ANYBODY)
+    later = take(world, partitions=everything if is_made_again else PARTITIONS)
+    assert delta_of(world, rest, Snapshot(b"", later.views[:2])) == (
+        {"t-0": ["b"], "t-1": ["b"]} if is_made_again else NOWHERE
+    ), "what was open in the topic is aborted everywhere"
+    if is_made_again:
+        assert read_of(world, later)["d-0"] == ["b"]
+    snapshots.release(ReleaseSnapshot(taken.snapshot_id), ANYBODY)
+    assert not delete_all(world).held_back
+
+
+@case(353)
+@pytest.mark.parametrize("is_gone", [False, True], ids=["still there", "gone"])
+def test_a_delta_has_what_was_marked_before_the_snapshot_began(is_gone: bool) -> None:
+    world = world_with(TwoPhase.SPLIT)
+    first, held = take(world), take(world, 60_000).snapshot_id
+    write(world, "a")
+    world.unload("t-1")
+    world.settle()
+    commit(world, "a")
+    world.flush()
+    assert world.describe("a").state.api_name == "PrepareCommit"
+    while world.read("t-0", is_raw=True).high_watermark < 2:
+        world.tick(10)
+        world.flush()
+    assert delete_all(world).held_back
+    between = take(world, 60_000, PARTITIONS[:1])
+    assert between.views[0][1].start_offset == 2, "the marker came, and somebody wants all of it gone"
+    snapshots = world.inside.core.log.snapshots
+    assert delta_of(world, Snapshot(b"", first.views[:1]), between) == {"t-0": []}
+    world.load("t-1")
+    for _ in range(5):
+        world.tick(2_000)
+        world.settle()
+    if is_gone:
+        snapshots.release(ReleaseSnapshot(held), ANYBODY)
+        assert not delete_all(world).held_back
+        assert refused(world, lambda: delta_of(world, between, take(world, partitions=PARTITIONS[:1]))) is (
+            ErrorCode.OFFSET_OUT_OF_RANGE
+        )
+        return
+    assert delta_of(world, between, take(world, partitions=PARTITIONS[:1])) == {"t-0": ["a"]}

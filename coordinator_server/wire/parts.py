@@ -78,8 +78,8 @@ def _shape(kind: Descriptor) -> _Shape:
         frozenset(field.number for field in lists),
         frozenset(field.number for field in lists if field.cpp_type not in _NEVER_PACKED),
         {
-            number: field.message_type
-            for number, field in kind.fields_by_number.items()
-            if _has_lists(field.message_type)
+            field.number: field.message_type
+            for field in kind.fields
+            if field.message_type is not None and _has_lists(field.message_type)
         },
     )

@@ -25,13 +25,13 @@ _FOLLOWED_BYTES: Final = bytes(range(0x80, 0x100))
 _NEVER_PACKED: Final = (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE)
 
 
-class _Shape(Struct):
+class _Shape(Struct, frozen=True):
     """What of one kind of message holds parts."""
 
     lists: frozenset[int]
     """Numbers of the fields that are lists."""
     packed: frozenset[int]
-    """Of those the lists of numbers, of which one field holds many."""
+    """Numbers of the lists whose elements are numbers: one field may hold many."""
     messages: dict[int, Descriptor]
     """The fields that hold messages with lists, and of which kind."""
 

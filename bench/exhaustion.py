@@ -34,7 +34,7 @@ import grpc
 from bench.credentials import new_authority, new_tokens
 from bench.load.stubs import checked
 from bench.load.transact import transact_request
-from bench.processes import resident_mib
+from bench.processes import peak_mib, resident_mib
 from bench.raw_http2 import RawPeer, call, connected, floods, http2_over_tls
 from bench.results import LoadFailed
 from bench.server import OwnServer
@@ -200,7 +200,7 @@ def _measured(transport: str, name: str, rounds: int, *, with_tls: bool) -> str:
                 alone += _waits_ms(polite, lambda: time.sleep(_SECONDS))
                 with _harm_process(name, greedy) as harm:
                     beside += _waits_ms(polite, partial(_have_harm_done, harm))
-            memory.append(_peak_mib(server.process_id))
+            memory.append(peak_mib(server.process_id))
             time.sleep(_SETTLE_S)
             memory.append(_mib(server.process_id))
         finally:
@@ -297,11 +297,6 @@ def _commit(target: Target, transactional_id: str, is_over: threading.Event, wai
 
 def _mib(process_id: int) -> float:
     return resident_mib(process_id) or 0.0
-
-
-def _peak_mib(process_id: int) -> float:
-    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
-    return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmHWM:")), 0.0)
 
 
 if __name__ == "__main__":

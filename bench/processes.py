@@ -61,6 +61,12 @@ def resident_mib(process_id: int) -> float | None:
     return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmRSS:")), None)
 
 
+def peak_mib(process_id: int) -> float:
+    """The most memory that a process has had."""
+    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmHWM:")), 0.0)
+
+
 def _stat(process_id: int) -> list[str] | None:
     """Return the fields behind the process's name, which may hold spaces and brackets of its own."""
     try:

@@ -22,6 +22,8 @@ _SHIFT_MAX: Final = 56
 """How far a digit may be shifted if another one follows it: a number has ten digits at most."""
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 """Size of a value by its wire type."""
+_GROUP: Final = (3, 4)
+"""Beginning and end of a group, an old way to write a message: parsers take both for fields without content."""
 
 
 def bytes_field(number: int) -> bytes:
@@ -88,6 +90,29 @@ def open_field(message: bytes, at: int) -> tuple[int, int]:
     return tag >> 3, at
 
 
+def fields(message: Buffer, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of the message between `start` and `end`, as they come: the number of each, and where its content
+    begins and ends, if it is bytes or a message; of others it is empty. Raises: ValueError where the bytes are no
+    message."""
+    at = start
+    try:
+        while at < end:
+            tag, content = _length(message, at)
+            kind = tag & _KIND
+            if kind == _LENGTH_DELIMITED:
+                size, content = _length(message, content)
+                at = content + size
+            elif kind in _GROUP:
+                at = content
+            else:
+                at = content = _behind(message, at)
+            if at > end:
+                raise ValueError(f"the field before byte {at} goes beyond the end of its message")
+            yield tag >> 3, content, at
+    except (IndexError, KeyError) as error:
+        raise ValueError(f"no field begins at byte {at}") from error
+
+
 def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> bool:
     """Say whether more than `count_max` fields lie in the message between `start` and `end`. Stops looking once there
     are, or at bytes that are no field."""
@@ -96,7 +121,7 @@ def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> boo
         for _ in range(count_max):
             if at >= end:
                 return False
-            at = _behind(message, at)
+            at = _length(message, at)[1] if message[at] & _KIND in _GROUP else _behind(message, at)
     except (IndexError, KeyError, ValueError):
         return False
     return at < end

@@ -40,6 +40,8 @@ REMEMBERED_MAX: Final = 1_000
 """Kinds of lines and callers that are told apart. Those beyond share one place."""
 REQUEST_CHARACTERS_MAX: Final = 2_000
 """What is written of a request; the rest is cut off."""
+LISTED_MAX: Final = 100
+"""Elements of each list that are looked at for it."""
 
 _CHANGES: Final = frozenset(
     {
@@ -160,7 +162,6 @@ class AuditLog:
         self._tell(AuditKind.QUOTA, principal, "", "", (quota,), quota=quota)
 
     def _act(self, method: Method, request: Message, context: CallContext, reply: Pending[Message]) -> None:
-        asked = MessageToJson(request, indent=None, preserving_proto_field_name=True, ensure_ascii=True)
         result, codes = _outcome(reply)
         self._tell(
             AuditKind.ACT,
@@ -171,12 +172,13 @@ class AuditLog:
             method=method.value,
             result=result.value,
             codes=sorted(code.name for code in codes),
-            request=asked[:REQUEST_CHARACTERS_MAX],
+            request=lambda: _shown(request),
         )
 
     def _tell(
         self, kind: AuditKind, principal: str, client_id: str, host: str, alike: tuple[str, ...], **fields: object
     ) -> None:
+        """A field may be a function: what takes time to say is said only where the line is written."""
         window = self._window((kind.value, principal, host, *alike))
         self._renew(self._all, LINES_MS)
         if window.written >= ALIKE_MAX or self._all.written >= LINES_MAX:
@@ -187,9 +189,8 @@ class AuditLog:
         self._all.written += 1
         self._written[kind] += 1
         unwritten, window.unwritten = window.unwritten, 0
-        self._write(
-            kind.value, principal=principal, client_id=client_id, host=host, **fields, unwritten_before=unwritten
-        )
+        told = {name: value() if callable(value) else value for name, value in fields.items()}
+        self._write(kind.value, principal=principal, client_id=client_id, host=host, **told, unwritten_before=unwritten)
 
     def _window(self, key: tuple[str, ...]) -> _Window:
         window = self._alike.get(key)
@@ -210,6 +211,20 @@ class AuditLog:
     def _forget_old(self) -> None:
         now_ms = self._clock.monotonic_ms()
         self._alike = {key: window for key, window in self._alike.items() if now_ms - window.began_ms < ALIKE_MS}
+
+
+def _shown(request: Message) -> str:
+    """The beginning of a request, as JSON. Of a long one all lists are cut first: to write them takes seconds."""
+    if request.ByteSize() > REQUEST_CHARACTERS_MAX:
+        short = type(request)()
+        short.CopyFrom(request)
+        for field, _value in request.ListFields():
+            if field.is_repeated and (field.message_type is None or not field.message_type.GetOptions().map_entry):
+                del getattr(short, field.name)[LISTED_MAX:]
+        request = short
+    return MessageToJson(request, indent=None, preserving_proto_field_name=True, ensure_ascii=True)[
+        :REQUEST_CHARACTERS_MAX
+    ]
 
 
 def _outcome(reply: Pending[Message]) -> tuple[Result, set[ErrorCode]]:

@@ -44,7 +44,7 @@ from coordinator_server.quotas.metering import Metering
 from coordinator_server.quotas.opening import NO_QUOTAS, Quotas
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control
-from coordinator_server.transport import Dispatcher, Handler
+from coordinator_server.transport import REQUEST_PARTS_MAX, Dispatcher, Handler
 from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS
 
@@ -174,7 +174,9 @@ def build(
 def _dispatcher(config: Config, runtime: Runtime, answers: AnswerBytes, reads: FairReads) -> Dispatcher:
     admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
     bytes_max = config.message_bytes_max
-    return Dispatcher(SERVICES, admission, runtime.clock, message_bytes_max=bytes_max, room=answers, reads=reads)
+    made = Dispatcher(SERVICES, admission, runtime.clock, message_bytes_max=bytes_max, room=answers, reads=reads)
+    made.parts_max = max(REQUEST_PARTS_MAX, 3 * config.partitions_per_transaction_max)
+    return made
 
 
 def _metered(dispatcher: Dispatcher, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Handler:

@@ -21,6 +21,8 @@ from msgspec.structs import replace
 
 from coordinator_api.v1 import session_pb2
 from coordinator_protocol.limits import MEBI
+from coordinator_protocol.names import ID_BYTES_MAX
+from coordinator_protocol.wire import has_more_fields
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
@@ -98,15 +100,25 @@ class Session:
         the answers apart, and the stream must end. Of a caller that is not known any more, no message is taken."""
         if self._is_revoked:
             raise TransportError(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED)
+        # Before it is parsed: an empty call takes two bytes here, and fifty there.
+        calls_max = self._limits.calls_in_flight_max
+        if len(body) > 2 * calls_max and has_more_fields(body, 0, len(body), 2 * calls_max):
+            raise _too_many_calls(calls_max)
         try:
             request = session_pb2.SessionRequest.FromString(body)
         except DecodeError as error:
             raise TransportError(
                 CallStatus.INVALID_ARGUMENT, f"{len(body)} bytes were sent that are no SessionRequest: {error}"
             ) from error
+        if max(len(request.calls), len(request.cancels)) > calls_max:
+            raise _too_many_calls(calls_max)
         if not self._has_begun:
             self._has_begun = True
-            self._context = replace(self._context, client_id=request.header.client_id)
+            client_id = request.header.client_id
+            if len(client_id) > ID_BYTES_MAX:
+                # Kept as long as the stream; what else is wrong with it, every call is told.
+                raise TransportError(CallStatus.INVALID_ARGUMENT, f"the client id is longer than {ID_BYTES_MAX} bytes")
+            self._context = replace(self._context, client_id=client_id)
         self._heard_ms = now_ms = self._clock.monotonic_ms()
         self._begin(request.calls, now_ms)
         for correlation_id in request.cancels:
@@ -226,3 +238,9 @@ class Session:
             pending.cancel()
         self._unanswered.clear()
         self._answers.clear()
+
+
+def _too_many_calls(calls_max: int) -> TransportError:
+    return TransportError(
+        CallStatus.INVALID_ARGUMENT, f"a message has more than {calls_max} calls or cancellations: send several"
+    )

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import structlog
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -33,8 +33,12 @@ from coordinator_server.admission import Admission, Room
 from coordinator_server.answer_bytes import LARGE_ANSWERS
 from coordinator_server.fair_reads import FairReads
 from coordinator_server.wire.edge import error_response
+from coordinator_server.wire.parts import parts_are_too_many
 
 REQUEST_ID_BYTES: Final = 16
+REQUEST_PARTS_MAX: Final = 30_000
+"""Elements of all lists of one request together, at most. What a transaction may touch fits in: 10,000 partitions, each
+of a topic of its own."""
 CLIENT_TXN_VERSIONS: Final = (1, 2)
 CLIENT_TXN_VERSION_DEFAULT: Final = 2
 
@@ -113,6 +117,7 @@ class Codec:
     reads_much: bool
     """The method only reads, and its answer may be large: it begins when there is room for the answer and it is its
     turn."""
+    request_kind: Descriptor
 
 
 def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
@@ -123,7 +128,7 @@ def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
         for method in service.methods:
             request_type, response_type = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
             name = Method(method.name)
-            codec = Codec(name, request_type, response_type, name in LARGE_ANSWERS)
+            codec = Codec(name, request_type, response_type, name in LARGE_ANSWERS, method.input_type)
             table[f"/{service.full_name}/{method.name}"] = table[method.name] = codec
     return table
 
@@ -168,6 +173,7 @@ class Dispatcher:
         self._admission = admission
         self._places = admission.places
         self._message_bytes_max = message_bytes_max
+        self.parts_max = REQUEST_PARTS_MAX
         self._unanswered: dict[Pending[Any], tuple[Method, Room, int]] = {}
         """What is not answered yet, the room that it takes, and for how many calls: one, or those that the lane took
         together."""
@@ -284,7 +290,7 @@ class Dispatcher:
                     has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
                     if self._fronts.get(method) is not lane or not has_room:
                         break
-                    request = codec.request_type.FromString(body)
+                    request = self._parsed(codec, body)
                     answer = lane.take(request, call_context(request.header, call, codec.method))
                     if answer is None:
                         break
@@ -349,7 +355,7 @@ class Dispatcher:
                 self._admission.check(method)
             if codec.reads_much:
                 self._room.check(call.connection)
-            request: Any = codec.request_type.FromString(body) if parsed is None else parsed
+            request: Any = self._parsed(codec, body) if parsed is None else parsed
             pending = self._serve_functions[method](request, call_context(request.header, call, method))
         except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
             refusal = _undecodable(codec, body, error) if isinstance(error, DecodeError) else error
@@ -362,6 +368,15 @@ class Dispatcher:
         room.calls += 1
         self._unanswered[pending] = method, room, 1
         pending.on_settled(partial(self._reply, codec, reply, began_us))
+
+    def _parsed(self, codec: Codec, body: bytes) -> Message:
+        """The request. Raises DecodeError, and Refused INVALID_REQUEST for one of too many parts."""
+        if parts_are_too_many(body, codec.request_kind, self.parts_max):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the request has more than {self.parts_max} parts, all elements of its lists counted: send several",
+            )
+        return codec.request_type.FromString(body)
 
     def _reply(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
         waited = self._unanswered.pop(settled, None)

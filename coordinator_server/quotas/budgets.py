@@ -10,15 +10,17 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.throttling import PAUSE_MS_MAX
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import Level
-from coordinator_server.quotas.bucket import Bucket, full, pause_us, taken, with_rate
+from coordinator_server.quotas.bucket import BURST_US, Bucket, full, pause_us, taken, with_rate
 from coordinator_server.quotas.rules import QuotaRules, Rate
 
 LEVEL_PAUSE_MS: Final = 1_000
 """Pause that a refusal asks for where somebody has to give something back first."""
 CALLS_PAUSE_MS: Final = 50
 """The same where calls have to be answered first, which takes some group commits."""
-PATIENCE_REFUSALS: Final = 100
-"""Refusals that a principal is told at once, and how many of the others it is told in a second, one after the other."""
+PATIENCE_PER_SECOND: Final = 100
+"""Refusals that a principal is told in a second, one after the other, beyond those that it is told at once."""
+PATIENCE_AT_ONCE: Final = PATIENCE_PER_SECOND * BURST_US // 1_000_000
+"""Refusals that it is told at once, if it was told of none for a moment."""
 PATIENCE_MS_MAX: Final = 1_000
 """No refusal waits longer: what ends a transaction may be behind it in the same stream."""
 CLIENTS_MAX: Final = 100
@@ -56,7 +58,7 @@ class Budget:
         self.has_clients = False
         """Whether the client ids of its calls matter."""
         self.held: Counter[Level] = Counter()
-        self.patience = full(PATIENCE_REFUSALS, now_us)
+        self.patience = full(PATIENCE_PER_SECOND, now_us)
         """What is left of the refusals that it is told at once."""
 
     def give_back(self, level: Level) -> None:

@@ -25,6 +25,16 @@ class Cost(Struct, frozen=True):
     may_be_refused: bool
 
 
+REQUEST_BYTES: Final = 1_000
+"""A call that brings no records counts as one more request for so many bytes: a list of ten thousand names is as much
+work as some thousand small calls."""
+
+
+def requests_in(cost: Cost, size_bytes: int) -> int:
+    """How many requests a call of so many bytes counts as."""
+    return 1 if cost.rate is Rate.PRODUCE_BYTES else 1 + size_bytes // REQUEST_BYTES
+
+
 def _cost(method: Method) -> Cost:
     level = Level.CALLS
     if method in LONG_POLLS:

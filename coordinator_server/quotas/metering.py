@@ -24,12 +24,13 @@ from google.protobuf.message import DecodeError
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_protocol.wire import varint
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Level
 from coordinator_server.quotas.budgets import Buckets, Budget, Budgets, QuotaExceeded
-from coordinator_server.quotas.costs import COSTS, Cost
+from coordinator_server.quotas.costs import COSTS, Cost, requests_in
 from coordinator_server.quotas.rules import Rate
 from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
@@ -151,7 +152,7 @@ class Metering:
         if not any(buckets):
             return reply
         take = self._budgets.take
-        take(buckets, Rate.REQUESTS, 1)
+        take(buckets, Rate.REQUESTS, requests_in(cost, size_bytes))
         if cost.rate is Rate.PRODUCE_BYTES:
             take(buckets, cost.rate, size_bytes)
 
@@ -181,10 +182,12 @@ def _cost(method: str) -> Cost:
 def _client_id(call: Call) -> str:
     """What the call says that its client is; nothing where it cannot be read, which the dispatcher answers."""
     _method, body, context = call
+    client_id = context.client_id
     with suppress(DecodeError):
         # Every request begins with the same header.
-        return admin_pb2.LimitsRequest.FromString(body).header.client_id or context.client_id
-    return context.client_id
+        client_id = admin_pb2.LimitsRequest.FromString(body).header.client_id or client_id
+    # It is kept as long as the server runs. One that is longer than any may be the dispatcher refuses.
+    return client_id if len(client_id) <= ID_BYTES_MAX else ""
 
 
 def _copy(reply: Pending[bytes], told: Pending[bytes]) -> None:

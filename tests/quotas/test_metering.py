@@ -16,8 +16,9 @@ from coordinator_server.build import SERVICES
 from coordinator_server.quotas.budgets import (
     CALLS_PAUSE_MS,
     CLIENTS_MAX,
+    PATIENCE_AT_ONCE,
     PATIENCE_MS_MAX,
-    PATIENCE_REFUSALS,
+    PATIENCE_PER_SECOND,
     PRINCIPALS_MAX,
     Budgets,
 )
@@ -110,14 +111,14 @@ def row(principal: str = GREEDY, client_id: str | None = None, **quotas: int) ->
 
 def test_who_takes_too_much_is_served_and_asked_to_pause() -> None:
     room = Room(row(produce_bytes_per_second=1_000))
-    assert room.throttle_ms(PRODUCE, 900) == 0
-    assert room.throttle_ms(PRODUCE, 600) == 500
+    assert room.throttle_ms(PRODUCE, 90) == 0
+    assert room.throttle_ms(PRODUCE, 510) == 500
     assert room.budgets.throttled == {"produce_bytes_per_second": 1}
 
 
 def test_who_comes_back_before_the_pause_is_over_is_refused_and_afterwards_served() -> None:
     room = Room(row(produce_bytes_per_second=1_000))
-    assert room.throttle_ms(PRODUCE, 3_000) == 2_000
+    assert room.throttle_ms(PRODUCE, 2_100) == 2_000
     assert room.refusal_ms(PRODUCE, 1) == 2_000
     room.clock.advance(1_500)
     assert room.refusal_ms(PRODUCE, 1) == 500
@@ -128,8 +129,8 @@ def test_who_comes_back_before_the_pause_is_over_is_refused_and_afterwards_serve
 
 def test_what_a_caller_fetches_is_known_with_the_answer() -> None:
     room = Room(row(fetch_bytes_per_second=100))
-    room.inside.answer = log_pb2.FetchResponse(error_message="x" * 398).SerializeToString()
-    assert len(room.inside.answer) == 401
+    room.inside.answer = log_pb2.FetchResponse(error_message="x" * 308).SerializeToString()
+    assert len(room.inside.answer) == 311
     assert room.call(FETCH).result().startswith(room.inside.answer)
     assert room.refusal_ms(FETCH) == 3_010
     room.inside.answer = b""
@@ -137,9 +138,9 @@ def test_what_a_caller_fetches_is_known_with_the_answer() -> None:
 
 
 def test_requests_of_every_kind_count() -> None:
-    room = Room(row(requests_per_second=2))
-    assert [room.throttle_ms(method) for method in (LIMITS, FETCH, PRODUCE)] == [0, 0, 500]
-    assert room.refusal_ms(LIMITS) == 500
+    room = Room(row(requests_per_second=20))
+    assert [room.throttle_ms(method) for method in (LIMITS, FETCH, PRODUCE)] == [0, 0, 50]
+    assert room.refusal_ms(LIMITS) == 50
 
 
 def test_a_message_is_admitted_as_a_whole_and_in_its_order() -> None:
@@ -194,9 +195,9 @@ def test_a_new_rate_holds_from_the_next_call_on() -> None:
 
 
 def test_a_client_has_a_share_of_what_its_principal_may_take() -> None:
-    room = Room(row(requests_per_second=3), row(client_id="a", requests_per_second=1))
+    room = Room(row(requests_per_second=30), row(client_id="a", requests_per_second=1))
     assert [room.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
-    assert [room.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 334], "the rest of the principal's"
+    assert [room.throttle_ms(LIMITS, client_id="b") for _ in range(2)] == [0, 34], "the rest of the principal's"
 
 
 def test_the_longer_of_two_pauses_counts_whoever_owes_it() -> None:
@@ -204,8 +205,8 @@ def test_the_longer_of_two_pauses_counts_whoever_owes_it() -> None:
     assert [room.throttle_ms(LIMITS, client_id="a") for _ in range(2)] == [0, 1_000]
     for _ in range(48):
         room.throttle_ms(END_TXN, client_id="b")
-    assert room.throttle_ms(END_TXN, client_id="b") == 4_100, "of its principal, for it has no table of its own"
-    assert room.throttle_ms(END_TXN, client_id="a") == 4_200
+    assert room.throttle_ms(END_TXN, client_id="b") == 5_000, "of its principal, for it has no table of its own"
+    assert room.throttle_ms(END_TXN, client_id="a") == 5_100
     for _ in range(9):
         room.throttle_ms(END_TXN, client_id="a")
     assert room.throttle_ms(END_TXN, client_id="a") == 12_000, "of the client itself"
@@ -219,11 +220,11 @@ def test_what_a_client_owes_stays_owed_when_the_file_changes() -> None:
 
 
 def test_tables_of_everyone_are_not_of_the_clients_of_who_must_get_in() -> None:
-    rows = row("User:*", client_id="*", requests_per_second=1), row("User:root", client_id="a", requests_per_second=2)
+    rows = row("User:*", client_id="*", requests_per_second=1), row("User:root", client_id="a", requests_per_second=20)
     room = Room(*rows, unbound=["User:root"])
     assert [room.throttle_ms(LIMITS, principal="User:root", client_id="b") for _ in range(5)] == [0] * 5
     of_a = [room.throttle_ms(LIMITS, principal="User:root", client_id="a") for _ in range(3)]
-    assert of_a == [0, 0, 500], "a table of its own counts"
+    assert of_a == [0, 0, 50], "a table of its own counts"
 
 
 def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
@@ -245,6 +246,19 @@ def test_client_ids_that_are_made_up_are_no_way_out() -> None:
     assert len(room.budgets.of(GREEDY).clients) == CLIENTS_MAX + 1
 
 
+def test_a_client_id_longer_than_any_may_be_is_not_kept() -> None:
+    room = Room(row(client_id="*", requests_per_second=1))
+    for number in range(3):
+        room.call(END_TXN, client_id=f"{number}" * 1_001)
+    assert list(room.budgets.of(GREEDY).clients) == [""]
+
+
+def test_a_long_call_without_records_counts_as_several_requests() -> None:
+    room = Room(row(requests_per_second=10))
+    assert room.throttle_ms(PRODUCE, 100_000) == 0, "its bytes have a rate of their own"
+    assert room.throttle_ms(LIMITS, 9_999) == 1_000
+
+
 # Who takes no notice
 
 
@@ -253,7 +267,7 @@ def out_of_patience(*rows: QuotaRow) -> Room:
     room = Room(*rows or (row(requests_per_second=1),))
     for _ in range(20):
         room.throttle_ms(END_TXN)
-    for _refusal in range(PATIENCE_REFUSALS + 1):
+    for _refusal in range(PATIENCE_AT_ONCE + 1):
         room.refusal_ms(LIMITS)
     return room
 
@@ -274,14 +288,14 @@ def test_who_does_not_stop_asking_hears_of_it_late_and_of_one_refusal_after_the_
 
 def test_no_refusal_waits_longer_than_a_second() -> None:
     room = out_of_patience()
-    late = [room.call(LIMITS) for _ in range(2 * PATIENCE_REFUSALS)]
+    late = [room.call(LIMITS) for _ in range(2 * PATIENCE_PER_SECOND)]
     room.clock.advance(PATIENCE_MS_MAX - 1)
     told = [each.is_settled for each in late]
     while room.later_ms != [LATE_LOOK_MS]:
         room.pass_later(waits=False)
         told = [each.is_settled for each in late]
     assert told == [True] * told.index(False) + [False] * told.count(False)
-    assert told.count(False) >= PATIENCE_REFUSALS, "those that would wait longer wait until then"
+    assert told.count(False) >= PATIENCE_PER_SECOND, "those that would wait longer wait until then"
     room.pass_later()
     while room.later_ms:
         assert room.later_ms == [0]
@@ -307,15 +321,15 @@ def test_late_refusals_that_are_due_together_are_told_some_in_a_turn() -> None:
 
 def test_who_took_no_notice_does_not_hold_up_what_others_are_told() -> None:
     room = out_of_patience(row("User:*", requests_per_second=1))
-    late = [room.call(LIMITS) for _ in range(PATIENCE_REFUSALS)]
+    late = [room.call(LIMITS) for _ in range(PATIENCE_PER_SECOND)]
     for _ in range(20):
         room.throttle_ms(END_TXN, principal="User:other")
-    for _refusal in range(PATIENCE_REFUSALS + 1):
+    for _refusal in range(PATIENCE_AT_ONCE + 1):
         room.refusal_ms(LIMITS, principal="User:other")
     of_other = room.call(LIMITS, principal="User:other")
     room.pass_later()
     assert of_other.is_settled
-    assert [each.is_settled for each in late] == [True] + [False] * (PATIENCE_REFUSALS - 1)
+    assert [each.is_settled for each in late] == [True] + [False] * (PATIENCE_PER_SECOND - 1)
 
 
 def test_so_many_refusals_wait_and_no_more() -> None:

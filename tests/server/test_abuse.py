@@ -24,7 +24,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from bench.processes import resident_mib
+from bench.processes import peak_mib, resident_mib
 from bench.raw_http2 import RawPeer, call, connected, floods, http2_over_tls
 from coordinator_api.v1 import (
     admin_pb2,
@@ -41,7 +41,7 @@ from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_server.output import ExitStatus
-from coordinator_server.quotas.budgets import PATIENCE_REFUSALS
+from coordinator_server.quotas.budgets import PATIENCE_PER_SECOND
 from coordinator_server.transports import TransportName
 from tests.fuzz.choices import Choices
 from tests.fuzz.requests import Requests
@@ -69,6 +69,15 @@ LONG_POLLS: Final = 12_000
 """More than `long_polls_max`."""
 IDS: Final = 10_000
 FUZZED: Final = 3_000
+LISTS: Final = {
+    FETCH: b"\x32\0",
+    "/coordinator_api.v1.LogService/CreateTopics": b"\x12\0",
+    "/coordinator_api.v1.TransactionService/DescribeTransactions": b"\x12\0",
+    "/coordinator_api.v1.GroupService/DeleteGroups": b"\x12\0",
+}
+"""Procedures, and an empty element of a list of their requests."""
+LISTS_GROWTH_MIB_MAX: Final = 200
+"""Such a request and some copies of it; its elements would take 400 and more."""
 ENDED: Final = {"resets": "resets", "streams without data": "unfinished_calls", "pings": "control_frames"}
 """Floods that the compiled transport ends, and what it calls them."""
 HEEDLESS: Final = "heedless"
@@ -273,6 +282,20 @@ def test_messages_that_are_too_large_also_when_they_were_small_on_their_way(
     victim.counted_and_told("messages")
 
 
+def test_lists_without_end_that_were_small_on_their_way(victim: Victim) -> None:
+    channel = victim.channel(compression=grpc.Compression.Gzip)
+    for method, empty in LISTS.items():
+        answer = channel.unary_unary(method)(empty * (7 * MEBI), timeout=DEADLINE_SECONDS)
+        # Every answer has its error in the same place.
+        assert log_pb2.FetchResponse.FromString(answer).error_code == ErrorCode.INVALID_REQUEST
+        victim.is_well()
+    stream = channel.stream_stream(SESSION_PATH)(iter([b"\x12\0" * (7 * MEBI)]), timeout=DEADLINE_SECONDS)
+    with pytest.raises(grpc.RpcError) as refused:
+        list(stream)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert peak_mib(victim.server.process_id) < victim.before_mib + LISTS_GROWTH_MIB_MAX
+
+
 def test_requests_of_every_procedure_with_anything_in_them(victim: Victim) -> None:
     requests, channel = Requests(GuardedRoom()), victim.channel()
     waiting: list[grpc.Future[bytes]] = []
@@ -307,7 +330,7 @@ def test_calls_that_never_pause_when_they_are_told_to(victim: Victim) -> None:
     request = admin_pb2.LimitsRequest(header=common_pb2.RequestHeader(client_id=HEEDLESS))
     waiting = deque(ask.future(request) for _ in range(64))
     codes: Counter[int] = Counter()
-    for number in range(PATIENCE_REFUSALS + 100):
+    for number in range(PATIENCE_PER_SECOND + 100):
         codes[waiting.popleft().result(DEADLINE_SECONDS).error_code] += 1
         waiting.append(ask.future(request))
         if number % 100 == 0:

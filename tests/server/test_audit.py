@@ -19,7 +19,7 @@ from coordinator_protocol.errors import ErrorCode, Method, Refused, UnknownOutco
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server import audit
-from coordinator_server.audit import ACTS, ALIKE_MAX, ALIKE_MS, LINES_MAX, LINES_MS, AuditLog
+from coordinator_server.audit import ACTS, ALIKE_MAX, ALIKE_MS, LINES_MAX, LINES_MS, LISTED_MAX, AuditLog
 from coordinator_server.logs import AUDIT_FILES_KEPT, LogFormat, LogLevel, audit_file, configure_logs
 from coordinator_server.output import ExitStatus
 from tests.harness.guarded_server import SUPER_USERS
@@ -141,6 +141,27 @@ def test_a_long_request_is_cut() -> None:
     request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t" * 10_000)])
     book.log.audited(Method.CREATE_TOPICS, lambda _request, _context: settled(created()))(request, ROOT)
     assert len(book.lines[0]["request"]) == audit.REQUEST_CHARACTERS_MAX
+
+
+def test_of_a_request_that_is_not_told_nothing_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    book, told = Book(), list[object]()
+    monkeypatch.setattr(audit, "MessageToJson", lambda request, **_how: told.append(request) or "{}")
+    for _ in range(ALIKE_MAX + 5):
+        book.act(settled(created()))
+    assert len(told) == len(book.lines) == ALIKE_MAX
+
+
+def test_of_a_list_without_end_the_beginning_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    book, looked_at = Book(), list[int]()
+    of_all = audit.MessageToJson
+    monkeypatch.setattr(
+        audit, "MessageToJson", lambda request, **how: looked_at.append(len(request.topics)) or of_all(request, **how)
+    )
+    request = log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name=f"topic-{n}") for n in range(10_000)])
+    book.log.audited(Method.DELETE_TOPICS, lambda _request, _context: settled(created()))(request, ROOT)
+    assert looked_at == [LISTED_MAX]
+    assert len(request.topics) == 10_000
+    assert book.lines[0]["request"].startswith('{"topics": [{"name": "topic-0"}, ')
 
 
 def test_of_lines_that_say_the_same_few_are_written_and_the_next_counts_the_others() -> None:

@@ -44,6 +44,21 @@ def transport_error(pending: Pending[bytes]) -> TransportError:
     return error.value
 
 
+def test_a_request_of_too_many_parts_is_refused_before_it_is_parsed(
+    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+) -> None:
+    dispatcher.parts_max = 100
+    keys = transaction_pb2.FindCoordinatorRequest(keys=[""] * 101)
+    pending = dispatcher(FIND_COORDINATOR, keys.SerializeToString(), CALL)
+    response = transaction_pb2.FindCoordinatorResponse.FromString(pending.result())
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert "more than 100 parts" in response.error_message
+    assert servicer.contexts == []
+    keys.keys.pop()
+    dispatcher(FIND_COORDINATOR, keys.SerializeToString(), CALL)
+    assert len(servicer.contexts) == 1
+
+
 def end(dispatcher: Dispatcher) -> Pending[bytes]:
     return dispatcher(END_TXN, b"", CALL)
 

@@ -127,6 +127,24 @@ def test_garbage_ends_the_stream() -> None:
     assert failure.value.status is CallStatus.INVALID_ARGUMENT
 
 
+def test_more_calls_than_may_be_under_way_are_not_even_parsed() -> None:
+    empty_calls, empty_cancels = b"\x12\0" * 5, b"\x1a\x05" + bytes(5)
+    for body in (empty_calls, b"\xa3\x06\xa4\x06" * 5, empty_cancels):
+        room = Room(SessionLimits(calls_in_flight_max=4))
+        with pytest.raises(TransportError, match="more than 4 calls or cancellations") as failure:
+            room.session.receive(body)
+        assert failure.value.status is CallStatus.INVALID_ARGUMENT
+        assert room.calls == []
+
+
+def test_a_client_id_that_is_too_long_is_not_kept() -> None:
+    room = Room()
+    with pytest.raises(TransportError, match="client id is longer"):
+        room.send(call(1, b"a"), client_id="x" * 1_001)
+    assert room.calls == []
+    room.send(call(1, b"a"), client_id="x" * 1_000)
+
+
 def test_a_client_with_too_much_under_way_is_not_read_until_it_is_answered() -> None:
     room = Room(SessionLimits(calls_in_flight_max=2))
     told = []

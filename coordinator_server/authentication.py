@@ -4,7 +4,7 @@ Each listener says what it takes: certificates, tokens, or both. Who shows neith
 told that authentication is required and nothing else; why is in the log and in a metric, for the operator. What is
 right now may be wrong later: a session is asked about again, every few seconds, with what it showed at its beginning.
 
-Source: `spec/security.md` 1 and 4; KIP-368 (a session ends with its credential).
+Source: KIP-368 (a session ends with its credential).
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Config(AccessConfig):
 
     transport: TransportName = TransportName.AUTO
     """What serves gRPC; callers see no difference. grpc: grpc.aio, which is always there. native: the compiled one,
-    which needs less processor time, must be installed (`make native`), and serves no Unix sockets. auto: native where
-    that is possible."""
+    which needs less processor time, must be installed (`txn-coordinator[native]`), and serves no Unix sockets. auto:
+    native where that is possible."""
 
     advertised: AddressText | None = None
     """HOST:PORT that FindCoordinator tells clients, where it differs from `listen` (behind a proxy, in a container)."""
@@ -117,7 +117,7 @@ class Config(AccessConfig):
 
     history_retention_ms: KeptLimit = HISTORY_RETENTION_MS
     """How long the history of transactions and groups is kept; -1 for ever. The newest step of each shard always is.
-    Too small: `txnctl history` and `txnctl explain` tell less. Too large: disk."""
+    Too small: `txnctl describe` and `txnctl log dump --show transactions` tell less. Too large: disk."""
 
     transaction_two_phase_commit_enable: bool = False
     """Whether producers may take part in somebody else's two-phase commit (enable_2pc, PrepareTransaction). Their

@@ -6,7 +6,6 @@ Unknown names are errors in all of them, because a misspelt limit that is silent
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+from coordinator_server.validation import near_miss, plain
 
 
 class ConfigRefused(Exception):
@@ -81,21 +81,12 @@ def _complaints(error: ValidationError, origins: Mapping[str, str]) -> Iterable[
     for problem in error.errors(include_url=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
         if problem["type"] == "extra_forbidden":
-            yield f"{name} ({origins[name]}) is unknown{near_miss(name, Config.model_fields)}"
+            near = near_miss(name, Config.model_fields) or "; `txnctl config show` lists all settings"
+            yield f"{name} ({origins[name]}) is unknown{near}"
         elif problem["type"] == "missing":
             variable = ENVIRONMENT_PREFIX + name.upper()
             yield f"{name} is not set: give --{name.replace('_', '-')}, {variable} or a line in the file"
         elif name:
-            yield f"{name} = {problem['input']!r} ({origins[name]}): {_plain(problem['msg'])}"
+            yield f"{name} = {problem['input']!r} ({origins[name]}): {plain(problem['msg'])}"
         else:
-            yield _plain(problem["msg"])
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ")
-
-
-def near_miss(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, empty if nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
+            yield plain(problem["msg"])

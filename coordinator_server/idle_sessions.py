@@ -1,7 +1,7 @@
 """Sessions on which nothing happens end after a while: each costs memory, and counts among those that a principal may
 have. A client opens another one with its next request, so it loses nothing.
 
-Source: `spec/security.md` 8 (idle); Kafka's `connections.max.idle.ms`.
+Source: Kafka's `connections.max.idle.ms`.
 """
 
 from __future__ import annotations

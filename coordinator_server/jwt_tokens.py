@@ -5,7 +5,7 @@ count, each with a key of its own kind, named by the header's `kid`; a token mus
 until when, and lives a day at most. Whoever turns up with something else is refused as cheaply as can be: the signature
 is looked at last, and once for each token.
 
-Source: RFC 7519, RFC 8725; `spec/security.md` 1.4 and 1.5.
+Source: RFC 7519, RFC 8725.
 """
 
 from __future__ import annotations

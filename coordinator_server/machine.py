@@ -101,7 +101,9 @@ def _native_transport() -> Finding:
     try:
         return Finding(NATIVE_TRANSPORT, Verdict.OK, metadata.version(NATIVE_TRANSPORT))
     except metadata.PackageNotFoundError:
-        advice = "optional, for less processor time per call: `make native`"
+        advice = (
+            "optional, for less processor time per call: install txn-coordinator[native]; in a checkout `make native`"
+        )
         return Finding(NATIVE_TRANSPORT, Verdict.OK, "not installed", advice)
 
 

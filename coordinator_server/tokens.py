@@ -3,8 +3,6 @@
 A token is `txl_ID_SECRET`. The file has the SHA-256 of the secret, so who reads the file cannot call with it; a fast
 hash is enough, because a secret has 256 bits that nobody chose. A file that cannot be used leaves the old tokens in
 force, which the log says; a token that is gone from it counts no more within seconds.
-
-Source: `spec/security.md` 1.3.
 """
 
 from __future__ import annotations
@@ -27,11 +25,15 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_server.authentication import TOKEN_PREFIX, IdentityRefused, Reason, Unauthenticated
 from coordinator_server.file_signature import signature_of
+from coordinator_server.validation import first_problem
 
 TOKEN_LENGTH_MAX: Final = 200
 
 _NOBODY: Final = "0" * 64
 """The hash of nothing: compared with where the id is unknown, so that it takes as long."""
+
+_NAMES: Final = ("tokens", "id", "principal", "sha256", "expires")
+"""What may stand in the file."""
 
 _log = structlog.get_logger("tokens")
 
@@ -77,9 +79,7 @@ def read_tokens(file: Path) -> Mapping[str, TokenRow]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TokensRefused(f"the tokens file {file} is no TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(each) for each in first["loc"])
-        raise TokensRefused(f"the tokens file {file}: {place}: {first['msg']}") from error
+        raise TokensRefused(f"the tokens file {file}: {first_problem(error, _NAMES)}") from error
     tokens = {token.id: token for token in found}
     if len(tokens) < len(found):
         raise TokensRefused(f"the tokens file {file} has two tokens of one id: each needs an id of its own")

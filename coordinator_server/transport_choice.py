@@ -17,7 +17,8 @@ from coordinator_server.transports import (
 )
 
 _HOW_TO_GET_IT: Final = (
-    "`make native` builds and installs it, with cargo; the server runs without it where transport is auto or grpc"
+    "install txn-coordinator[native], in a checkout by `make native`; "
+    "the server runs without it where transport is auto or grpc"
 )
 
 _log = structlog.get_logger("transport")

@@ -5,9 +5,10 @@ takes and gives. A fact that is in the file and not so any more breaks somebody:
 store that it wrote. New messages, fields, values and procedures break nobody and need no line before they are released.
 A field or value may go only if its number and its name are reserved in its place, so that nobody else gets them.
 
-`make promise` writes the file anew. After the first release that is for additions only; until then a change that breaks
-may be promised too, and its commit says why. `buf breaking` does the same, but is to be had from npm only, and nothing
-else here needs Node. What it calls WIRE_JSON is what these lines compare.
+`make promise` writes the file anew. From version 1.0.0 on it refuses that where something promised would go, so it is
+for additions only; until then a change that breaks may be promised too, and its commit says why. `buf breaking` does
+the same, but is to be had from npm only, and nothing else here needs Node. What it calls WIRE_JSON is what these lines
+compare.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from google.protobuf.descriptor_pb2 import (
     FieldDescriptorProto,
     FileDescriptorProto,
 )
+
+from coordinator_protocol.version import VERSION
+from scripts.promises import keeps_promises
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROTO_ROOT: Final = ROOT / "proto"
@@ -123,10 +127,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare the messages of today with what was promised.")
     parser.add_argument("--write", action="store_true", help="promise what is there today")
     today = sorted(facts(files_of_today()))
-    if parser.parse_args().write:
+    found = broken(PROMISED.read_text().splitlines(), today)
+    if parser.parse_args().write and not (found and keeps_promises(VERSION)):
         PROMISED.write_text("".join(f"{fact}\n" for fact in today))
         return 0
-    found = broken(PROMISED.read_text().splitlines(), today)
     for each in found:
         print(each, file=sys.stderr)
     if found:

@@ -66,7 +66,9 @@ def read_manifest(directory: Path) -> Manifest:
     """The manifest of a backup, which is as it was written. Raises BackupRefused."""
     with refused_in_words(f"{directory} cannot be read as a backup"):
         if not (directory / MANIFEST_NAME).is_file():
-            raise BackupRefused(f"{directory} is no backup: there is no {MANIFEST_NAME} in it")
+            within = sorted(path.parent.name for path in directory.glob(f"*/{MANIFEST_NAME}"))
+            advice = f"; name one that lies in it, such as {directory / within[-1]}" if within else ""
+            raise BackupRefused(f"{directory} is no backup: there is no {MANIFEST_NAME} in it{advice}")
         stored = (directory / MANIFEST_NAME).read_bytes()
         expected = (directory / CHECKSUM_NAME).read_bytes()
     if _checksum_line(stored) != expected:

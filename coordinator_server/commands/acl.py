@@ -32,7 +32,7 @@ app = typer.Typer(name="acl", help="Say, and look up, who may do what.", no_args
 
 Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody.")]
 Operations = Annotated[
-    list[Permission], typer.Argument(metavar="OPERATION...", help="Such as read or write; all is every one.")
+    list[Permission], typer.Argument(metavar="OPERATION", help="Such as read or write; all is every one.")
 ]
 Operation = Annotated[Permission, typer.Argument(metavar="OPERATION", help="Such as read or write.")]
 Topic = Annotated[str | None, typer.Option(metavar="NAME", help="On this topic; * is any.")]
@@ -100,7 +100,9 @@ def list_acls(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the rules: all, or those that apply to a resource, also by * or by how its name begins."""
+    """List the rules: all, or those that apply to a resource.
+
+    Rules apply to a resource also by * or by how its name begins."""
     resource = _resource(topic, group, transactional_id, cluster=cluster)
     wanted = AclFilter(
         principal=principal,

@@ -34,7 +34,7 @@ from coordinator_server.output import (
 
 def abort(
     transactional_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Transactional ids.", show_default=False)
+        list[str] | None, typer.Argument(metavar="ID", help="Transactional ids.", show_default=False)
     ] = None,
     prefix: Annotated[
         str, typer.Option(metavar="TEXT", help="All ids that begin so and have a transaction open.")
@@ -86,8 +86,9 @@ def abort(
 def hanging(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """List transactions that nobody will end, with the command that does. There should be none; exit status 1 if
-    there are."""
+    """List transactions that nobody will end.
+
+    Each comes with the command that ends it. There should be none: ends with status 1 if there are."""
     with remote.connected(server) as connection:
         rows = list_hanging(connection, timeout_ms)
     print_list(rows, (*_HANGING, Column("TO END IT", "command")), output, empty="nothing hangs")

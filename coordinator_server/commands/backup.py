@@ -79,8 +79,10 @@ def create(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Let a running server make a backup in its `backup_directory`, and wait until it is complete; or make one of a
-    stopped server. What was acknowledged before is in it.
+    """Make a backup of a running server, or of a stopped one.
+
+    A running server makes it in its `backup_directory`, and the command waits until it is complete. Everything that
+    was acknowledged before is in it.
 
     Ends with status 1 if none was made, 3 if the directory of a stopped server is refused.
     """
@@ -135,15 +137,16 @@ def _described(connection: Connection, name: str, timeout_ms: int) -> admin_pb2.
 def list_backups(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="The directory that backups lie in; else the server is asked."),
+        typer.Argument(metavar="DIR", help="The directory that backups lie in; else the server is asked."),
     ] = None,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List backups, the oldest first: those in a directory, or those of a running server with the one being made.
+    """List backups, the oldest first.
 
-    Only what was finished is listed; `txnctl backup verify` says whether it still is what was written.
+    Those in a directory; or those of a running server, with the one that is being made. Only what was finished is
+    listed; `txnctl backup verify` says whether it still is what was written.
     """
     if directory is None:
         with remote.connected(server) as connection:
@@ -163,9 +166,9 @@ def verify(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory with backups: all of them.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read every byte of backups and compare it with what was written; change nothing.
+    """Read every byte of backups and compare it with what was written.
 
-    Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
+    Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
     """
     from coordinator_runtime.backups import backups_in
     from coordinator_runtime.backups.manifest import MANIFEST_NAME
@@ -225,10 +228,11 @@ def restore(
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Make the data directory of a server from a backup, after a check of every byte.
+    """Make the data directory of a server from a backup.
 
-    The restored store begins a line of its own: producers initialise again, members join again, and readers who have
-    read what came after the backup are told. Ends with status 3, and nothing restored, if anything is refused.
+    Every byte is checked. The restored store begins a line of its own: producers initialise again, members join again,
+    and readers who have read what came after the backup are told. Ends with status 3, and nothing restored, if anything
+    is refused.
     """
     from coordinator_client.clock import SystemClock as ClientClock
     from coordinator_runtime.backups import restore as restore_now

@@ -34,8 +34,9 @@ def doctor(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Look at clock, disk, limits and versions of this machine, or at a running server, and say what to repair. Takes a
-    second; leaves nothing behind.
+    """Check this machine, or a running server, and say what to repair.
+
+    Of the machine it looks at clock, disk, limits and versions. Takes a second, and leaves nothing behind.
 
     Ends with status 1 if something would keep a server from running or from keeping its promises.
     """

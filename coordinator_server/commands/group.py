@@ -42,7 +42,7 @@ from coordinator_server.output import (
 
 app = typer.Typer(
     name="group",
-    help="List groups, see where they read and what they wait for, and say where they go on.",
+    help="List groups, see how far they are, and say where they go on.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -99,8 +99,9 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe a group: its state, how far behind it is, and which transactions its offsets wait for. JSON has its
-    members and offsets too."""
+    """Describe a group: its state, and how far behind it is.
+
+    Names the transactions that its offsets wait for. JSON has its members and offsets too."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group = group_there(admin, group_id)
         offsets = offset_rows(admin, group)
@@ -132,7 +133,7 @@ def members(
 
 @app.command()
 def delete(
-    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups without members.")],
+    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP", help="Groups without members.")],
     yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -181,8 +182,10 @@ def config(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show the settings of a group that differ from the server's, or change them: members of consumer groups take them
-    up with their next heartbeats."""
+    """Show or change the settings of a group.
+
+    Shown are those that differ from the server's. Members of consumer groups take a change up with their next
+    heartbeats."""
     wanted = dict(_parse_setting(text) for text in settings or [])
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if wanted or unset:

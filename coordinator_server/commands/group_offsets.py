@@ -59,10 +59,11 @@ def offsets(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show where a group reads: what it has committed, how many records lie before it, and who holds another offset.
+    """Show where a group reads, and how far it is behind.
 
-    Markers are no records. LAG is what a committed reader can read now, up to the last stable offset; LAG TO END also
-    counts what is open or aborted, up to the high watermark.
+    That is what it has committed, how many records lie before it, and which transactions hold another offset. Markers
+    are no records. LAG is what a committed reader can read now, up to the last stable offset; LAG TO END also counts
+    what is open or aborted, up to the high watermark.
     """
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = offset_rows(admin, group_there(admin, group_id))
@@ -166,8 +167,9 @@ def delete_offsets(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Forget what a group has committed in topics that none of its members subscribes to, and what waits there for
-    transactions."""
+    """Forget what a group has committed in topics.
+
+    None of its members may subscribe to them. What waits there for transactions is forgotten, too."""
     _check_choice(topics, all_topics=all_topics, has_plan=False)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group_there(admin, group_id)

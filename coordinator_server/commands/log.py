@@ -129,9 +129,10 @@ def dump(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Dump everything that is durable in a log, also what was aborted and what is undecided.
+    """Dump everything that is durable in a log.
 
-    A batch that cannot be read has a line that says why, and the dump goes on behind it.
+    That includes what was aborted and what is undecided. A batch that cannot be read has a line that says why, and the
+    dump goes on behind it.
     """
     if show is Shown.TRANSACTIONS:
         _dump_transactions(data_dir, transactional_id, count_max, output)

@@ -100,8 +100,8 @@ Patience = Annotated[
         "--timeout",
         metavar="SPAN",
         parser=parse_duration_ms,
-        show_default="10s",
-        help="How long to wait for an answer.",
+        show_default=False,
+        help="How long to wait for an answer. [default: 10s]",
     ),
 ]
 DEFAULT_PATIENCE_MS: Final = 10_000

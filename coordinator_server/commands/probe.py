@@ -49,7 +49,13 @@ def probe(
     ] = None,
     interval_ms: Annotated[
         int,
-        typer.Option("--interval", metavar="SPAN", parser=parse_duration_ms, show_default="5s", help="Between rounds."),
+        typer.Option(
+            "--interval",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            show_default=False,
+            help="Between rounds. [default: 5s]",
+        ),
     ] = DEFAULT_INTERVAL_MS,
     count: Annotated[
         int | None, typer.Option("--count", min=1, metavar="N", help="End after N rounds. [default: go on for ever]")
@@ -64,17 +70,18 @@ def probe(
             "--timeout",
             metavar="SPAN",
             parser=parse_duration_ms,
-            show_default="5s",
-            help="How long a step may take before it has failed.",
+            show_default=False,
+            help="How long a step may take before it has failed. [default: 5s]",
         ),
     ] = DEFAULT_TIMEOUT_MS,
     server: Server = DEFAULT_SERVER,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Commit a small transaction and abort another, read both back as a committed reader, and say how long each step
-    took; then again, every few seconds, until it is interrupted.
+    """Try small transactions as any client would, and time each step.
 
-    Each round leaves two records and two markers in its topic. Ends with status 1 if a round failed.
+    A round commits one and aborts another, and reads both back as a committed reader; the next one follows some seconds
+    later, until the probe is interrupted. Each round leaves two records and two markers in its topic. Ends with status
+    1 if a round failed.
     """
     from coordinator_client.transport import UNARY
     from coordinator_runtime.clock import SystemClock

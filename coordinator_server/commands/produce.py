@@ -81,8 +81,8 @@ def produce(
             "--transaction-timeout",
             metavar="SPAN",
             parser=parse_duration_ms,
-            show_default="60s",
-            help="After this the server aborts the transaction.",
+            show_default=False,
+            help="After this the server aborts the transaction. [default: 60s]",
         ),
     ] = 60_000,
     commit_every: Annotated[
@@ -100,7 +100,7 @@ def produce(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Send the lines of stdin to a topic, in a transaction: all of them become visible together, or none."""
+    """Send the lines of stdin to a topic, in a transaction. All of them become visible together, or none does."""
     from coordinator_server.commands.record_input import InputRefused, json_records, plain_records
 
     if key_separator is not None and (input_format is InputFormat.JSON or not key_separator):

@@ -13,6 +13,7 @@ from coordinator_server.commands.log_rows import bytes_of
 from coordinator_server.output import Value
 
 _TAKEN: Final = ("key", "value", "headers", "partition", "timestamp_ms")
+_EXAMPLE: Final = '{"key": "alice", "value": "42 EUR"}'
 _IGNORED: Final = frozenset({"topic", "offset"})
 """What `consume` prints as well, and what the log decides anew."""
 
@@ -52,13 +53,18 @@ def json_records(lines: Iterable[bytes]) -> Iterator[InputRecord]:
         if line.strip():
             try:
                 yield _record(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise InputRefused(
+                    f"line {number}: this is no JSON ({error.msg}, column {error.colno}): "
+                    f"write an object such as {_EXAMPLE}"
+                ) from error
             except (ValueError, TypeError) as error:
                 raise InputRefused(f"line {number}: {error}") from error
 
 
 def _record(found: object) -> InputRecord:
     if not isinstance(found, dict):
-        raise TypeError('a record is an object such as {"key": "alice", "value": "42 EUR"}')
+        raise TypeError(f"a record is an object such as {_EXAMPLE}")
     for name in found:
         if name not in _TAKEN and name not in _IGNORED:
             near = difflib.get_close_matches(name, _TAKEN, n=1)

@@ -122,7 +122,7 @@ def dev(
     insecure: Insecure = False,
     settings: Settings = None,
 ) -> None:
-    """Run a server to try things out: its directory is removed at the end, and gRPC reflection is on."""
+    """Run a server to try things out. Its directory is removed at the end, and gRPC reflection is on."""
     from coordinator_server.process import end_process, run
 
     flags = {"listen": listen, "reflection": True, "log_level": "warning"} | parse_settings(settings or [])
@@ -162,9 +162,10 @@ def show(
     settings: Settings = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show every setting with its value and where that came from: default, file, environment or flag.
+    """Show every setting, its value and where that came from.
 
-    Takes the flags of `serve`, reads what `serve` would read, and fails where `serve` would.
+    That is the default, the file, the environment or a flag. Takes the flags of `serve`, reads what `serve` would read,
+    and fails where `serve` would.
     """
     flags = parse_settings(settings or [])
     given: dict[str, object] = {

@@ -31,7 +31,7 @@ _COLUMNS = (
 @app.command("list")
 def list_shards(
     coordinator: Annotated[
-        str, typer.Argument(metavar="[COORDINATOR]", help="Only of this one, as transactions.", show_default=False)
+        str, typer.Argument(metavar="COORDINATOR", help="Only of this one, as transactions.", show_default=False)
     ] = "",
     state: Annotated[str, typer.Option(metavar="STATE", help="Only in this state, as failed.")] = "",
     server: Server = DEFAULT_SERVER,
@@ -54,8 +54,9 @@ def load(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read a shard from the store and let it serve: one that was unloaded, one that failed and is repaired, or one that
-    serves, to read it anew."""
+    """Read a shard from the store and let it serve.
+
+    One that was unloaded, one that failed and is repaired, or one that serves, to read it anew."""
     with remote.connected(server) as connection:
         request = admin_pb2.LoadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
         reply = connection.ask(calls.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))

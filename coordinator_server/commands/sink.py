@@ -57,7 +57,7 @@ def list_sinks(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List sinks: who writes, which batch is written, which one is committed."""
+    """List sinks. Shows who writes, which batch is written and which one is committed."""
     rows = [_row(each) for each in _described([], server, timeout_ms)]
     print_list(rows, _COLUMNS, output, empty="there are no sinks")
 
@@ -69,10 +69,12 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe a sink: its runs, the batches, and every member that is not complete."""
+    """Describe a sink.
+
+    Shows its runs, the batches, and every member that is not complete."""
     (found,) = _described([name], server, timeout_ms)
     if found.error_code:
-        raise CommandFailed(ExitStatus.PROBLEM, found.error_message)
+        raise CommandFailed(ExitStatus.PROBLEM, f"{found.error_message}; `txnctl sink list` shows all")
     row = _row(found)
     if output is not OutputFormat.TABLE:
         print_document(row, output)

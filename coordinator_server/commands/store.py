@@ -38,9 +38,9 @@ def verify(
     data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check every promise that the stored rows make to each other; change nothing.
+    """Check every promise that the stored rows make to each other.
 
-    Ends with status 1 if one does not hold, 3 if the directory cannot be read.
+    Changes nothing. Ends with status 1 if one does not hold, 3 if the directory cannot be read.
     """
     from coordinator_server.commands.stopped import opened
     from coordinator_server.store_verify import durable_check, verify_store
@@ -67,9 +67,10 @@ def inspect(
     data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Tell which store this is, which program wrote it and what it demands of one; change nothing.
+    """Tell which store this is, and which programs can open it.
 
-    Ends with status 3 if the directory cannot be read, or only by a newer program.
+    Says which program wrote it, and what it demands of one that opens it. Changes nothing. Ends with status 3 if the
+    directory cannot be read, or only by a newer program.
     """
     from coordinator_server.commands.stopped import opened
 

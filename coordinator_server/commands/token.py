@@ -46,9 +46,10 @@ def create(
         typer.Option("--expires", metavar="TIME", parser=parse_duration_ms, help="In what time it ends, such as 90d."),
     ] = None,
 ) -> None:
-    """Make a token, add its hash to the file, and print it, once: nothing can show it again.
+    """Make a token, add its hash to the file, and print it.
 
-    A server takes the file up within seconds. A token is withdrawn by taking its table out of the file."""
+    It is printed once: nothing can show it again. A server takes the file up within seconds. A token is withdrawn by
+    taking its table out of the file."""
     from coordinator_runtime.clock import SystemClock
     from coordinator_runtime.identity import new_secret
     from coordinator_server.tokens import new_token
@@ -109,7 +110,9 @@ def _append(file: Path, table: str) -> None:
 def _in_words(error: ValueError) -> str:
     from pydantic import ValidationError
 
+    from coordinator_server.validation import plain
+
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_input=False, include_url=False)[0]
-    return f"--{first['loc'][0]}: {first['msg']}"
+    return f"--{first['loc'][0]}: {plain(first['msg'])}"

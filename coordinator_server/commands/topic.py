@@ -26,7 +26,7 @@ from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputF
 
 app = typer.Typer(
     name="topic",
-    help="Create, list, describe, change and delete topics, or their oldest records.",
+    help="Create, list, describe, change and delete topics.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -40,7 +40,7 @@ class ValidatePayload(StrEnum):
 
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
 
 _RESULT = (
     Column("TOPIC", "topic"),
@@ -53,7 +53,9 @@ _RESULT = (
 @app.command()
 def create(
     name: Name,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions it has.")] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many partitions it has.")
+    ] = 1,
     validate_payload: Annotated[
         ValidatePayload,
         typer.Option(
@@ -61,10 +63,15 @@ def create(
         ),
     ] = ValidatePayload.FULL,
     retention_ms: Annotated[
-        int | None, typer.Option(help="How long records are kept; -1 for ever. Not given: as the server is configured.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many milliseconds records are kept; -1 for ever. Not given: as the server is configured.",
+        ),
     ] = None,
     retention_bytes: Annotated[
-        int | None, typer.Option(help="How many bytes each partition keeps; -1 without a limit. Not given: as above.")
+        int | None,
+        typer.Option(metavar="N", help="How many bytes each partition keeps; -1 without a limit. Not given: as above."),
     ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
@@ -97,7 +104,8 @@ def create(
 def add_partitions(
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="How many it shall have, with those that it has.")
+        int,
+        typer.Option("--partitions", "-p", metavar="N", min=1, help="How many it shall have, with those that it has."),
     ],
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -126,8 +134,9 @@ def configs(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show the settings of a topic, and where each comes from: the topic itself, the server's default_ settings, or
-    nobody who set it (default)."""
+    """Show the settings of a topic, and where each comes from.
+
+    That is the topic itself, the server's default_ settings, or nobody who set it (default)."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         _print_settings(admin.topic_configs(name), output)
 
@@ -148,8 +157,9 @@ def alter(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Change settings of a topic, which hold at once, and show all of them as they are then. `txnctl topic configs`
-    shows which there are."""
+    """Change settings of a topic, and show all of them.
+
+    A change holds at once. `txnctl topic configs` shows which settings there are."""
     wanted = _parse_settings(settings or [])
     if not wanted and not unset:
         raise CommandFailed(ExitStatus.USAGE, "say what to change: --set NAME=VALUE or --unset NAME")
@@ -193,7 +203,7 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
 def list_topics(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """List all topics: how much is in them, and how much of it is not decided yet."""
+    """List all topics. Shows how much is in them, and how much of it is not decided yet."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = [_summary(topic) for topic in admin.describe_topics()]
     columns = (
@@ -262,7 +272,7 @@ def delete(
 def delete_records(
     partitions: Annotated[
         list[PartitionPlace],
-        typer.Argument(metavar="TOPIC-PARTITION...", parser=parse_partition, help="Partitions, as in orders-0."),
+        typer.Argument(metavar="TOPIC-PARTITION", parser=parse_partition, help="Partitions, as in orders-0."),
     ],
     before: Annotated[
         int | None, typer.Option("--before", min=0, metavar="OFFSET", help="The first offset that stays.")
@@ -274,8 +284,10 @@ def delete_records(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete the oldest records of partitions; the partitions stay, and their offsets go on. What a transaction that is
-    open may still need is kept, and HELD BACK says so."""
+    """Delete the oldest records of partitions.
+
+    The partitions stay, and their offsets go on. What an open transaction may still need is kept, and HELD BACK says
+    so."""
     if (before is None) is not everything:
         raise CommandFailed(ExitStatus.USAGE, "say where to stop: --before OFFSET, or --all; not both")
     places = list(dict.fromkeys(partitions))

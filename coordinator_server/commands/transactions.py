@@ -71,7 +71,7 @@ def list_transactions(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List transactional ids, the one with the oldest open transaction first."""
+    """List transactional ids, the oldest open transaction first."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         try:
             found = admin.list_transactions(
@@ -109,7 +109,7 @@ def _oldest_first(row: Row) -> tuple[int, str]:
 
 
 def describe(
-    transactional_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")],
+    transactional_ids: Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")],
     history_limit: Annotated[
         int, typer.Option("--history", metavar="N", min=0, max=100, help="How many of the last steps are shown.")
     ] = 10,
@@ -117,7 +117,9 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe transactional ids: identity, state, what is open and since when, who did what."""
+    """Describe transactional ids and their transactions.
+
+    Shows identity and state, what is open and since when, and who did what."""
     with remote.connected(server) as connection:
         rows = _describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
     if output is not OutputFormat.TABLE:
@@ -296,8 +298,9 @@ def explain(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Explain why committed readers of a partition get no further: which transaction is in the way, whose it is, and
-    what happens next."""
+    """Explain why committed readers of a partition get no further.
+
+    Says which transaction is in the way, whose it is, and what happens next."""
     with remote.connected(server) as connection:
         explained = _ask(connection, place, timeout_ms)
     row = row_of(explained)

@@ -5,7 +5,7 @@ too much is waited for afterwards. Over any time T at most rate x T, the burst a
 
 Integers throughout: microseconds times units per second are millionths of a unit, and nothing is lost by rounding.
 
-Source: KIP-599 (a bucket that may go below zero); `spec/security.md` 7.3.
+Source: KIP-599 (a bucket that may go below zero).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of them at once.
 
 Where nobody is asked who they are and there is no quotas file, the transport calls the dispatcher itself.
 
-Source: `spec/security.md` 7.3 to 7.6; KIP-219 (serve first, pause afterwards).
+Source: KIP-219 (serve first, pause afterwards).
 """
 
 from __future__ import annotations

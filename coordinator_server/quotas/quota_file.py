@@ -9,7 +9,11 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coordinator_server.file_signature import signature_of
-from coordinator_server.quotas.rules import QuotaRow, QuotaRules
+from coordinator_server.quotas.rules import LEVELS, QuotaRow, QuotaRules, Rate
+from coordinator_server.validation import first_problem
+
+_NAMES = ("quotas", "principal", "client_id", *Rate, *LEVELS)
+"""What may stand in the file."""
 
 _log = structlog.get_logger("quotas")
 
@@ -33,9 +37,7 @@ def read_quotas(file: Path) -> QuotaRules:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise QuotasRefused(f"the quotas file {file} is no TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(each) for each in first["loc"])
-        raise QuotasRefused(f"the quotas file {file}: {place}: {first['msg']}") from error
+        raise QuotasRefused(f"the quotas file {file}: {first_problem(error, _NAMES)}") from error
     rules = QuotaRules(rows)
     if len(rules) < len(rows):
         raise QuotasRefused(f"the quotas file {file} has two tables of one principal and client_id: put them together")

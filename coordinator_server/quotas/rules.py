@@ -5,7 +5,7 @@ clients together or, with `client_id`, of one (`*`: of each). What a client may 
 both hold. A value is looked up by itself: a table that leaves it out leaves it to the next more general one, and at
 last to what is built in.
 
-Source: KIP-13, KIP-257 and KIP-546 (precedence); `spec/security.md` 7.1.
+Source: KIP-13, KIP-257 and KIP-546 (precedence).
 """
 
 from __future__ import annotations

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from typer.testing import CliRunner
+
+from coordinator_server.cli import app
 from coordinator_server.config import Config
 from coordinator_server.output import ExitStatus
 from scripts.docs import cli_page, configuration_page
+
+GROUPS = [each.typer_instance.info for each in app.registered_groups if each.typer_instance is not None]
 
 
 def test_every_command_is_there_with_its_help() -> None:
@@ -29,3 +35,13 @@ def test_every_setting_is_there_with_variable_kind_and_default() -> None:
         assert f"### {name}\n\n`TXN_{name.upper()}`, " in page
     assert "`TXN_TWO_PHASE`, one of `fused`, `split`, default `fused`." in page
     assert "`TXN_DATA_DIR`, a path, no default." in page
+
+
+@pytest.mark.parametrize("group", ["", *(each.name for each in GROUPS)])
+def test_no_line_of_a_list_of_commands_is_cut_off(group: str) -> None:
+    """Lists show the first sentence of each help text, as far as it fits into a terminal of 80 columns."""
+    done = CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "80"}, terminal_width=80)
+    assert done.exit_code == 0
+    listed = done.stdout.partition("Commands:\n")[2].splitlines()
+    assert len(listed) > 0
+    assert [line for line in listed if line.endswith("...")] == []

@@ -56,7 +56,7 @@ def test_values_that_are_no_text_become_compact_json(value: str, stored: bytes |
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"oops", "line 1: Expecting value"),
+        (b"oops", "line 1: this is no JSON (Expecting value, column 1): write an object such as"),
         (b"\xff", "line 1: "),
         (b"[]", "a record is an object"),
         (b'{"valu": 1}', "'valu' is no part of a record; did you mean value?"),

@@ -3,8 +3,9 @@
     make stored-format      # or: python -m tests.formats.making
 
 writes `format_3.tar.xz` (the directory of the stopped server), `format_3.rows.txt` (its rows, to be read in a diff) and
-what follows the rulers in `answers.txt` (what a server says that starts on it). Until the first release a change of the
-stored form replaces all three, and its commit says why. Afterwards they stay as they are, and every release opens them.
+what follows the rulers in `answers.txt` (what a server says that starts on it). Before version 1.0.0 a change of the
+stored form replaces all three, and its commit says why. From then on they are not replaced, and every release opens
+them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import group_pb2
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
+from coordinator_protocol.version import VERSION
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
 from coordinator_runtime.store import Family
 from coordinator_runtime.store_directory import StoreDirectory
+from scripts.promises import keeps_promises
 from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
 from tests.harness.script import Script
 from tests.harness.transcript import play, read_transcript, written
@@ -218,7 +221,13 @@ def _pack(directory: Path) -> None:
 
 
 def main() -> int:
-    """Make the store anew, and note what is in it."""
+    """Make the store anew, and note what is in it. Refused once a release has promised to open the one that is kept."""
+    if ARCHIVE.exists() and keeps_promises(VERSION):
+        sys.stderr.write(
+            f"{ARCHIVE.name} is kept as it was released: every later version must open it. "
+            "What cannot be stored in this format needs another one, with another number (docs/store-format.md)\n"
+        )
+        return 1
     with TemporaryDirectory() as scratch:
         made, looked_at = Path(scratch, "made"), Path(scratch, "looked-at")
         make(made)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor_pb2 import (
@@ -17,6 +19,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from scripts import wire
+from scripts.promises import keeps_promises
 
 Field = FieldDescriptorProto
 
@@ -149,3 +152,37 @@ def test_every_message_and_procedure_is_compared() -> None:
     names = {file.name for file in wire.files_of_today()}
     assert names == {path.relative_to(wire.PROTO_ROOT).as_posix() for path in wire.PROTO_ROOT.rglob("*.proto")}
     assert any("storage.v1" in fact for fact in wire.facts(wire.files_of_today()))
+
+
+@pytest.mark.parametrize(("version", "status"), [("0.1.0", 0), ("0.12.3", 0), ("1.0.0", 1), ("2.3.4", 1)])
+def test_from_version_1_on_what_breaks_is_not_promised(
+    version: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = file()
+    del today.message_type[0].field[0]
+    promised = tmp_path / "promised.txt"
+    before = "".join(f"{fact}\n" for fact in wire.facts([file()]))
+    promised.write_text(before)
+    monkeypatch.setattr(wire, "PROMISED", promised)
+    monkeypatch.setattr(wire, "VERSION", version)
+    monkeypatch.setattr(wire, "files_of_today", lambda: [today])
+    monkeypatch.setattr(sys, "argv", ["wire", "--write"])
+    assert wire.main() == status
+    assert (promised.read_text() == before) is (status == 1)
+
+
+def test_additions_are_promised_in_every_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    today = file()
+    today.message_type.add(name="New")
+    promised = tmp_path / "promised.txt"
+    promised.write_text("".join(f"{fact}\n" for fact in wire.facts([file()])))
+    monkeypatch.setattr(wire, "PROMISED", promised)
+    monkeypatch.setattr(wire, "VERSION", "1.2.0")
+    monkeypatch.setattr(wire, "files_of_today", lambda: [today])
+    monkeypatch.setattr(sys, "argv", ["wire", "--write"])
+    assert wire.main() == 0
+    assert "message p.New: is there" in promised.read_text()
+
+
+def test_the_first_version_that_keeps_promises_is_1_0_0() -> None:
+    assert [keeps_promises(each) for each in ("0.1.0", "0.99.0", "1.0.0", "10.0.0")] == [False, False, True, True]

@@ -75,7 +75,10 @@ def test_who_is_not_bound_is_bound_by_tables_with_its_name_only(file: Path) -> N
         ('[[quotas]]\nprincipal = "etl"', "principal"),
         ('[[quotas]]\nprincipal = "User:a"\nproduce_bytes_per_second = 0', "greater than or equal to 1"),
         ('[[quotas]]\nprincipal = "User:a"\nproduce_bytes_per_second = "1"', "valid integer"),
-        ('[[quotas]]\nprincipal = "User:a"\nproduce_bytes = 1', "Extra inputs"),
+        (
+            '[[quotas]]\nprincipal = "User:a"\nproduce_bytes = 1',
+            "produce_bytes is unknown; did you mean produce_bytes_per_second",
+        ),
         ('[[quotas]]\nprincipal = "User:a"\nclient_id = "c"\ntopics = 1', "a client has rates only"),
         ('[[quotas]]\nprincipal = "User:a"\n[[quotas]]\nprincipal = "User:a"', "two tables of one principal"),
         ("[[quotas]", "is no TOML"),

@@ -138,7 +138,7 @@ def test_a_token_is_not_taken_where_only_certificates_are(tokens: Tokens, author
     ("content", "said"),
     [
         ("[[tokens]", "is no TOML"),
-        ("[[token]]\nid = 'a'", "token: Extra inputs are not permitted"),
+        ("[[token]]\nid = 'a'", "token is unknown; did you mean tokens?"),
         ("[[tokens]]\nid = 'a b'\nprincipal = 'User:a'\nsha256 = '" + "0" * 64 + "'", "tokens.0.id"),
         ("[[tokens]]\nid = 'a'\nprincipal = 'a'\nsha256 = '" + "0" * 64 + "'", "write User:NAME"),
         ("[[tokens]]\nid = 'a'\nprincipal = 'User:*'\nsha256 = '" + "0" * 64 + "'", "a token is one caller's"),
@@ -550,5 +550,7 @@ def test_tokens_are_made_and_listed_without_their_secrets(tmp_path: Path, monkey
     ]
     assert secret_of(token) not in file.read_text()
     txnctl("token", "create", str(file), "--principal", "User:c", "--id", "b").refused(2, "has a token b already")
-    txnctl("token", "create", str(file), "--principal", "c", "--id", "c").refused(2, "--principal", "User:NAME")
+    txnctl("token", "create", str(file), "--principal", "c", "--id", "c").refused(
+        2, "--principal: 'c' is no principal: write User:NAME"
+    )
     txnctl("token", "create", str(file), "--principal", "User:c", "--id", "c c").refused(2, "--id")

@@ -66,6 +66,7 @@ def test_an_unknown_name_in_the_file_is_an_error_with_a_hint(tmp_path: Path) -> 
 
 def test_an_unknown_flag_is_an_error_with_a_hint(tmp_path: Path) -> None:
     assert complaint(tmp_path, two_phases="split") == "two_phases (flag) is unknown; did you mean two_phase?"
+    assert complaint(tmp_path, qqq="1") == "qqq (flag) is unknown; `txnctl config show` lists all settings"
 
 
 def test_an_unknown_variable_is_an_error_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

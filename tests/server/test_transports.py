@@ -32,7 +32,10 @@ def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("not_installed")
 async def test_without_the_compiled_transport_auto_is_grpc_and_native_is_refused() -> None:
     assert await stopped(opened(TransportName.AUTO)) is TransportName.GRPC
-    with pytest.raises(TransportMissing, match=r"txn_native_transport.*: `make native` builds and installs it"):
+    with pytest.raises(
+        TransportMissing,
+        match=r"txn_native_transport.*: install txn-coordinator\[native\], in a checkout by `make native`",
+    ):
         opened(TransportName.NATIVE)
 
 

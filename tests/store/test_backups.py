@@ -25,6 +25,7 @@ from coordinator_runtime.backups import (
     verify_backup,
 )
 from coordinator_runtime.backups.files import Progress
+from coordinator_runtime.backups.manifest import read_manifest
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
 from coordinator_runtime.segments import SegmentOptions
@@ -315,6 +316,12 @@ def test_a_manifest_that_tells_of_another_store_is_not_believed(room: Room, tmp_
     with pytest.raises(BackupRefused, match="are not the store that its manifest tells of"):
         room.restore(manifest, tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
+
+
+def test_who_names_the_directory_of_backups_is_told_to_name_one_of_them(room: Room) -> None:
+    manifest = room.back_up()
+    with pytest.raises(BackupRefused, match=f"; name one that lies in it, such as .*{manifest.name}$"):
+        read_manifest(room.shelf)
 
 
 def test_only_an_empty_directory_is_filled(room: Room, tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ class SessionResponse(_message.Message):
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
     """The session is ending, because the server is shutting down, the caller's credential has expired, or nothing has
-    happened on it for long: no new calls are taken, and those that come all the same are not answered; answers to others
-    still come, then the stream ends. Another session may be opened at once. A client ends a session by closing its side:
-    what is unanswered is answered, then the stream ends.
+    happened on it for long: no new calls are taken, and those that come all the same are refused, or not answered; answers
+    to others still come, then the stream ends. Another session may be opened at once. A client ends a session by closing
+    its side: what is unanswered is answered, then the stream ends.
     """
     @_builtins.property
     def hello(self) -> Global___SessionHello:

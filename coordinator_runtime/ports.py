@@ -46,7 +46,7 @@ class CallContext(Struct, frozen=True, gc=False):
     request_id: bytes = b""
     """16 bytes, or empty when the request cannot be recognised again."""
     client_txn_version: int = 2
-    immediate_51: bool = False
+    refuse_concurrent: bool = False
     method: str = ""
     """Name of the remote procedure, for whoever counts."""
     connection: Connection = ""

@@ -255,7 +255,7 @@ class Runtime:
                 Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
             )
         reply: Pending[Any] = Pending()
-        can_park = park_key is not None and not context.immediate_51
+        can_park = park_key is not None and not context.refuse_concurrent
         held_up_by = None
         if is_continued or park_key not in self.parking.queues:
             held_up_by = self._attempt(operation, context, reply, can_park=can_park)
@@ -531,11 +531,11 @@ def write_checked(
     way waits in the queue of its key (`parking.py`), and whatever comes under the same key waits behind it: the end of
     a transaction cannot overtake its records.
 
-    A caller that must not be kept waiting (`immediate_51`) waits for the check all the same, because every repetition
-    would begin it anew; only then is its operation looked at."""
+    A caller that must not be kept waiting (`refuse_concurrent`) waits for the check all the same, because every
+    repetition would begin it anew; only then is its operation looked at."""
     if check is None:
         return runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
-    if context.immediate_51 and not check.is_settled:
+    if context.refuse_concurrent and not check.is_settled:
 
         def write_now(_checked: object) -> Pending[Any]:
             if ask_again is not None:

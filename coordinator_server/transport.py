@@ -440,7 +440,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
         call.deadline_ms,
         request_id,
         client_txn_version,
-        header.immediate_51,
+        header.refuse_concurrent,
         method or call.method,
         call.connection,
     )

@@ -194,7 +194,7 @@ class MovedLogStart(Struct, frozen=True, gc=False):
 
 
 class Isolation(IntEnum):
-    """Which records a read may show; the numbers are on the wire."""
+    """Which records a read may show."""
 
     READ_COMMITTED = 0
     READ_UNCOMMITTED = 1

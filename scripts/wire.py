@@ -33,6 +33,8 @@ from scripts.promises import keeps_promises
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROTO_ROOT: Final = ROOT / "proto"
 PROMISED: Final = PROTO_ROOT / "promised.txt"
+NAMING_OPTIONS: Final = ("go_package", "java_package", "java_multiple_files")
+"""They say how generated code is imported, so another value breaks the source of clients, though not their messages."""
 
 
 def files_of_today() -> Iterator[FileDescriptorProto]:
@@ -47,6 +49,9 @@ def files_of_today() -> Iterator[FileDescriptorProto]:
 def facts(files: Iterable[FileDescriptorProto]) -> Iterator[str]:
     """One line per fact; each begins with what it is about, so that a change can be told from a removal."""
     for file in files:
+        for option in NAMING_OPTIONS:
+            if file.options.HasField(option):
+                yield f"option {file.name} {option}: {getattr(file.options, option)}"
         for message in file.message_type:
             yield from _of_message(message, file.package)
         for enum in file.enum_type:

@@ -133,7 +133,7 @@ class TransactionService:
             keep_prepared=command.keep_prepared,
         )
         initialising.check_init_arguments(request, self._limits)
-        may_abort_and_init = not context.immediate_51
+        may_abort_and_init = not context.refuse_concurrent
         operation = Operation(
             self.shard_key(transactional_id),
             lambda shard, turn: shard.decide_init(request, turn, may_abort_and_init=may_abort_and_init),
@@ -152,7 +152,7 @@ class TransactionService:
         def after(reply: Initialised | AbortStarted) -> Pending[Initialised]:
             if isinstance(reply, Initialised):
                 return settled(reply)
-            if context.immediate_51:
+            if context.refuse_concurrent:
                 return failed(
                     Refused(
                         ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -41,7 +41,7 @@ ListOffsetsRequestTest. TV1 and TV2 are clients without and with an epoch bump p
 
 Expected answers are Kafka's error codes, 0 is success; E is the stored epoch, L the one before it. Where a case looks
 at a decided and unfinished transaction, the server runs with `two_phase = "split"` and the client asks for an answer at
-once (`immediate_51`). Tests that need the last epoch have a server whose epochs end at 4.
+once (`refuse_concurrent`). Tests that need the last epoch have a server whose epochs end at 4.
 """
 
 _GROUPS: Final = """\

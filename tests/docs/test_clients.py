@@ -8,10 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_client import read
+from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc, encode_client_batch
+from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorClass
 from coordinator_protocol.hashing import murmur2, partition_for
+from coordinator_protocol.limits import MEBI
 from tests.docs.fences import ROOT
 
 PAGE = (ROOT / "docs" / "clients.md").read_text()
@@ -30,6 +35,48 @@ def test_every_class_of_error_has_its_line() -> None:
     assert named == [one.name for one in ErrorClass if one is not ErrorClass.NONE]
 
 
+RECORDS = log_pb2.Records(
+    records=[
+        log_pb2.Record(
+            key=b"k", value=b"v1", timestamp_ms=1_700_000_000_000, headers=[log_pb2.Header(key="h", value=b"x")]
+        ),
+        log_pb2.Record(value=b"v2", timestamp_ms=1_700_000_000_005),
+    ]
+)
+BATCH = BatchHeader(
+    base_offset=0,
+    record_count=2,
+    base_timestamp_ms=1_700_000_000_000,
+    max_timestamp_ms=1_700_000_000_005,
+    encoding=Encoding.RECORDS_V1,
+)
+PRODUCERS_BATCH = replace(BATCH, producer_id=4000, producer_epoch=3, base_sequence=7, is_transactional=True)
+
+
+def test_the_vectors_of_a_batch_are_right() -> None:
+    vectors = dict[str, list[str]]()
+    for name, said in re.findall(r"^(payload|covered|crc32c) +([0-9a-f]+)$", PAGE, re.MULTILINE):
+        vectors.setdefault(name, []).append(said)
+    payload = RECORDS.SerializeToString()
+    assert vectors["payload"] == [payload.hex()]
+    batches = PRODUCERS_BATCH, BATCH
+    assert vectors["crc32c"] == [f"{batch_crc(batch, payload):08x}" for batch in batches]
+    assert vectors["covered"] == [_covered(batch, payload) for batch in batches]
+    assert f"123456789 has crc32c {crc32c(b'123456789'):08x}\n" in PAGE
+
+
+def _covered(batch: BatchHeader, payload: bytes) -> str:
+    """What the checksum covers before the payload, as it is stored."""
+    header, _ = encode_client_batch(batch, payload, crc=None, batch_bytes_max=MEBI)
+    return header[-43:].hex()
+
+
+def test_the_names_of_generated_code_are_those_of_the_protos() -> None:
+    options = common_pb2.DESCRIPTOR.GetOptions()
+    assert f"`{options.java_package}`" in PAGE
+    assert f"`{options.go_package.rpartition(';')[2]}`" in PAGE
+
+
 @pytest.fixture(scope="module")
 def node_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example with its packages, in a tree of its own that has the .proto files where it looks for them."""
@@ -46,6 +93,22 @@ def node_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.mark.slow
+def test_the_client_in_another_language_has_the_vectors(node_client: Path) -> None:
+    program = f"""
+        import {{ batchChecksum }} from "./wire.mjs";
+        const payload = Buffer.from("{RECORDS.SerializeToString().hex()}", "hex");
+        const batch = {{ record_count: 2, encoding: 1,
+          base_timestamp_ms: 1700000000000, max_timestamp_ms: 1700000000005,
+          producer_id: "4000", producer_epoch: 3, base_sequence: 7, is_transactional: true, payload }};
+        console.log(batchChecksum(batch).toString(16));
+    """
+    command = ["node", "--input-type=module", "--eval", program]
+    done = subprocess.run(command, cwd=node_client, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"crc32c   {done.stdout.strip()}\n" in PAGE
 
 
 @pytest.mark.slow

@@ -32,9 +32,9 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     show orders                    durable state of an id, a partition (t-0) or a group (group:name)
 
 A request is flushed once, so that its own answer can come; with `hold` it is not. `lost`: the answer never reaches the
-producer. `now`: immediate_51. `deadline=500`: the caller waits that long. `as=7/3`: the identity shown, producer id 7
-and epoch 3. `v1` at init: the producer speaks client version 1. `request=x` at init: the request names itself. `2pc`
-and `keep` at init: enable_2pc and keep_prepared.
+producer. `now`: refuse_concurrent. `deadline=500`: the caller waits that long. `as=7/3`: the identity shown, producer
+id 7 and epoch 3. `v1` at init: the producer speaks client version 1. `request=x` at init: the request names itself.
+`2pc` and `keep` at init: enable_2pc and keep_prepared.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Script:
             client_id=producer.name,
             client_txn_version=producer.version,
             request_id=line.options.get("request", "").encode().ljust(16, b".") if "request" in line.options else b"",
-            immediate_51="now" in line.flags,
+            refuse_concurrent="now" in line.flags,
             deadline_ms=None if deadline is None else self.world.clock.monotonic_ms() + int(deadline),
         )
 

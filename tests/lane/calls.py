@@ -377,7 +377,7 @@ def _version(number: int) -> Callable[[Any], None]:
 
 
 def _impatient(request: Any) -> None:
-    request.header.immediate_51 = True
+    request.header.refuse_concurrent = True
 
 
 def _client_id(request: Any) -> None:

@@ -235,7 +235,7 @@ def test_a_newer_epoch_waits_for_the_marker_of_the_older_one(room: LogRoom) -> N
 
 def test_a_caller_that_wants_no_wait_is_told_at_once(room: LogRoom) -> None:
     room.append(Batch(TX, 0))
-    result = room.append(Batch(TX.at(1), 0), context=CallContext(immediate_51=True))
+    result = room.append(Batch(TX.at(1), 0), context=CallContext(refuse_concurrent=True))
     assert code(result) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 

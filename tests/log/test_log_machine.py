@@ -17,7 +17,7 @@ from partition_log.state import PartitionConfig
 from tests.log.log_room import ABORT, COMMIT, COMMITTED, UNCOMMITTED, Batch, LogRoom, Producer, code, transactional
 from tests.log.naive_log import NaiveLog, Written
 
-AT_ONCE = CallContext(immediate_51=True)
+AT_ONCE = CallContext(refuse_concurrent=True)
 
 OF_TRANSACTIONS = frozenset({1, 2, 3})
 """Producer ids that were given to transactional ids."""

@@ -242,6 +242,15 @@ def test_a_fetch_says_where_everything_is(room: LogRoom) -> None:
     )
 
 
+@pytest.mark.parametrize(("level", "end"), [(0, 0), (1, 0), (2, 2)])
+def test_kafkas_numbers_of_isolation_never_show_what_is_not_committed(room: LogRoom, level: Any, end: int) -> None:
+    """Kafka's 0 is READ_UNCOMMITTED: here that is committed, too, because it is what those send who say nothing."""
+    room.append(Batch(transactional(), 0, count=2))
+    query = log_pb2.OffsetQuery(topic=TOPIC, timestamp_ms=-1)
+    listed = call(room, log_pb2.ListOffsetsRequest(isolation_level=level, partitions=[query])).results[0]
+    assert (listed.error_code, listed.offset) == (0, end)
+
+
 def test_a_duplicate_that_is_no_longer_remembered_is_no_reason_to_act(room: LogRoom) -> None:
     for sequence in range(6):
         produced(room, producer_id=7, producer_epoch=0, base_sequence=2 * sequence)

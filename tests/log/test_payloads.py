@@ -267,7 +267,7 @@ class TestWhileACheckIsUnderWay:
         assert len(room.read_all()) == 101
 
     def test_who_must_not_be_kept_waiting_waits_for_its_own_check(self, room: LogRoom) -> None:
-        at_once = CONTEXT.__class__(client_id="test", immediate_51=True)
+        at_once = CONTEXT.__class__(client_id="test", refuse_concurrent=True)
         sent = room.send(large(producer=transactional(), sequence=0), context=at_once)
         room.flush()
         assert not sent.is_settled

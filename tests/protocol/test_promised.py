@@ -13,6 +13,7 @@ from google.protobuf.descriptor_pb2 import (
     EnumValueDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
+    FileOptions,
     MethodDescriptorProto,
     OneofDescriptorProto,
     ServiceDescriptorProto,
@@ -48,6 +49,8 @@ def file() -> FileDescriptorProto:
     order.reserved_range.add(start=8, end=10)
     method = MethodDescriptorProto(name="Buy", input_type=".p.Order", output_type=".p.Order", server_streaming=True)
     return FileDescriptorProto(
+        name="p/shop.proto",
+        options=FileOptions(go_package="example.com/p"),
         package="p",
         message_type=[order],
         enum_type=[kind],
@@ -104,6 +107,7 @@ def name_only(changed: FileDescriptorProto) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda changed: changed.options.ClearField("go_package"), "p/shop.proto go_package: was 'example.com/p'"),
         (lambda changed: changed.message_type.pop(), "message p.Order: was 'is there', and is 'gone'"),
         (lambda changed: changed.message_type[0].nested_type.pop(), "message p.Order.Inner: was"),
         (lambda changed: changed.message_type[0].field.pop(0), "field p.Order 1: was 'string id', and is 'gone'"),

@@ -181,7 +181,7 @@ def test_a_caller_that_gave_up_between_two_steps_starts_no_second_one(ledger: Le
 
 
 def test_a_caller_that_asks_for_kafkas_answer_gets_it_at_once(ledger: Ledger) -> None:
-    impatient = ask(ledger, "a", CallContext(immediate_51=True))
+    impatient = ask(ledger, "a", CallContext(refuse_concurrent=True))
     assert refusal_of(impatient) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -190,7 +190,7 @@ def test_who_does_not_wait_does_not_overtake_who_does(ledger: Ledger) -> None:
     now could open the next transaction before a parked EndTxn of version 1 is tried, which would end it."""
     waiting = ask(ledger, "waiting")
     ledger.runtime.write(remove("busy", effects=(Unpark(KEY),)))
-    impatient = ask(ledger, "impatient", CallContext(immediate_51=True))
+    impatient = ask(ledger, "impatient", CallContext(refuse_concurrent=True))
     assert refusal_of(impatient) is ErrorCode.CONCURRENT_TRANSACTIONS
     ledger.driver.settle()
     assert waiting.result() == 1

@@ -93,7 +93,7 @@ class ProducerByWire:
 
     @property
     def _header(self) -> common_pb2.RequestHeader:
-        return common_pb2.RequestHeader(client_id="test", client_txn_version=self.version, immediate_51=True)
+        return common_pb2.RequestHeader(client_id="test", client_txn_version=self.version, refuse_concurrent=True)
 
     @property
     def _transactions(self) -> transaction_pb2_grpc.TransactionServiceStub:

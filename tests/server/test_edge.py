@@ -24,7 +24,7 @@ TOPIC_ID = bytes(range(16))
 
 def test_a_header_is_joined_with_what_the_transport_knows() -> None:
     header = common_pb2.RequestHeader(
-        client_id="loader-1", request_id=b"r" * 16, client_txn_version=1, immediate_51=True
+        client_id="loader-1", request_id=b"r" * 16, client_txn_version=1, refuse_concurrent=True
     )
     assert call_context(header, CALL) == CallContext(
         principal="alice",
@@ -33,13 +33,13 @@ def test_a_header_is_joined_with_what_the_transport_knows() -> None:
         deadline_ms=12_345,
         request_id=b"r" * 16,
         client_txn_version=1,
-        immediate_51=True,
+        refuse_concurrent=True,
     )
 
 
 def test_an_empty_header_means_version_2_and_no_request_id() -> None:
     context = call_context(common_pb2.RequestHeader(), CALL)
-    assert (context.client_txn_version, context.request_id, context.immediate_51) == (2, b"", False)
+    assert (context.client_txn_version, context.request_id, context.refuse_concurrent) == (2, b"", False)
 
 
 def test_joining_a_header_twice_changes_nothing() -> None:

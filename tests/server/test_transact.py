@@ -178,6 +178,8 @@ async def test_more_batches_than_partitions_are_allowed_are_refused() -> None:
     ("change", "code"),
     [
         (lambda request: request.header.ClearField("request_id"), ErrorCode.INVALID_REQUEST),
+        # Taken for an abort, it would lose the records and be answered as a success.
+        (lambda request: request.ClearField("committed"), ErrorCode.INVALID_REQUEST),
         (lambda request: setattr(request.header, "client_txn_version", 1), ErrorCode.UNSUPPORTED_VERSION),
         (lambda request: setattr(request.header, "request_id", b"short"), ErrorCode.INVALID_REQUEST),
         (lambda request: setattr(request, "producer_id", -1), ErrorCode.INVALID_REQUEST),
@@ -220,6 +222,23 @@ async def test_bad_requests(change: Callable[[transaction_pb2.TransactRequest], 
         assert await _offset(server) == -1
         # Nothing was opened either.
         assert await _state(server) == "Empty"
+
+
+async def test_an_end_that_does_not_say_which_ends_nothing() -> None:
+    async with in_process_server() as server:
+        producer_id, epoch = await _init(server)
+        group = group_pb2.TxnOffsetCommitRequest(
+            transactional_id="id", producer_id=producer_id, producer_epoch=epoch, group_id="g"
+        )
+        topics = [log_pb2.NewTopic(name="t", partition_count=1)]
+        await _log(server).CreateTopics(log_pb2.CreateTopicsRequest(topics=topics), timeout=DEADLINE_SECONDS)
+        group.topics.add(topic="t").partitions.add(partition=0, committed_offset=1)
+        opened = await group_pb2_grpc.GroupServiceStub(server.channel).TxnOffsetCommit(group, timeout=DEADLINE_SECONDS)
+        assert opened.error_code == ErrorCode.NONE
+        end = transaction_pb2.EndTxnRequest(transactional_id="id", producer_id=producer_id, producer_epoch=epoch)
+        answer = await _transactions(server).EndTxn(end, timeout=DEADLINE_SECONDS)
+        assert (answer.error_code, answer.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+        assert await _state(server) == "Ongoing"
 
 
 def _transact(

@@ -210,7 +210,7 @@ class Simulation:
             client_id=op.instance,
             request_id=op.request_id,
             client_txn_version=op.version,
-            immediate_51=self._rng.random() < 0.15,
+            refuse_concurrent=self._rng.random() < 0.15,
             deadline_ms=world.clock.monotonic_ms() + 300 if self._rng.random() < 0.2 else None,
         )
         if op.kind == "init":

@@ -73,7 +73,8 @@ from partition_log.topics import TopicService
 
 FETCH_BYTES_DEFAULT: Final = 1 << 20
 
-_ISOLATIONS: Final = tuple(Isolation)
+_ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+"""By their numbers on the wire; 0 is what a client sends that says nothing."""
 _TIMESTAMP_TYPES: Final = tuple(TimestampType)
 
 _ORIGINS: Final = {
@@ -336,7 +337,7 @@ def _isolation(level: int) -> Isolation:
     if not 0 <= level < len(_ISOLATIONS):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"isolation level {level} is not known here; use READ_COMMITTED (0) or READ_UNCOMMITTED (1)",
+            f"isolation level {level} is not known here; use READ_COMMITTED (1) or READ_UNCOMMITTED (2)",
         )
     return _ISOLATIONS[level]
 

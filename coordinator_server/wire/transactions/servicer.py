@@ -123,7 +123,7 @@ class TransactionServicer:
         command = requests.EndTxn(
             transactional_id=request.transactional_id,
             identity=Identity(request.producer_id, request.producer_epoch),
-            outcome=Outcome.COMMIT if request.committed else Outcome.ABORT,
+            outcome=_outcome(request),
             last_sequences=last_sequences(request.last_sequences) if request.last_sequences else (),
         )
         return self._service.end_txn(command, context).map(partial(end_response, context))
@@ -289,14 +289,23 @@ def end_response(context: CallContext, ended: Ended) -> transaction_pb2.EndTxnRe
 
 
 def transact_command(request: transaction_pb2.TransactRequest) -> requests.Transact:
-    """Raises Refused for what can never be a partition or an offset."""
+    """Raises Refused for what can never be a partition or an offset, and without an outcome."""
     return requests.Transact(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
-        Outcome.COMMIT if request.committed else Outcome.ABORT,
+        _outcome(request),
         [client_batch(item) for item in request.batches],
         [transacted_offsets(group) for group in request.groups] if request.groups else (),
     )
+
+
+def _outcome(request: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest) -> Outcome:
+    """Raises Refused INVALID_REQUEST where it is not said: who forgets it would abort, and be told success."""
+    if not request.HasField("committed"):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"
+        )
+    return Outcome.COMMIT if request.committed else Outcome.ABORT
 
 
 def transact_response(result: TransactResult) -> transaction_pb2.TransactResponse:

@@ -11,6 +11,12 @@ Conventions of the whole API:
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
 - Offsets are half-open: the record AT an end offset is not included.
+- Partitions are addressed by topic, by topic_id, or by both (see TopicPartitions), in every message that has these
+  fields. An answer repeats what was asked; where it knows the rest, it may fill that in.
+- Enums are open: a newer server may send numbers that a client does not know. A procedure that gets an unknown number in
+  a request refuses it.
+- A `bool` is false where it is not sent. Where false would change something that cannot be taken back, it is `optional`,
+  and must be there.
 """
 
 from collections import abc as _abc
@@ -59,7 +65,9 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     """The request may or may not have taken effect: repeat it with the same request_id, or ask."""
 
 class ErrorClass(_ErrorClass, metaclass=_ErrorClassEnumTypeWrapper):
-    """What the caller should do about an error. New codes stay safe for old clients, because the class comes with them."""
+    """What the caller should do about an error. New codes stay safe for old clients, because the class comes with them. It is
+    not NONE where error_code is set. A class that a client does not know is one that it can do nothing about: as REJECTED.
+    """
 
 ERROR_CLASS_NONE: ErrorClass.ValueType  # 0
 ERROR_CLASS_RETRY: ErrorClass.ValueType  # 1
@@ -96,6 +104,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_OFFSET_OUT_OF_RANGE: _ErrorCode.ValueType  # 1
     ERROR_CODE_CORRUPT_MESSAGE: _ErrorCode.ValueType  # 2
     ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION: _ErrorCode.ValueType  # 3
+    ERROR_CODE_INVALID_FETCH_SIZE: _ErrorCode.ValueType  # 4
+    ERROR_CODE_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 5
     ERROR_CODE_NOT_LEADER_OR_FOLLOWER: _ErrorCode.ValueType  # 6
     ERROR_CODE_REQUEST_TIMED_OUT: _ErrorCode.ValueType  # 7
     ERROR_CODE_MESSAGE_TOO_LARGE: _ErrorCode.ValueType  # 10
@@ -107,12 +117,14 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_TOPIC_EXCEPTION: _ErrorCode.ValueType  # 17
     ERROR_CODE_RECORD_LIST_TOO_LARGE: _ErrorCode.ValueType  # 18
     ERROR_CODE_NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 19
+    ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: _ErrorCode.ValueType  # 20
     ERROR_CODE_ILLEGAL_GENERATION: _ErrorCode.ValueType  # 22
     ERROR_CODE_INCONSISTENT_GROUP_PROTOCOL: _ErrorCode.ValueType  # 23
     ERROR_CODE_INVALID_GROUP_ID: _ErrorCode.ValueType  # 24
     ERROR_CODE_UNKNOWN_MEMBER_ID: _ErrorCode.ValueType  # 25
     ERROR_CODE_INVALID_SESSION_TIMEOUT: _ErrorCode.ValueType  # 26
     ERROR_CODE_REBALANCE_IN_PROGRESS: _ErrorCode.ValueType  # 27
+    ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: _ErrorCode.ValueType  # 28
     ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 29
     ERROR_CODE_GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 30
     ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 31
@@ -123,6 +135,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_CONFIG: _ErrorCode.ValueType  # 40
     ERROR_CODE_INVALID_REQUEST: _ErrorCode.ValueType  # 42
     ERROR_CODE_UNSUPPORTED_FOR_MESSAGE_FORMAT: _ErrorCode.ValueType  # 43
+    ERROR_CODE_POLICY_VIOLATION: _ErrorCode.ValueType  # 44
     ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER: _ErrorCode.ValueType  # 45
     ERROR_CODE_DUPLICATE_SEQUENCE_NUMBER: _ErrorCode.ValueType  # 46
     ERROR_CODE_INVALID_PRODUCER_EPOCH: _ErrorCode.ValueType  # 47
@@ -137,7 +150,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_UNKNOWN_PRODUCER_ID: _ErrorCode.ValueType  # 59
     ERROR_CODE_NON_EMPTY_GROUP: _ErrorCode.ValueType  # 68
     ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 69
+    ERROR_CODE_FENCED_LEADER_EPOCH: _ErrorCode.ValueType  # 74
+    ERROR_CODE_UNKNOWN_LEADER_EPOCH: _ErrorCode.ValueType  # 75
     ERROR_CODE_UNSUPPORTED_COMPRESSION_TYPE: _ErrorCode.ValueType  # 76
+    ERROR_CODE_OFFSET_NOT_AVAILABLE: _ErrorCode.ValueType  # 78
     ERROR_CODE_MEMBER_ID_REQUIRED: _ErrorCode.ValueType  # 79
     ERROR_CODE_GROUP_MAX_SIZE_REACHED: _ErrorCode.ValueType  # 81
     ERROR_CODE_FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 82
@@ -146,6 +162,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     ERROR_CODE_PRODUCER_FENCED: _ErrorCode.ValueType  # 90
+    ERROR_CODE_SNAPSHOT_NOT_FOUND: _ErrorCode.ValueType  # 98
     ERROR_CODE_UNKNOWN_TOPIC_ID: _ErrorCode.ValueType  # 100
     ERROR_CODE_INCONSISTENT_TOPIC_ID: _ErrorCode.ValueType  # 103
     ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: _ErrorCode.ValueType  # 105
@@ -154,7 +171,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 112
     ERROR_CODE_STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 113
     ERROR_CODE_TRANSACTION_ABORTABLE: _ErrorCode.ValueType  # 120
+    ERROR_CODE_INVALID_RECORD_STATE: _ErrorCode.ValueType  # 121
+    ERROR_CODE_SHARE_SESSION_NOT_FOUND: _ErrorCode.ValueType  # 122
+    ERROR_CODE_INVALID_SHARE_SESSION_EPOCH: _ErrorCode.ValueType  # 123
+    ERROR_CODE_FENCED_STATE_EPOCH: _ErrorCode.ValueType  # 124
     ERROR_CODE_INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 128
+    ERROR_CODE_STREAMS_INVALID_TOPOLOGY: _ErrorCode.ValueType  # 130
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Kafka's error codes, with Kafka's numbers. A server may send numbers that this list does not have yet."""
@@ -164,6 +186,8 @@ ERROR_CODE_UNKNOWN_SERVER_ERROR: ErrorCode.ValueType  # -1
 ERROR_CODE_OFFSET_OUT_OF_RANGE: ErrorCode.ValueType  # 1
 ERROR_CODE_CORRUPT_MESSAGE: ErrorCode.ValueType  # 2
 ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.ValueType  # 3
+ERROR_CODE_INVALID_FETCH_SIZE: ErrorCode.ValueType  # 4
+ERROR_CODE_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 5
 ERROR_CODE_NOT_LEADER_OR_FOLLOWER: ErrorCode.ValueType  # 6
 ERROR_CODE_REQUEST_TIMED_OUT: ErrorCode.ValueType  # 7
 ERROR_CODE_MESSAGE_TOO_LARGE: ErrorCode.ValueType  # 10
@@ -175,12 +199,14 @@ ERROR_CODE_NOT_COORDINATOR: ErrorCode.ValueType  # 16
 ERROR_CODE_INVALID_TOPIC_EXCEPTION: ErrorCode.ValueType  # 17
 ERROR_CODE_RECORD_LIST_TOO_LARGE: ErrorCode.ValueType  # 18
 ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 19
+ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 20
 ERROR_CODE_ILLEGAL_GENERATION: ErrorCode.ValueType  # 22
 ERROR_CODE_INCONSISTENT_GROUP_PROTOCOL: ErrorCode.ValueType  # 23
 ERROR_CODE_INVALID_GROUP_ID: ErrorCode.ValueType  # 24
 ERROR_CODE_UNKNOWN_MEMBER_ID: ErrorCode.ValueType  # 25
 ERROR_CODE_INVALID_SESSION_TIMEOUT: ErrorCode.ValueType  # 26
 ERROR_CODE_REBALANCE_IN_PROGRESS: ErrorCode.ValueType  # 27
+ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: ErrorCode.ValueType  # 28
 ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 29
 ERROR_CODE_GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 30
 ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 31
@@ -191,6 +217,7 @@ ERROR_CODE_INVALID_PARTITIONS: ErrorCode.ValueType  # 37
 ERROR_CODE_INVALID_CONFIG: ErrorCode.ValueType  # 40
 ERROR_CODE_INVALID_REQUEST: ErrorCode.ValueType  # 42
 ERROR_CODE_UNSUPPORTED_FOR_MESSAGE_FORMAT: ErrorCode.ValueType  # 43
+ERROR_CODE_POLICY_VIOLATION: ErrorCode.ValueType  # 44
 ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorCode.ValueType  # 45
 ERROR_CODE_DUPLICATE_SEQUENCE_NUMBER: ErrorCode.ValueType  # 46
 ERROR_CODE_INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 47
@@ -205,7 +232,10 @@ ERROR_CODE_KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56
 ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 59
 ERROR_CODE_NON_EMPTY_GROUP: ErrorCode.ValueType  # 68
 ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 69
+ERROR_CODE_FENCED_LEADER_EPOCH: ErrorCode.ValueType  # 74
+ERROR_CODE_UNKNOWN_LEADER_EPOCH: ErrorCode.ValueType  # 75
 ERROR_CODE_UNSUPPORTED_COMPRESSION_TYPE: ErrorCode.ValueType  # 76
+ERROR_CODE_OFFSET_NOT_AVAILABLE: ErrorCode.ValueType  # 78
 ERROR_CODE_MEMBER_ID_REQUIRED: ErrorCode.ValueType  # 79
 ERROR_CODE_GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 81
 ERROR_CODE_FENCED_INSTANCE_ID: ErrorCode.ValueType  # 82
@@ -214,6 +244,7 @@ ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
 ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 ERROR_CODE_PRODUCER_FENCED: ErrorCode.ValueType  # 90
+ERROR_CODE_SNAPSHOT_NOT_FOUND: ErrorCode.ValueType  # 98
 ERROR_CODE_UNKNOWN_TOPIC_ID: ErrorCode.ValueType  # 100
 ERROR_CODE_INCONSISTENT_TOPIC_ID: ErrorCode.ValueType  # 103
 ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: ErrorCode.ValueType  # 105
@@ -222,7 +253,12 @@ ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 111
 ERROR_CODE_UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 112
 ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 113
 ERROR_CODE_TRANSACTION_ABORTABLE: ErrorCode.ValueType  # 120
+ERROR_CODE_INVALID_RECORD_STATE: ErrorCode.ValueType  # 121
+ERROR_CODE_SHARE_SESSION_NOT_FOUND: ErrorCode.ValueType  # 122
+ERROR_CODE_INVALID_SHARE_SESSION_EPOCH: ErrorCode.ValueType  # 123
+ERROR_CODE_FENCED_STATE_EPOCH: ErrorCode.ValueType  # 124
 ERROR_CODE_INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 128
+ERROR_CODE_STREAMS_INVALID_TOPOLOGY: ErrorCode.ValueType  # 130
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 class _IsolationLevel:
@@ -231,18 +267,26 @@ class _IsolationLevel:
 
 class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IsolationLevel.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    ISOLATION_LEVEL_READ_COMMITTED: _IsolationLevel.ValueType  # 0
-    """Default: committed transactions and records outside transactions, up to the last stable offset (LSO)."""
-    ISOLATION_LEVEL_READ_UNCOMMITTED: _IsolationLevel.ValueType  # 1
-    """Every durable record up to the high watermark, also of open and aborted transactions."""
+    ISOLATION_LEVEL_UNSPECIFIED: _IsolationLevel.ValueType  # 0
+    """Not said: as READ_COMMITTED."""
+    ISOLATION_LEVEL_READ_COMMITTED: _IsolationLevel.ValueType  # 1
+    """Committed transactions and records outside transactions, up to the last stable offset (LSO). Kafka's number."""
+    ISOLATION_LEVEL_READ_UNCOMMITTED: _IsolationLevel.ValueType  # 2
+    """Every durable record up to the high watermark, also of open and aborted transactions. Not Kafka's number: that is 0,
+    which here is what a client gets that says nothing.
+    """
 
 class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
     """Which records a read may show."""
 
-ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 0
-"""Default: committed transactions and records outside transactions, up to the last stable offset (LSO)."""
-ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.ValueType  # 1
-"""Every durable record up to the high watermark, also of open and aborted transactions."""
+ISOLATION_LEVEL_UNSPECIFIED: IsolationLevel.ValueType  # 0
+"""Not said: as READ_COMMITTED."""
+ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 1
+"""Committed transactions and records outside transactions, up to the last stable offset (LSO). Kafka's number."""
+ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.ValueType  # 2
+"""Every durable record up to the high watermark, also of open and aborted transactions. Not Kafka's number: that is 0,
+which here is what a client gets that says nothing.
+"""
 Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
 
 @_typing.final
@@ -254,7 +298,7 @@ class RequestHeader(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CLIENT_TXN_VERSION_FIELD_NUMBER: _builtins.int
-    IMMEDIATE_51_FIELD_NUMBER: _builtins.int
+    REFUSE_CONCURRENT_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     """Name of the calling program, shown in history and logs. At most 1,000 bytes. Default: empty."""
     request_id: _builtins.bytes
@@ -265,7 +309,7 @@ class RequestHeader(_message.Message):
     """Version of the transaction protocol that the client speaks: 1 = the epoch stays from transaction to transaction,
     2 = EndTxn returns a new epoch for the next transaction (KIP-890). Default 0 means 2.
     """
-    immediate_51: _builtins.bool
+    refuse_concurrent: _builtins.bool
     """True: CONCURRENT_TRANSACTIONS (51) is answered at once, as a Kafka broker does. Default false: the request waits on
     the server until the transaction in the way is complete, at most until the deadline of the call.
     """
@@ -275,11 +319,11 @@ class RequestHeader(_message.Message):
         client_id: _builtins.str = ...,
         request_id: _builtins.bytes = ...,
         client_txn_version: _builtins.int = ...,
-        immediate_51: _builtins.bool = ...,
+        refuse_concurrent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_txn_version", b"client_txn_version", "immediate_51", b"immediate_51", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_txn_version", b"client_txn_version", "refuse_concurrent", b"refuse_concurrent", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

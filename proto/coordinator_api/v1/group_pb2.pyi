@@ -1221,8 +1221,8 @@ class OffsetCommitRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     generation_id_or_member_epoch: _builtins.int
-    """Generation (classic) or member epoch (consumer) that the offsets were consumed under. Absent: -1, not a member; only
-    for groups without members.
+    """Generation (classic) or member epoch (consumer) that the offsets were consumed under. An older member epoch will do for
+    partitions that the member has held since then (KIP-1251). Absent: -1, not a member; only for groups without members.
     """
     member_id: _builtins.str
     group_instance_id: _builtins.str

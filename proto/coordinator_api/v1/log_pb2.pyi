@@ -196,11 +196,12 @@ class RecordBatch(_message.Message):
     """Timestamp of the first record and the largest of all, Unix milliseconds."""
     max_timestamp_ms: _builtins.int
     producer_id: _builtins.int
-    """Identity of an idempotent or transactional producer. Absent (all three): a plain append, not deduplicated."""
+    """Identity of an idempotent or transactional producer. Absent, or -1 (all three): a plain append, not deduplicated."""
     producer_epoch: _builtins.int
     base_sequence: _builtins.int
     """Sequence number of the first record, per producer and partition, from 0 in every epoch, wrapping after 2^31-1 to 0."""
     is_transactional: _builtins.bool
+    """Must be as ProduceRequest says: true with a transactional_id, else false; INVALID_REQUEST refuses the request."""
     is_control: _builtins.bool
     """True only in raw reads: the batch ends a transaction and `marker` says which."""
     encoding: Global___Encoding.ValueType
@@ -1200,7 +1201,7 @@ class ProduceRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionBatch]:
-        """One batch per partition."""
+        """One batch per partition: one that is named twice has INVALID_REQUEST in its results, and nothing appended."""
 
     def __init__(
         self,
@@ -1263,7 +1264,7 @@ class ProduceResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceResult]:
-        """One per batch, in the order sent."""
+        """One per batch, in the order sent. None where the request as a whole was refused."""
 
     def __init__(
         self,
@@ -1724,8 +1725,8 @@ class OffsetQuery(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     timestamp_ms: _builtins.int
-    """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; otherwise Unix milliseconds: the
-    first offset whose batch has a timestamp of at least this.
+    """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; from 0 on Unix milliseconds: the
+    first offset whose batch has a timestamp of at least this. Kafka's numbers; another negative one is INVALID_REQUEST.
     """
     current_leader_epoch: _builtins.int
     """As FetchPartition.current_leader_epoch."""

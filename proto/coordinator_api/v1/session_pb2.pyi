@@ -28,11 +28,13 @@ class SessionRequest(_message.Message):
     CANCELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
-        """In the first message only: client_id holds for every call whose own header has none."""
+        """In the first message only: client_id holds for every call whose own header has none. Nothing else of it is looked at."""
 
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionCall]:
-        """May be in the first message already. All of a message together: at most SessionHello.message_bytes_max."""
+        """May be in the first message already. All of a message together: at most SessionHello.message_bytes_max. A call that
+        alone is larger is made as a unary call, which takes messages up to LimitsResponse.message_bytes_max.
+        """
 
     @_builtins.property
     def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -66,9 +68,14 @@ class SessionCall(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
-    """Comes back with the answer. The client's own choice, different among calls that are not answered."""
+    """Comes back with the answer. The client's own choice, different among calls that are not answered: one that is not ends
+    the session with INVALID_ARGUMENT.
+    """
     method: _builtins.str
-    """Name of a unary method, e.g. "EndTxn"."""
+    """Name of a unary method, e.g. "EndTxn": no two services of the package have one of the same name. The full name
+    ("/coordinator_api.v1.TransactionService/EndTxn") means the same. One that the server does not have is answered with
+    the status UNIMPLEMENTED (12).
+    """
     timeout_ms: _builtins.int
     """How long the answer is wanted, in milliseconds. 0: no deadline."""
     body: _builtins.bytes
@@ -98,11 +105,13 @@ class SessionResponse(_message.Message):
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
     """The session is ending, because the server is shutting down, the caller's credential has expired, or nothing has
-    happened on it for long: no new calls are taken, answers still come. Another session may be opened at once.
+    happened on it for long: no new calls are taken, and those that come all the same are refused, or not answered; answers
+    to others still come, then the stream ends. Another session may be opened at once. A client ends a session by closing
+    its side: what is unanswered is answered, then the stream ends.
     """
     @_builtins.property
     def hello(self) -> Global___SessionHello:
-        """In the first message only."""
+        """In the first message only, which comes as soon as the session is open, before any call."""
 
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionAnswer]: ...

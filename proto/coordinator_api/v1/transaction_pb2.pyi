@@ -31,7 +31,8 @@ class _CoordinatorKeyTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
     COORDINATOR_KEY_TYPE_GROUP: _CoordinatorKeyType.ValueType  # 0
     COORDINATOR_KEY_TYPE_TRANSACTION: _CoordinatorKeyType.ValueType  # 1
 
-class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper): ...
+class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper):
+    """The numbers are Kafka's."""
 
 COORDINATOR_KEY_TYPE_GROUP: CoordinatorKeyType.ValueType  # 0
 COORDINATOR_KEY_TYPE_TRANSACTION: CoordinatorKeyType.ValueType  # 1
@@ -604,7 +605,9 @@ class Coordinator(_message.Message):
     error_message: _builtins.str
     key: _builtins.str
     node_id: _builtins.int
-    """Meaningful only without an error."""
+    """Meaningful only without an error. The address is where the server listens, or says that it does
+    (the setting advertised); TLS and credentials are as for the address that was asked.
+    """
     host: _builtins.str
     port: _builtins.int
     shard: _builtins.int
@@ -1085,7 +1088,7 @@ class EndTxnRequest(_message.Message):
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort."""
+    """True = commit, false = abort. Must be there: INVALID_REQUEST where it is not."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
@@ -1101,14 +1104,16 @@ class EndTxnRequest(_message.Message):
         transactional_id: _builtins.str = ...,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
-        committed: _builtins.bool = ...,
+        committed: _builtins.bool | None = ...,
         last_sequences: _abc.Iterable[Global___LastSequence] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "header", b"header", "last_sequences", b"last_sequences", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "header", b"header", "last_sequences", b"last_sequences", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
 
 Global___EndTxnRequest: _TypeAlias = EndTxnRequest  # noqa: Y015
 
@@ -1203,7 +1208,7 @@ class TransactRequest(_message.Message):
     """What the last InitProducerId, EndTxn or Transact answered."""
     producer_epoch: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort."""
+    """True = commit, false = abort. Must be there: INVALID_REQUEST where it is not."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
         """request_id is required (INVALID_REQUEST without): the same for every attempt, so that an attempt whose answer was lost
@@ -1233,13 +1238,15 @@ class TransactRequest(_message.Message):
         producer_epoch: _builtins.int = ...,
         batches: _abc.Iterable[_log_pb2.PartitionBatch] | None = ...,
         groups: _abc.Iterable[Global___TransactOffsets] | None = ...,
-        committed: _builtins.bool = ...,
+        committed: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "committed", b"committed", "groups", b"groups", "header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "batches", b"batches", "committed", b"committed", "groups", b"groups", "header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
 
 Global___TransactRequest: _TypeAlias = TransactRequest  # noqa: Y015
 

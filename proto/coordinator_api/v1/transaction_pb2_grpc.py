@@ -156,6 +156,8 @@ class TransactionServiceServicer(object):
         """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
         aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
         version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+        INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
+        that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -57,6 +57,8 @@ class TransactionServiceStub:
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
     aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
     version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+    INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
+    that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
     """
     Transact: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
@@ -132,6 +134,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
     aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
     version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+    INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
+    that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
     """
     Transact: _aio.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]  # type: ignore[assignment]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
@@ -240,6 +244,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
         aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
         version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+        INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
+        that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
         """
 
     @_abc_1.abstractmethod

@@ -1,7 +1,7 @@
 """A world in the words of the cases: clients that speak to it, error codes as numbers, states by their names.
 
-Every call is one that wants its answer at once (immediate_51), as Kafka's clients do. In split mode a decided outcome
-stays in Prepare until somebody flushes again, so a test can look at it.
+Every call is one that wants its answer at once (refuse_concurrent), as Kafka's clients do. In split mode a decided
+outcome stays in Prepare until somebody flushes again, so a test can look at it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TIMEOUT_MS = 60_000
 EIGHT_DAYS_MS = 8 * 24 * 3_600_000
 """Longer than an idle id is remembered."""
 NOBODY = Identity(-1, -1)
-NOW = CallContext(immediate_51=True)
+NOW = CallContext(refuse_concurrent=True)
 
 SERVED_ELSEWHERE = "elsewhere"
 """An id that `owns_few_shards` does not own."""
@@ -263,7 +263,7 @@ class Client:
 
     @property
     def context(self) -> CallContext:
-        return CallContext(client_txn_version=self.version, immediate_51=True)
+        return CallContext(client_txn_version=self.version, refuse_concurrent=True)
 
     def sends_init(
         self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any

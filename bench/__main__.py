@@ -67,7 +67,11 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
     probed = probes(directory)
     results: list[Result] = []
     with closing(arena):
-        rows = {name: CASES[name].rows(arena) for name in asked.cases if name in CASES}
+        rows = {
+            name: [row for row in CASES[name].rows(arena) if asked.rows in row.label]
+            for name in asked.cases
+            if name in CASES
+        }
         try:
             for result in measure(rows, rounds, _say):
                 results.append(result)  # noqa: PERF402  what is there is kept where the rest is interrupted
@@ -127,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="say which cases there are")
     parser.add_argument("--quick", action="store_true", help="everything briefly; the figures are not for quoting")
     parser.add_argument("--runs", type=int, default=0, metavar="N", help=f"rounds [{_ROUNDS}; with --quick 1]")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only rows with this in their label [all]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, single runs included")
     parser.add_argument(
         "--kafka",

@@ -18,7 +18,7 @@ _RARE = {"pyspark_txnlog.pushdown"}
 def _settled_says(expression: str) -> list[str]:
     """What a new process prints of an expression once it is settled."""
     script = f"import gc, sys; from pyspark_txnlog import reading; reading.settle_worker(); print(*{expression})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.arena import Arena
-from bench.case import FLUSHED
+from bench.case import FLUSHED, Row
 from bench.kafka.settings import HEAP, PROFILES
 from bench.machine import machine, versions
 from bench.probes import probes
@@ -63,11 +63,11 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
     rounds = asked.runs or (1 if asked.quick else _ROUNDS)
     profiles = [PROFILES[name] for name in asked.kafka]
     arena = Arena(directory, _CACHE, scale, profiles, _say, own_processors=asked.own_processors)
+    rows = _rows(arena, asked)
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     probed = probes(directory)
     results: list[Result] = []
     with closing(arena):
-        rows = {name: CASES[name].rows(arena) for name in asked.cases if name in CASES}
         try:
             for result in measure(rows, rounds, _say):
                 results.append(result)  # noqa: PERF402  what is there is kept where the rest is interrupted
@@ -84,6 +84,15 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
         results=results,
         stories=_stories([name for name in asked.cases if name not in CASES]),
     )
+
+
+def _rows(arena: Arena, asked: argparse.Namespace) -> dict[str, list[Row]]:
+    """The rows that were asked for, by case. Exits where there is none, and no story."""
+    cases = [name for name in asked.cases if name in CASES]
+    rows = {name: [row for row in CASES[name].rows(arena) if asked.rows in row.label] for name in cases}
+    if cases == asked.cases and not any(rows.values()):
+        sys.exit(f"no row of {', '.join(cases)} has {asked.rows!r} in its label")
+    return rows
 
 
 def _stories(names: Sequence[str]) -> dict[str, str]:
@@ -127,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="say which cases there are")
     parser.add_argument("--quick", action="store_true", help="everything briefly; the figures are not for quoting")
     parser.add_argument("--runs", type=int, default=0, metavar="N", help=f"rounds [{_ROUNDS}; with --quick 1]")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only rows with this in their label [all]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, single runs included")
     parser.add_argument(
         "--kafka",

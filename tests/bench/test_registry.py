@@ -87,3 +87,9 @@ def test_a_name_that_is_not_known_is_refused_with_those_that_are(
         main(arguments)
     said = capsys.readouterr().err
     assert ("transactions" if len(arguments) == 1 else "tuned") in said
+
+
+def test_rows_that_no_case_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no row of disk has '1 GiB'"):
+        main(["disk", "--quick", "--kafka", "none", "--rows", "1 GiB", "--dir", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []

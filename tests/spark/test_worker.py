@@ -1,0 +1,40 @@
+"""What is done once in a worker of Spark, before its first task."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_txnlog import reading
+
+pytestmark = pytest.mark.slow
+
+_RARE = {"pyspark_txnlog.pushdown"}
+"""Loaded on the driver only."""
+
+
+def _settled_says(expression: str) -> list[str]:
+    """What a new process prints of an expression once it is settled."""
+    script = f"import gc, sys; from pyspark_txnlog import reading; reading.settle_worker(); print(*{expression})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_settled_worker_has_loaded_what_its_tasks_import() -> None:
+    """Behind that, each collection of garbage would look at it: an eighth of the time of a task that reads much."""
+    functions = [each for each in ast.walk(ast.parse(Path(reading.__file__).read_text())) if _is_function(each)]
+    inside = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
+    imported = {str(node.module) for node in inside}
+    assert {"pyspark_txnlog.arrow_rows", "pyspark_txnlog.planning"} <= imported
+    assert imported - _RARE <= {*_settled_says("sys.modules")}
+
+
+def test_the_collector_does_not_see_what_a_settled_worker_has_loaded() -> None:
+    frozen, seen = map(int, _settled_says("(gc.get_freeze_count(), len(gc.get_objects()))"))
+    assert seen < frozen / 10
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef)

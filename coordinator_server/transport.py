@@ -22,6 +22,7 @@ import structlog
 from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from msgspec.structs import replace
 
 from coordinator_api.v1 import common_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
@@ -432,17 +433,16 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
             ErrorCode.UNSUPPORTED_VERSION,
             f"client_txn_version is {client_txn_version}: this server speaks 1 and 2; leave it out for 2",
         )
-    # In the order of the fields, and not with `replace`: this runs in every call, and takes a quarter of the time.
     return CallContext(
-        call.principal,
-        client_id,
-        call.host,
-        call.deadline_ms,
-        request_id,
-        client_txn_version,
-        header.refuse_concurrent,
-        method or call.method,
-        call.connection,
+        principal=call.principal,
+        client_id=client_id,
+        host=call.host,
+        deadline_ms=call.deadline_ms,
+        request_id=request_id,
+        client_txn_version=client_txn_version,
+        refuse_concurrent=header.refuse_concurrent,
+        method=method or call.method,
+        connection=call.connection,
     )
 
 

@@ -4,7 +4,6 @@ the edge."""
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
@@ -71,6 +70,11 @@ class TransactionCodec:
         stored.producer_id = transaction.producer_id
         stored.producer_epoch = transaction.producer_epoch
         stored.last_producer_epoch = transaction.last_producer_epoch
+        stored.prev_producer_id = transaction.prev_producer_id
+        stored.next_producer_id = transaction.next_producer_id
+        stored.next_producer_epoch = transaction.next_producer_epoch
+        stored.txn_timeout_ms = transaction.txn_timeout_ms
+        stored.state = transaction.state
         if transaction.partitions:
             stored.partitions.extend(sorted(transaction.partitions))
         if transaction.groups:
@@ -79,6 +83,8 @@ class TransactionCodec:
         stored.last_update_ms = transaction.last_update_ms
         stored.txn_epoch = transaction.txn_epoch
         stored.csn = transaction.csn
+        stored.client_txn_version = transaction.client_txn_version
+        stored.cause = number_of_cause(transaction.cause)
         init = transaction.init
         if init is None:
             stored.init_producer_id = stored.init_producer_epoch = -1
@@ -93,20 +99,9 @@ class TransactionCodec:
             stored.transact_id = transaction.transact_id
         if transaction.member is not None:
             stored.member_batch_id, stored.member_attempt = transaction.member.batch_id, transaction.member.attempt
-        alike = _encode_alike(
-            (
-                transaction.prev_producer_id,
-                transaction.next_producer_id,
-                transaction.next_producer_epoch,
-                transaction.txn_timeout_ms,
-                transaction.state,
-                transaction.client_txn_version,
-                transaction.cause,
-            )
-        )
-        encoded, key = stored.SerializeToString() + alike, transaction.transactional_id.encode()
         told = step_of(value) if isinstance(value, TransactionChanged) else _step_through(value)
-        return EncodedRecord(TRANSACTION_TYPE, key, encoded, told=told)
+        key = transaction.transactional_id.encode()
+        return EncodedRecord(TRANSACTION_TYPE, key, stored.SerializeToString(), told=told)
 
     def decode(
         self, record_type: int, key: bytes, value: bytes
@@ -218,24 +213,6 @@ def _step_through(ran: TransactionRanThrough) -> TransactionStep:
     return TransactionStep(
         int(after.state), after.producer_id, after.producer_epoch, before.producer_epoch, after.csn, 0, decided
     )
-
-
-@lru_cache(maxsize=256)
-def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str]) -> bytes:
-    """The fields that nearly all transactions have alike, in a message without the others: one message behind the other
-    is one message with the fields of both."""
-    value = storage.TransactionValue()
-    (
-        value.prev_producer_id,
-        value.next_producer_id,
-        value.next_producer_epoch,
-        value.txn_timeout_ms,
-        value.state,
-        value.client_txn_version,
-        cause,
-    ) = fields
-    value.cause = number_of_cause(cause)
-    return value.SerializeToString()
 
 
 def _decode(transactional_id: str, value: storage.TransactionValue) -> Transaction:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,8 +14,6 @@ from txn_coordinator.records import TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules.adding import Additions, with_additions
 from txn_coordinator.rules.ending import check_not_decided, is_end_retry, nothing_to_end
 from txn_coordinator.state import IDLE, NO_PRODUCER_ID, Identity, Transaction, TransactionState, step
-
-_COMPLETE_COMMIT: Final = TransactionState.COMPLETE_COMMIT
 
 
 class TransactRequest(Struct, frozen=True, gc=False):
@@ -91,7 +88,7 @@ def run_through(
         return None
     return replace(
         current,
-        state=_COMPLETE_COMMIT,
+        state=TransactionState.COMPLETE_COMMIT,
         producer_epoch=current.producer_epoch + 1,
         last_producer_epoch=current.producer_epoch,
         prev_producer_id=NO_PRODUCER_ID,

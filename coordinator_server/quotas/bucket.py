@@ -15,8 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 BURST_US: Final = 100_000
-"""How long an unused rate is saved up. Others wait behind what was saved up: with a second of it the slowest hundredth
-of their calls took several times as long, with a tenth about twice."""
+"""How long an unused rate is saved up. It is short because the calls of others wait behind what was saved up."""
 _MILLIONTHS: Final = 1_000_000
 
 

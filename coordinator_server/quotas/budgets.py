@@ -10,7 +10,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.throttling import PAUSE_MS_MAX
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import Level
-from coordinator_server.quotas.bucket import BURST_US, Bucket, full, pause_us, taken, with_rate
+from coordinator_server.quotas.bucket import Bucket, full, pause_us, taken, with_rate
 from coordinator_server.quotas.rules import QuotaRules, Rate
 
 LEVEL_PAUSE_MS: Final = 1_000
@@ -18,9 +18,7 @@ LEVEL_PAUSE_MS: Final = 1_000
 CALLS_PAUSE_MS: Final = 50
 """The same where calls have to be answered first, which takes some group commits."""
 PATIENCE_PER_SECOND: Final = 100
-"""Refusals that a principal is told in a second, one after the other, beyond those that it is told at once."""
-PATIENCE_AT_ONCE: Final = PATIENCE_PER_SECOND * BURST_US // 1_000_000
-"""Refusals that it is told at once, if it was told of none for a moment."""
+"""Refusals that a principal is told in a second, one after the other, beyond those that are saved up as a rate is."""
 PATIENCE_MS_MAX: Final = 1_000
 """No refusal waits longer: what ends a transaction may be behind it in the same stream."""
 CLIENTS_MAX: Final = 100

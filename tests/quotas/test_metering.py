@@ -13,10 +13,10 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Level
 from coordinator_server.audit import ALIKE_MAX, ALIKE_MS, AuditLog
 from coordinator_server.build import SERVICES
+from coordinator_server.quotas.bucket import BURST_US
 from coordinator_server.quotas.budgets import (
     CALLS_PAUSE_MS,
     CLIENTS_MAX,
-    PATIENCE_AT_ONCE,
     PATIENCE_MS_MAX,
     PATIENCE_PER_SECOND,
     PRINCIPALS_MAX,
@@ -29,6 +29,7 @@ from coordinator_server.transport import Call, TransportError, codec_table
 from tests.harness.manual_clock import ManualClock
 
 GREEDY = "User:greedy"
+TOLD_AT_ONCE = PATIENCE_PER_SECOND * BURST_US // 1_000_000
 PRODUCE = "/coordinator_api.v1.LogService/Produce"
 FETCH = "/coordinator_api.v1.LogService/Fetch"
 END_TXN = "/coordinator_api.v1.TransactionService/EndTxn"
@@ -267,7 +268,7 @@ def out_of_patience(*rows: QuotaRow) -> Room:
     room = Room(*rows or (row(requests_per_second=1),))
     for _ in range(20):
         room.throttle_ms(END_TXN)
-    for _refusal in range(PATIENCE_AT_ONCE + 1):
+    for _refusal in range(TOLD_AT_ONCE + 1):
         room.refusal_ms(LIMITS)
     return room
 
@@ -324,7 +325,7 @@ def test_who_took_no_notice_does_not_hold_up_what_others_are_told() -> None:
     late = [room.call(LIMITS) for _ in range(PATIENCE_PER_SECOND)]
     for _ in range(20):
         room.throttle_ms(END_TXN, principal="User:other")
-    for _refusal in range(PATIENCE_AT_ONCE + 1):
+    for _refusal in range(TOLD_AT_ONCE + 1):
         room.refusal_ms(LIMITS, principal="User:other")
     of_other = room.call(LIMITS, principal="User:other")
     room.pass_later()

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from math import sqrt
+from statistics import linear_regression, mean, median
 from typing import Final
 
 JUDGED_FROM: Final = 0.5
 """The share of a run after which it is judged. The server is killed for the last time at `KILLED_UNTIL`."""
 KILLED_UNTIL: Final = 0.4
 SAMPLES_MIN: Final = 9
+_BLOCKS: Final = 10
+_T_95: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
+"""Student's t for an interval of 95 %, by degrees of freedom: two fewer than there are blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,17 @@ MEASURES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """How fast something changes, as a straight line through means of equal stretches of time tells it.
+
+    A sawtooth makes neighbouring samples alike, so a line through all of them would seem surer than it is."""
+
+    per_hour: float
+    margin: float
+    """Half the width of the interval that holds it with 95 % confidence."""
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What became of one measure."""
 
@@ -80,6 +95,8 @@ class Judgement:
     """Median of the first third of what is judged."""
     late: float
     """Median of the last third."""
+    trend: Trend
+    """Shown beside the rule: it says how long a run would have to be for the rule to be broken."""
 
     @property
     def limit(self) -> float:
@@ -98,6 +115,24 @@ def judge(samples: Sequence[Sample]) -> list[Judgement]:
         return []
     third = len(judged) // 3
     return [
-        Judgement(measure, median(map(measure.of, judged[:third])), median(map(measure.of, judged[-third:])))
+        Judgement(
+            measure,
+            early=median(map(measure.of, judged[:third])),
+            late=median(map(measure.of, judged[-third:])),
+            trend=trend([(sample.elapsed_s, measure.of(sample)) for sample in judged]),
+        )
         for measure in MEASURES
     ]
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Trend:
+    """Fit a line to values at seconds, of which there are at least `SAMPLES_MIN`."""
+    blocks = min(_BLOCKS, len(points) // 3)
+    cut = [points[number * len(points) // blocks : (number + 1) * len(points) // blocks] for number in range(blocks)]
+    hours = [mean(at_s for at_s, _ in block) / 3_600 for block in cut]
+    values = [mean(value for _, value in block) for block in cut]
+    slope, intercept = linear_regression(hours, values)
+    left = sum((value - intercept - slope * hour) ** 2 for hour, value in zip(hours, values, strict=True))
+    middle = mean(hours)
+    error = sqrt(left / (blocks - 2) / sum((hour - middle) ** 2 for hour in hours))
+    return Trend(slope, _T_95[blocks - 2] * error)

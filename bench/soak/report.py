@@ -60,7 +60,7 @@ def page(outcome: Outcome, svg: Path) -> str:
     """Return the report as Markdown; `svg` is the file with the charts, named relative to it."""
     rows = [
         f"| {each.measure.name} | {each.early:.1f} | {each.late:.1f} | {each.limit:.1f} "
-        f"| {'GROWS' if each.grows else 'level'} |"
+        f"| {each.trend.per_hour:+.1f} ± {each.trend.margin:.1f} | {'GROWS' if each.grows else 'level'} |"
         for each in outcome.judgements
     ]
     kills = (
@@ -83,8 +83,8 @@ def page(outcome: Outcome, svg: Path) -> str:
             "undisturbed: the median of its last third against that of its first third, by the rule in",
             "`bench/soak/growth.py`.",
             "",
-            "| measure | early | late | allowed | |",
-            "| --- | --- | --- | --- | --- |",
+            "| measure | early | late | allowed | change an hour, 95 % | |",
+            "| --- | --- | --- | --- | --- | --- |",
             *rows,
             "",
             f"![memory, handles, threads, disk and latency over time]({svg.name})",

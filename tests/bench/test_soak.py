@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.soak.charts import charts
-from bench.soak.growth import MEASURES, Sample, judge
+from bench.soak.growth import MEASURES, Sample, judge, trend
 from bench.soak.ledger import PARTITIONS, Seen, Told, differences
 from bench.soak.report import Outcome, page
 
@@ -170,8 +170,8 @@ def test_the_report_says_what_was_judged_and_shows_the_kills() -> None:
     assert not outcome.is_good
     assert outcome.verdict.startswith("soak: GROWS, memory without buffers and cache, MiB; 2.0 minutes")
     written = page(outcome, Path("docs/soak.svg"))
-    assert "| memory without buffers and cache, MiB | 169.5 | 209.5 | 178.0 | GROWS |" in written
-    assert "| threads | 7.0 | 7.0 | 9.0 | level |" in written
+    assert "| memory without buffers and cache, MiB | 169.5 | 209.5 | 178.0 | +3600.0 ± 0.0 | GROWS |" in written
+    assert "| threads | 7.0 | 7.0 | 9.0 | +0.0 ± 0.0 | level |" in written
     assert "](soak.svg)" in written
     drawn = charts(samples)
     assert drawn.count("<polyline") == len(MEASURES)
@@ -216,3 +216,15 @@ def test_an_impossible_length_is_refused(minutes: str) -> None:
     done = soak(f"--minutes={minutes}")
     assert done.returncode == 2
     assert "is no number of minutes up to a day" in done.stderr
+
+
+def test_a_line_is_found_under_a_sawtooth_and_its_margin_holds_it() -> None:
+    points = [(5.0 * number, 80 + 30 * (5.0 * number / 3_600) + number % 7) for number in range(180)]
+    found = trend(points)
+    assert abs(found.per_hour - 30) <= found.margin
+    assert 0 < found.margin < 10
+
+
+def test_what_stays_level_has_no_change_beyond_its_margin() -> None:
+    found = trend([(5.0 * number, 80.0 + number % 7) for number in range(180)])
+    assert abs(found.per_hour) <= found.margin

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
-from coordinator_protocol.batch import BatchHeader, OffsetlessBatch
+from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_transactional_id
@@ -234,13 +234,15 @@ class Lane:
         ran, marker = shard.outcomes.run_through(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
-        take, taken = self._offsetless, []
+        take, taken = self._parts.checks.take, []
         for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 header = in_transaction(header, *identity)
             if not growth.takes(header, marker):
                 raise NotCommon
-            taken.append((growth, header, take(growth, header, payload, crc)))
+            validates_payload = growth.placed.validates_payload
+            offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            taken.append((growth, header, offsetless))
         if groups:
             self._settle(ran, marker, groups, context)
         # Nothing can be in the way any more.
@@ -257,7 +259,7 @@ class Lane:
     def _produce(self, name: str, batches: Sequence[LaneBatch], context: CallContext) -> list[ProduceResult]:
         size_bytes = _size_bytes(name, batches)
         growths, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
-        identity, take, taken = current.client_identity, self._offsetless, []
+        identity, take, taken = current.client_identity, self._parts.checks.take, []
         is_admitted = True
         for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
@@ -266,7 +268,9 @@ class Lane:
             if admits is None:
                 raise NotCommon
             is_admitted = is_admitted and admits
-            taken.append((growth, header, take(growth, header, payload, crc)))
+            validates_payload = growth.placed.validates_payload
+            offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
+            taken.append((growth, header, offsetless))
         if not is_admitted:
             additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
             added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
@@ -288,8 +292,8 @@ class Lane:
         last_sequences: Sequence[tuple[LaneName, int]],
         context: CallContext,
     ) -> Ended:
-        shard = self._shard(self._parts.router.shard_key(name))
-        current: Transaction | None = shard.acting(name)
+        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        current: Transaction | None = None if shard is None else shard.acting(name)
         if (
             current is None
             or current.state is not TransactionState.ONGOING
@@ -350,7 +354,10 @@ class Lane:
         size_bytes = _size_bytes(name)
         self._check_common(name, size_bytes, context)
         key = self._parts.router.shard_key(name)
-        stepped = self._shard(key).init_at_once(request, context.principal, self._turn.now_ms, self._allocate)
+        shard: Any = self._served.get(key)
+        if shard is None:
+            raise NotCommon
+        stepped = shard.init_at_once(request, context.principal, self._turn.now_ms, self._allocate)
         if stepped is None:
             raise NotCommon
         initialised: Transaction = stepped.after
@@ -392,8 +399,8 @@ class Lane:
                 growth = self._growths[called] = self._growth(placed)
             growths.append(growth)
             ordinals.add(growth.placed.ref.ordinal)
-        shard = self._shard(self._parts.router.shard_key(name))
-        current: Transaction | None = shard.acting(name)
+        shard: Any = self._served.get(self._parts.router.shard_key(name))
+        current: Transaction | None = None if shard is None else shard.acting(name)
         # Of a member the right to its sink is asked.
         if current is None or current.member is not None or len(ordinals) < len(batches):
             raise NotCommon
@@ -421,36 +428,26 @@ class Lane:
         self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
         return context
 
-    def _shard(self, key: ShardKey) -> Any:  # noqa: ANN401  its class is known by the key
-        """Raises NotCommon where it is not served."""
-        shard = self._served.get(key)
-        if shard is None:
-            raise NotCommon
-        return shard
-
     def _growth(self, placed: PlacedPartition) -> Growth:
         """What a partition gets. Raises NotCommon where it is not served."""
         growth = self._growth_of.get(placed.ref.ordinal)
         if growth is None:
-            growth = self._shard(placed.shard).growth(placed)
+            shard: Any = self._served.get(placed.shard)
+            growth = None if shard is None else shard.growth(placed)
             if growth is None:
                 raise NotCommon
             self._growth_of[placed.ref.ordinal] = growth
         return growth
 
-    def _offsetless(self, growth: Growth, header: BatchHeader, payload: bytes, crc: int | None) -> OffsetlessBatch:
-        """A batch as its partition stores it. Raises NotCommon, Refused."""
-        validates_payload, take = growth.placed.validates_payload, self._parts.checks.take
-        return take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)[0]
-
     def _settle_pending(self, group: str, marker: Marker) -> tuple[Decision, int]:
         """What becomes of the offsets that a transaction holds in a group, and how many bytes that stages at most.
         Raises NotCommon, Refused."""
-        # Which of two commits of an offset is the newer one, shows once the first is replayed.
-        if group in self._settled_groups:
-            raise NotCommon
         operation = self._parts.group_markers.group_marker(group, marker)
-        decision, size_bytes = operation.decide(self._shard(operation.shard), self._turn), 0
+        shard: Any = self._served.get(operation.shard)
+        # Which of two commits of an offset is the newer one, shows once the first is replayed.
+        if shard is None or group in self._settled_groups:
+            raise NotCommon
+        decision, size_bytes = operation.decide(shard, self._turn), 0
         for record in decision.records:
             changed: Any = record.value
             size_bytes += _PART_BYTES + _ID_BYTES * len(group)
@@ -466,8 +463,8 @@ class Lane:
         membership = Membership(before.transactional_id, *before.identity)
         (write,) = self._parts.groups.place(groups, membership, context)
         operation = write.hold(OutcomeNumber(marker.coordinator_shard, before.csn), marker)
-        shard: GroupShard = self._shard(operation.shard)
-        if shard.group(write.group_id) is None:
+        shard: Any = self._served.get(operation.shard)
+        if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
             # A group that comes into being is told of, once.
             raise NotCommon
         decision = operation.decide(shard, self._turn)

@@ -290,7 +290,9 @@ class Dispatcher:
                     has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
                     if self._fronts.get(method) is not lane or not has_room:
                         break
-                    request = self._parsed(codec, body)
+                    if len(body) > self.parts_max:
+                        self._check_parts(codec, body)
+                    request = codec.request_type.FromString(body)
                     answer = lane.take(request, call_context(request.header, call, codec.method))
                     if answer is None:
                         break
@@ -355,7 +357,9 @@ class Dispatcher:
                 self._admission.check(method)
             if codec.reads_much:
                 self._room.check(call.connection)
-            request: Any = self._parsed(codec, body) if parsed is None else parsed
+            if parsed is None and len(body) > self.parts_max:
+                self._check_parts(codec, body)
+            request: Any = codec.request_type.FromString(body) if parsed is None else parsed
             pending = self._serve_functions[method](request, call_context(request.header, call, method))
         except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
             refusal = _undecodable(codec, body, error) if isinstance(error, DecodeError) else error
@@ -369,14 +373,14 @@ class Dispatcher:
         self._unanswered[pending] = method, room, 1
         pending.on_settled(partial(self._reply, codec, reply, began_us))
 
-    def _parsed(self, codec: Codec, body: bytes) -> Message:
-        """The request. Raises DecodeError, and Refused INVALID_REQUEST for one of too many parts."""
+    def _check_parts(self, codec: Codec, body: bytes) -> None:
+        """Refuse a request of too many parts. Who has fewer bytes than that is not asked: no part takes less than one.
+        Raises: Refused INVALID_REQUEST."""
         if parts_are_too_many(body, codec.request_kind, self.parts_max):
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
                 f"the request has more than {self.parts_max} parts, all elements of its lists counted: send several",
             )
-        return codec.request_type.FromString(body)
 
     def _reply(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
         waited = self._unanswered.pop(settled, None)

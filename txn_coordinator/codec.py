@@ -84,7 +84,8 @@ class TransactionCodec:
         stored.txn_epoch = transaction.txn_epoch
         stored.csn = transaction.csn
         stored.client_txn_version = transaction.client_txn_version
-        stored.cause = number_of_cause(transaction.cause)
+        cause = _NUMBERS_OF_CAUSES.get(transaction.cause)
+        stored.cause = int(transaction.cause.removeprefix(_UNKNOWN_CAUSE)) if cause is None else cause
         init = transaction.init
         if init is None:
             stored.init_producer_id = stored.init_producer_epoch = -1
@@ -171,12 +172,6 @@ def cause_of_number(number: int) -> str:
 def is_known_cause(cause: str) -> bool:
     """False: only a newer program knows it."""
     return cause in _NUMBERS_OF_CAUSES
-
-
-def number_of_cause(cause: str) -> int:
-    """The stored number of a cause."""
-    number = _NUMBERS_OF_CAUSES.get(cause)
-    return int(cause.removeprefix(_UNKNOWN_CAUSE)) if number is None else number
 
 
 def step_of(value: TransactionChanged) -> TransactionStep:

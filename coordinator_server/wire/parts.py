@@ -39,9 +39,6 @@ class _Shape(Struct, frozen=True):
 def parts_are_too_many(message: bytes, kind: Descriptor, parts_max: int) -> bool:
     """Whether the lists in a message of this kind, and in the messages in it, have more elements than this together, or
     it has more fields than so many elements have. Takes time in proportion to no more of them."""
-    if len(message) <= parts_max:
-        # No part takes less than a byte.
-        return False
     parts_left, fields_left = parts_max, parts_max * FIELDS_PER_PART
     waiting = [(0, len(message), kind)]
     while waiting:

@@ -21,12 +21,13 @@ from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
 from partition_log.state import EMPTY_HEAD, ForgottenProducers, RememberedEnd, Stretch
 from tests.cli.terminal import Terminal
+from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.script import Script
 from tests.harness.stored_batches import encode_batch
 from tests.harness.transcript import read_transcript
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Transaction, TransactionState

@@ -28,7 +28,8 @@ from partition_log.snapshots import Snapshot, TakeSnapshot
 from tests.harness.calls import called, partition_name
 from tests.harness.entries import Reading, entries_of
 from tests.harness.group_calls import ANYBODY
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity
 

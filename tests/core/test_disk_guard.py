@@ -11,7 +11,8 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.edge import throttle_ms_of
 from partition_log.requests import ProduceResult
-from tests.harness.world import TransactContents, World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import TransactContents, World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity
 

@@ -33,9 +33,10 @@ from partition_log.catalog.state import NewTopic
 from partition_log.records import PartitionGrew
 from partition_log.requests import CreateTopics
 from tests.harness.calls import partition_name
+from tests.harness.inside import StateView, WorldOptions
 from tests.harness.lane_calls import transact_all
 from tests.harness.workers import HeldWorker
-from tests.harness.world import StateView, World, WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.records import TransactionRanThrough
 from txn_coordinator.requests import Transact

@@ -11,7 +11,8 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from coordinator_runtime.shard_table import ShardState
 from tests.harness.group_calls import ANYBODY
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 
 
 class Reader(AllowAll):

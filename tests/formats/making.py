@@ -31,10 +31,11 @@ from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only,
 from coordinator_runtime.store import Family
 from coordinator_runtime.store_directory import StoreDirectory
 from scripts.promises import keeps_promises
+from tests.harness.inside import WorldOptions
 from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
 from tests.harness.script import Script
 from tests.harness.transcript import play, read_transcript, written
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 
 HERE: Final = Path(__file__).parent

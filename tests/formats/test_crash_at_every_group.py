@@ -11,9 +11,10 @@ from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server import known_rows
 from tests.formats import making
+from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shelf import MemoryShelf
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 
 BY_THE_STORE = Family.META

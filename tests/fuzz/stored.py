@@ -14,9 +14,10 @@ from coordinator_server.store_verify import verify_store
 from partition_log.batches import LogDamaged
 from tests.formats import making
 from tests.fuzz.choices import Choices
+from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shelf import MemoryShelf
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 
 CHANGES_MAX: Final = 3
 """Rows changed out of one input."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator_core.config import CoreConfig
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 
 SUPER_USER = "User:root"
 

@@ -22,9 +22,10 @@ from typing import Final
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.state import PRODUCER_EXPIRATION_MS
+from tests.harness.inside import WorldOptions
 from tests.harness.script import Script
 from tests.harness.shelf import MemoryShelf, Shelf
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 _RULER: Final = "----"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, Phase, given, settings
 
 from coordinator_server.admission import AdmissionLimits
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 from tests.lane.calls import IDS, Call
 from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
 from tests.lane.stories import STORIES

@@ -15,7 +15,7 @@ from coordinator_runtime.ports import ALLOW_ALL, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from tests.harness.guarded import Guarded
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 from tests.lane.calls import (
     ABSENT,
     DAMAGES,

@@ -29,8 +29,9 @@ from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import Session, SessionLimits
 from coordinator_server.transport import Dispatcher, TransportError
 from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
+from tests.harness.inside import WorldOptions
 from tests.harness.shelf import MemoryShelf
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from tests.lane.inventory import inventory
 
 Mutation = Callable[[], AbstractContextManager[None]]

@@ -7,7 +7,7 @@ from typing import Final
 from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
 from coordinator_runtime.runtime import RuntimeLimits
 from tests.harness.guarded import Guarded
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 from tests.lane.calls import IDS, REBALANCING, STRANGER, Call
 from tests.lane.side import CALLERS
 from tests.lane.twins import Step

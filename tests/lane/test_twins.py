@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from coordinator_core.lane import Lane
 from coordinator_server.admission import AdmissionLimits
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 from tests.lane.calls import NEW_IDS, Call
 from tests.lane.catching import NotCaught, catch, committed, live_through
 from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS

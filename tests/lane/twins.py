@@ -18,7 +18,8 @@ from coordinator_runtime.disk_guard import DiskLow
 from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import AdmissionLimits
 from tests.harness.guarded import SUPER_USER, Guarded
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from tests.lane.calls import PARTITIONS, Call, Clients
 from tests.lane.side import CALLERS, Mutation, Side
 

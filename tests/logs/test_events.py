@@ -9,8 +9,8 @@ from coordinator_protocol.marker import Outcome
 from coordinator_server.logs import LogFormat, LogLevel
 from partition_log.requests import DeleteTopics, TopicName
 from partition_log.state import Isolation
+from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import Damage
-from tests.harness.world import WorldOptions
 from tests.logs.lines import Lines
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.config import TwoPhase

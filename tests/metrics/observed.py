@@ -17,8 +17,9 @@ from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
 from coordinator_server.metrics.transactions import TransactionNumbers
 from partition_log.codec import log_key
+from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import Damage
-from tests.harness.world import MemoryShelf, TransactContents, World, WorldOptions, partition_name
+from tests.harness.world import MemoryShelf, TransactContents, World, partition_name
 from txn_coordinator.state import Identity
 
 LOADER = CallContext(client_id="loader-1", host="10.0.0.1")

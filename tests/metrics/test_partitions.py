@@ -11,7 +11,8 @@ from coordinator_server.metrics.instruments import Histogram
 from partition_log.requests import DeleteRecords, RecordsToDelete
 from partition_log.state import HIGH_WATERMARK, Isolation
 from tests.harness.group_calls import ANYBODY
-from tests.harness.world import WorldOptions, partition_name
+from tests.harness.inside import WorldOptions
+from tests.harness.world import partition_name
 from tests.metrics.observed import PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.state import Identity
 

@@ -11,7 +11,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Decision, Operation
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.metrics.transactions import TransactionNumbers
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.requests import AddPartitions

@@ -10,7 +10,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.server import RuntimeNumbers
-from tests.harness.world import WorldOptions
+from tests.harness.inside import WorldOptions
 from tests.metrics.observed import TOPIC, ObservedWorld
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity

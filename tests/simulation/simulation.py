@@ -22,8 +22,9 @@ from coordinator_runtime.runtime import RuntimeLimits
 from partition_log import codec
 from partition_log.state import Isolation
 from tests.harness.entries import Reading
+from tests.harness.inside import WorldOptions
 from tests.harness.shelf import Shelf
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
 from tests.simulation.groups import CONFIG as GROUP_CONFIG

@@ -14,8 +14,9 @@ from coordinator_runtime.rows import state_row
 from coordinator_runtime.store import Family, Store
 from coordinator_server.stored import heads
 from partition_log import codec
+from tests.harness.inside import Inside
 from tests.harness.unwritten import Unwritten
-from tests.harness.world import Inside, World
+from tests.harness.world import World
 
 Row = tuple[Family, bytes]
 

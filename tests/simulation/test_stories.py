@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from partition_log.state import Isolation
+from tests.harness.inside import WorldOptions
 from tests.harness.script import Script
-from tests.harness.world import LogEntry, World, WorldOptions
+from tests.harness.world import LogEntry, World
 from txn_coordinator.config import TwoPhase
 
 PRODUCERS = st.sampled_from(("p1", "p2", "p3"))

@@ -13,7 +13,8 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import Family
 from tests.harness.calls import called, partition_name
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.sinks.decisions import Decided, Joined

@@ -10,8 +10,9 @@ from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext
 from partition_log.shard import Append
+from tests.harness.inside import WorldOptions
 from tests.harness.shelf import Shelf
-from tests.harness.world import World, WorldOptions, partition_name
+from tests.harness.world import World, partition_name
 from txn_coordinator.administration import ActResults, Selection
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import Hanging

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator_runtime.decision import ArmTimer, Decision
+from tests.harness.inside import WorldOptions
 from tests.harness.manual_clock import ManualClock
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from tests.transactions.world_of_one import ID, NOW_MS, TURN, shard_with, transaction
 from txn_coordinator.records import TransactionExpired, TransactionForgotten
 from txn_coordinator.state import IDLE, TransactionState

@@ -7,7 +7,8 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import CallContext
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.requests import Listing, TransactionFilter
 from txn_coordinator.state import Identity

@@ -10,7 +10,8 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Operation
 from coordinator_runtime.ports import CallContext, MarkerPort
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.marker_sender import RETRY_MS_FIRST, RETRY_MS_MAX
 from txn_coordinator.shard import TransactionShard

@@ -9,7 +9,8 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.rows import state_row
 from coordinator_runtime.store import CommitGroup
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from tests.transactions.administered import Administered
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase

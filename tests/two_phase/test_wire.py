@@ -11,8 +11,9 @@ from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transacti
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
 from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, Permission, ResourceType
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.inside import WorldOptions
 from tests.harness.patience import looks
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import World
 from txn_coordinator.state import Identity
 
 pytestmark = pytest.mark.usefixtures("every_combination")

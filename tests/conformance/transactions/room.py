@@ -29,8 +29,9 @@ from partition_log.foreign_markers import ForeignMarkers
 from partition_log.service import LogService
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.combinations import wanted_two_phase
+from tests.harness.inside import WorldOptions
 from tests.harness.payloads import checks_here
-from tests.harness.world import LogEntry, World, WorldOptions, partition_name
+from tests.harness.world import LogEntry, World, partition_name
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import ProducerOwners

@@ -18,7 +18,8 @@ from tests.conformance.transactions.cases import case
 from tests.core.snapshot_room import ask_to_take, cut_of, delta_of, read_of
 from tests.harness.calls import partition_name
 from tests.harness.group_calls import ANYBODY
-from tests.harness.world import World, WorldOptions
+from tests.harness.inside import WorldOptions
+from tests.harness.world import World
 from tests.sinks.room import SinkRoom
 from txn_coordinator.config import TwoPhase
 

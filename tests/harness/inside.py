@@ -1,0 +1,175 @@
+"""One life of a whole server's process on one thread: its options, its core over a store, and the state it keeps.
+
+`World` is what a test holds: it lets such lives begin, crash and follow one another over one store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from coordinator_core.assembly import Core, Surroundings, assemble
+from coordinator_core.config import CoreConfig
+from coordinator_protocol.limits import EPOCH_MAX, Limits
+from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
+from coordinator_runtime.ports import (
+    Authorizer,
+)
+from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_runtime.store import Store
+from coordinator_server.wire.servicers import group_servicers
+from group_coordinator.config import GroupConfig
+from partition_log.catalog.settings import KEEP_ALL, Retention
+from partition_log.shard import LogShard, PartitionTransactions
+from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig, PartitionHead, ProducerEntry
+from tests.harness.calls import partition_name as partition_name
+from tests.harness.combinations import wanted_lane, wanted_two_phase
+from tests.harness.entries import LogEntry as LogEntry
+from tests.harness.group_calls import GroupCalls
+from tests.harness.group_wire import GroupWire
+from tests.harness.hand_driver import HandDriver
+from tests.harness.manual_clock import ManualClock
+from tests.harness.workers import HeldWorker
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.shard import TransactionShard
+from txn_coordinator.sinks.state import Sink
+from txn_coordinator.state import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """How the server is configured."""
+
+    two_phase: TwoPhase = field(default_factory=wanted_two_phase)
+    producer_epoch_max: int = EPOCH_MAX
+    shard_count: int = 2
+    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+    expiration_ms: int = EXPIRATION_MS
+    """After how long an idle transactional id is forgotten."""
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    """After how long a partition forgets an idle producer."""
+    index_interval_batches: int = PartitionConfig().index_interval_batches
+    """How many rows of a log make a stretch."""
+    retention: Retention = KEEP_ALL
+    """What partitions keep."""
+    removal_interval_ms: int = 3_600_000
+    """How long until the next look for what they do not keep."""
+    group_config: GroupConfig = field(default_factory=GroupConfig)
+    authorizer: Authorizer | None = None
+    two_phase_commit_enable: bool = True
+    lane: bool = field(default_factory=wanted_lane)
+
+    def limits(self) -> Limits:
+        return Limits(producer_epoch_max=self.producer_epoch_max)
+
+    def core_config(self) -> CoreConfig:
+        return CoreConfig(
+            limits=self.limits(),
+            shard_count=self.shard_count,
+            two_phase=self.two_phase,
+            two_phase_commit_enable=self.two_phase_commit_enable,
+            transactional_id_expiration_ms=self.expiration_ms,
+            partitions=PartitionConfig(
+                index_interval_batches=self.index_interval_batches,
+                producer_id_expiration_ms=self.producer_expiration_ms,
+                removal_interval_ms=self.removal_interval_ms,
+            ),
+            default_retention=self.retention,
+            groups=self.group_config,
+            lane=self.lane,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """Everything durable that a server knows, except for what is counted anew at each start."""
+
+    topics: tuple[object, ...]
+    heads: dict[str, PartitionHead]
+    producers: dict[str, tuple[tuple[int, ProducerEntry], ...]]
+    transactions: dict[str, Transaction]
+    offsets: dict[str, object]
+    csn: int
+    sinks: frozenset[Sink]
+
+
+class Inside:
+    """One life of the process: loaded from a store, gone with the crash."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: ManualClock,
+        options: WorldOptions,
+        on_assembled: Callable[[Core], None] | None = None,
+    ) -> None:
+        self.driver = HandDriver(store, clock, options.runtime_limits)
+        self.runtime = self.driver.runtime
+        self._topic_number = 0
+        core = self.core = assemble(
+            self.runtime,
+            store,
+            options.core_config(),
+            Surroundings(
+                worker=HeldWorker(),
+                payload_worker=HeldWorker(),
+                new_topic_id=self._new_topic_id,
+            ),
+            options.authorizer,
+        )
+        if on_assembled is not None:
+            on_assembled(core)
+        self.driver.load_core(core)
+        self.catalog = core.catalog
+        self.markers = core.markers
+        self.sender = core.sender
+        self.open_transactions = PartitionTransactions(partial(self.runtime.shards, Coordinator.LOG), self.catalog)
+        self.transactions = core.transactions.service
+        self.reader = core.transactions.reader
+        self.log = core.log.records
+        self.topics = core.log.topics
+        self.removal = core.log.removal
+        self.groups = GroupCalls(
+            self.runtime,
+            ShardRouter(Coordinator.GROUPS, options.shard_count),
+            core.groups.offsets,
+            self.transactions,
+            self.catalog,
+        )
+        self.group_wire = GroupWire(group_servicers(core))
+
+    def _new_topic_id(self) -> bytes:
+        """Return an id that nobody had: numbered by how much was ever stored, and by how many this process made."""
+        self._topic_number += 1
+        return self.runtime.groups.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
+
+    def state(self, is_meant: Callable[[ShardKey], bool] = lambda _key: True) -> StateView:
+        """The durable state of some shards, all of which serve."""
+        catalog = self.catalog
+        heads: dict[str, PartitionHead] = {}
+        producers: dict[str, tuple[tuple[int, ProducerEntry], ...]] = {}
+        for topic in catalog.durable_topics():
+            for partition, ordinal in enumerate(topic.partition_ordinals):
+                key = catalog.log_shard(topic.name, partition)
+                if not is_meant(key):
+                    continue
+                log: LogShard = self.runtime.shard(key)
+                head = log.durable_head(ordinal)
+                assert head is not None, "a topic and its partitions are durable together"
+                heads[f"{topic.name}-{partition}"] = head
+                producers[f"{topic.name}-{partition}"] = tuple(log.durable_producers(ordinal))
+        all_shards: list[TransactionShard] = self.runtime.shards(Coordinator.TRANSACTIONS)
+        shards = [shard for shard in all_shards if is_meant(shard.key)]
+        transactions = {each.transactional_id: each for shard in shards for each in shard.durable_transactions()}
+        counters: CountersShard = self.runtime.shard(COUNTERS)
+        return StateView(
+            (*catalog.durable_topics(), catalog.acls.durable_version(), frozenset(catalog.acls.durable())),
+            heads,
+            producers,
+            transactions,
+            self.groups.durable_state(is_meant),
+            counters.durable_csn(),
+            frozenset(sink for shard in shards for sink in shard.sinks.state.all_durable()),
+        )

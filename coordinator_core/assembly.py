@@ -242,7 +242,13 @@ def assemble(
     shard_key = base.transaction_router.shard_key
     verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier, UnfinishedOutcomes(runtime, sender, config.shard_count))
-    hanging = HangingTransactions(runtime, base.owners, open_transactions, base.markers, shard_key)
+    hanging = HangingTransactions(
+        runtime=runtime,
+        owners=base.owners,
+        open_transactions=open_transactions,
+        markers=base.markers,
+        shard_key=shard_key,
+    )
     transactions = _transactions(base, sender, log.records)
     core = Core(
         transactions=transactions,
@@ -281,7 +287,9 @@ def _admin(
             runtime, base.transaction_router.shard_key, hanging=hanging, catalog=catalog, authorizer=authorizer
         ),
         hanging=hanging,
-        explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, authorizer),
+        explainer=PartitionExplainer(
+            runtime=runtime, log=log.records, owners=base.owners, reader=transactions.reader, authorizer=authorizer
+        ),
         shards=ShardControl(loader, authorizer),
         backups=BackupControl(base.surroundings.backups, authorizer),
         acls=AclService(runtime, catalog.acls, access, authorizer, is_enforced=base.config.enforces_acls),
@@ -339,7 +347,9 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
         authorizer=authorizer,
         catalog=catalog,
         sequences=base.partition_markers,
-        partitions=TransactedBatches(base.store, catalog, authorizer, base.checks, records.fetcher.damage),
+        partitions=TransactedBatches(
+            store=base.store, catalog=catalog, authorizer=authorizer, checks=base.checks, damage=records.fetcher.damage
+        ),
         offsets=TransactedGroups(base.router, catalog, authorizer),
     )
     limits = base.config.limits
@@ -357,7 +367,9 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
     runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
     records = LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks)
     records.leases = base.leases
-    removal = LogRemoval(runtime, base.store, catalog, records.fetcher.damage, base.leases)
+    removal = LogRemoval(
+        runtime=runtime, store=base.store, catalog=catalog, damage=records.fetcher.damage, leases=base.leases
+    )
     Rounds(runtime, "removal", base.config.partitions.removal_interval_ms, removal.round)
     trim = HistoryTrim(runtime, base.store, base.config.history_retention_ms)
     Rounds(runtime, "history_trim", HISTORY_INTERVAL_MS, trim.round)
@@ -372,7 +384,9 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
         ),
         records=records,
         removal=removal,
-        snapshots=SnapshotService(runtime, records, unfinished, base.leases, authorizer),
+        snapshots=SnapshotService(
+            runtime=runtime, log=records, unfinished=unfinished, leases=base.leases, authorizer=authorizer
+        ),
         foreign_markers=ForeignMarkers(runtime, catalog, guard=base.owners, authorizer=authorizer),
     )
 

@@ -78,7 +78,9 @@ def partitions_kind(
         coordinator=Coordinator.LOG,
         shard_count=config.shard_count,
         rows=LogRows(catalog.ordinals_in),
-        make=lambda key: LogShard(key, runtime.journal, config.partitions, incarnation, leases),
+        make=lambda key: LogShard(
+            key=key, journal=runtime.journal, config=config.partitions, incarnation=incarnation, leases=leases
+        ),
         before_serving=LogShard.before_serving,
     )
 

@@ -141,8 +141,18 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
     if gone:
         # Still excluded, and the log starts behind its first offset by now: reading nothing there is refused.
         at, epoch = min(gone.values()), before.leader_epoch
-        scans.append(Scan(at, at, epoch, SnapshotFilter(only=gone), epoch))
+        scans.append(
+            Scan(start_offset=at, end_offset=at, end_epoch=epoch, shown=SnapshotFilter(only=gone), start_epoch=epoch)
+        )
     if before.end_offset < after.end_offset or before.leader_epoch != after.leader_epoch:
         shown, start_epoch = SnapshotFilter(after.excluded), before.leader_epoch
-        scans.append(Scan(before.end_offset, after.end_offset, after.leader_epoch, shown, start_epoch))
+        scans.append(
+            Scan(
+                start_offset=before.end_offset,
+                end_offset=after.end_offset,
+                end_epoch=after.leader_epoch,
+                shown=shown,
+                start_epoch=start_epoch,
+            )
+        )
     return tuple(scans)

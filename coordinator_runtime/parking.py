@@ -90,7 +90,9 @@ class Parking:
     ) -> None:
         """Let a call wait at the end of the queue, or before all others. `attempt` and `reply`: as in ParkedCall.
         `held_up_by`: the shard that refused it; a call that only waits behind others has asked nobody."""
-        call = ParkedCall(key, attempt, reply, context.method, self._clock.monotonic_us())
+        call = ParkedCall(
+            key=key, attempt=attempt, reply=reply, method=context.method, began_us=self._clock.monotonic_us()
+        )
         if self._calls >= self._calls_max:
             self._end_wait(call, WaitResult.REFUSED)
             reply.fail(in_the_way())

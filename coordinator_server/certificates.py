@@ -49,7 +49,9 @@ def read_credentials(files: TlsFiles, now_ms: int) -> Credentials:
         if all(each.not_valid_after_utc <= now for each in authorities):
             raise TlsRefused(f"every certificate in {files.client_ca_file} has expired: replace them")
     ends_ms = int(leaf.not_valid_after_utc.timestamp() * 1000)
-    return Credentials(certificate, key, client_ca, files.client_auth, ends_ms)
+    return Credentials(
+        certificate=certificate, key=key, client_ca=client_ca, client_auth=files.client_auth, ends_ms=ends_ms
+    )
 
 
 def _content(file: Path) -> bytes:

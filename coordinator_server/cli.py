@@ -118,7 +118,13 @@ def options(  # noqa: PLR0913  each option is a parameter
     ] = None,
 ) -> None:
     """Transactions over gRPC: run a server, and look at one."""
-    given = ServerTls(tls_ca_file, tls_certificate_file, tls_key_file, tls_server_name, token_file)
+    given = ServerTls(
+        ca_file=tls_ca_file,
+        certificate_file=tls_certificate_file,
+        key_file=tls_key_file,
+        server_name=tls_server_name,
+        token_file=token_file,
+    )
     if given.ca_file is None and any(given):
         raise CommandFailed(
             ExitStatus.USAGE,

@@ -146,14 +146,14 @@ class PartitionAudit:
         opened = self.open_offsets
         aborts = [ended.last.offset for ended in self.aborted]
         return PartitionHead(
-            log_start_offset,
-            self.end_offset,
-            opened[0] if opened else self.end_offset,
-            len(opened),
-            max(aborts, default=NO_OFFSET),
-            self.columns.index(),
-            stored.forgotten,
-            self.columns.totals,
+            log_start_offset=log_start_offset,
+            log_end_offset=self.end_offset,
+            last_stable_offset=opened[0] if opened else self.end_offset,
+            open_transactions=len(opened),
+            last_abort_offset=max(aborts, default=NO_OFFSET),
+            index=self.columns.index(),
+            forgotten=stored.forgotten,
+            totals=self.columns.totals,
             leadership=stored.leadership,
         )
 

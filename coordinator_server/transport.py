@@ -128,7 +128,13 @@ def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
         for method in service.methods:
             request_type, response_type = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
             name = Method(method.name)
-            codec = Codec(name, request_type, response_type, name in LARGE_ANSWERS, method.input_type)
+            codec = Codec(
+                method=name,
+                request_type=request_type,
+                response_type=response_type,
+                reads_much=name in LARGE_ANSWERS,
+                request_kind=method.input_type,
+            )
             table[f"/{service.full_name}/{method.name}"] = table[method.name] = codec
     return table
 

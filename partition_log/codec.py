@@ -233,14 +233,14 @@ def decode_head(value: bytes, forgotten_csns: Iterable[tuple[int, int]] = ()) ->
     numbers = _HEAD.unpack(value)
     _, start, end, stable, open_transactions, last_abort = numbers[:6]
     return PartitionHead(
-        start,
-        end,
-        stable,
-        open_transactions,
-        last_abort,
-        IndexProgress(*numbers[6:10]),
-        ForgottenProducers(numbers[10], tuple(forgotten_csns)),
-        LogTotals(*numbers[11:15]),
+        log_start_offset=start,
+        log_end_offset=end,
+        last_stable_offset=stable,
+        open_transactions=open_transactions,
+        last_abort_offset=last_abort,
+        index=IndexProgress(*numbers[6:10]),
+        forgotten=ForgottenProducers(numbers[10], tuple(forgotten_csns)),
+        totals=LogTotals(*numbers[11:15]),
         compacted_to=numbers[15],
         leadership=Leadership(numbers[16], numbers[17], ()),
     )
@@ -313,15 +313,15 @@ def decode_producer(value: bytes) -> ProducerEntry:
     ) = _PRODUCER.unpack_from(value)
     numbers = _CACHED_BATCHES[count].unpack_from(value, _PRODUCER.size)
     return ProducerEntry(
-        epoch,
-        coordinator_epoch,
-        last_ms,
-        tuple(CachedBatch(*numbers[at : at + 3]) for at in range(0, 3 * count, 3)),
-        None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
-        None if outcome == _NOTHING else LastMarker(txn_epoch, _outcome(outcome), csn, ended_from),
-        is_sealed,
-        csn if outcome == _NOTHING else 0,
-        NO_COORDINATOR_SHARD if shard == _NO_SHARD else shard,
+        epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        last_append_ms=last_ms,
+        batches=tuple(CachedBatch(*numbers[at : at + 3]) for at in range(0, 3 * count, 3)),
+        open_transaction=None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
+        last_marker=None if outcome == _NOTHING else LastMarker(txn_epoch, _outcome(outcome), csn, ended_from),
+        is_sealed=is_sealed,
+        forgotten_csn=csn if outcome == _NOTHING else 0,
+        coordinator_shard=NO_COORDINATOR_SHARD if shard == _NO_SHARD else shard,
     )
 
 

@@ -405,13 +405,13 @@ def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> 
     """The open transactions of some producers in a partition, by first offset."""
     found = [
         OpenInPartition(
-            ordinal,
-            producer_id,
-            entry.epoch,
-            entry.coordinator_epoch,
-            entry.coordinator_shard,
-            opened.first_offset,
-            opened.started_ms,
+            ordinal=ordinal,
+            producer_id=producer_id,
+            producer_epoch=entry.epoch,
+            coordinator_epoch=entry.coordinator_epoch,
+            coordinator_shard=entry.coordinator_shard,
+            first_offset=opened.first_offset,
+            started_ms=opened.started_ms,
         )
         for producer_id, entry in producers
         if (opened := entry.open_transaction) is not None

@@ -295,7 +295,13 @@ def parse_tls_files(options: Mapping[str, str]) -> TlsNames | None:
         return None
     if (certificate_file is None) != (key_file is None):
         raise InvalidOption("tlsCertificateFile and tlsKeyFile go together: a certificate needs its key")
-    return TlsNames(ca_file, certificate_file, key_file, server_name, token_file)
+    return TlsNames(
+        ca_file=ca_file,
+        certificate_file=certificate_file,
+        key_file=key_file,
+        server_name=server_name,
+        token_file=token_file,
+    )
 
 
 def _topics(options: Mapping[str, str]) -> Topics:

@@ -189,12 +189,12 @@ def step_of(value: TransactionChanged) -> TransactionStep:
         None
         if decided is None
         else DecidedFor(
-            decided.producer_id,
-            decided.txn_epoch,
-            decided.producer_epoch,
-            tuple(sorted(decided.partitions)),
-            tuple(sorted(decided.groups)),
-            bool(decided.transact_id),
+            producer_id=decided.producer_id,
+            txn_epoch=decided.txn_epoch,
+            next_epoch=decided.producer_epoch,
+            partitions=tuple(sorted(decided.partitions)),
+            groups=tuple(sorted(decided.groups)),
+            is_transact=bool(decided.transact_id),
         ),
     )
 

@@ -116,12 +116,12 @@ class TransactionReader:
     def _described(self, transaction: Transaction, now_ms: int, context: CallContext) -> Description:
         may = self._authorizer.is_allowed
         return Description(
-            transaction.transactional_id,
-            now_ms,
-            None,
-            transaction,
-            self._visible_partitions(transaction, context),
-            [
+            transactional_id=transaction.transactional_id,
+            now_ms=now_ms,
+            error=None,
+            transaction=transaction,
+            partitions=self._visible_partitions(transaction, context),
+            groups=[
                 group
                 for group in sorted(transaction.groups)
                 if may(context, Permission.DESCRIBE, ResourceType.GROUP, group)

@@ -116,12 +116,12 @@ def _described(group: ClassicGroup) -> DescribedGroup:
     is_stable = group.state is ClassicState.STABLE
     members = [
         DescribedMember(
-            member.member_id,
-            member.instance_id,
-            member.client_id,
-            member.client_host,
-            member.metadata(group.protocol_name) if is_stable else b"",
-            member.assignment if is_stable else b"",
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            metadata=member.metadata(group.protocol_name) if is_stable else b"",
+            assignment=member.assignment if is_stable else b"",
         )
         for member in group.members.values()
     ]

@@ -48,12 +48,12 @@ def _value(offset: Offset) -> storage.OffsetValue:
 
 def _offset(value: storage.OffsetValue) -> Offset:
     return Offset(
-        value.committed_offset,
-        value.committed_leader_epoch if value.HasField("committed_leader_epoch") else None,
-        value.metadata,
-        value.commit_timestamp_ms,
-        value.expire_timestamp_ms if value.HasField("expire_timestamp_ms") else None,
-        value.position,
+        committed_offset=value.committed_offset,
+        leader_epoch=value.committed_leader_epoch if value.HasField("committed_leader_epoch") else None,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp_ms,
+        expire_timestamp_ms=value.expire_timestamp_ms if value.HasField("expire_timestamp_ms") else None,
+        position=value.position,
     )
 
 

@@ -188,11 +188,11 @@ def _decode_assignment(key: bytes, value: bytes) -> records.AssignmentChanged:
     group_id, member_id = _parts(key)
     stored = storage.ConsumerCurrentAssignmentValue.FromString(value)
     assignment = CurrentAssignment(
-        stored.member_epoch,
-        stored.previous_member_epoch,
-        MemberState(stored.state),
-        _held(stored.assigned),
-        _held(stored.pending_revocation),
+        member_epoch=stored.member_epoch,
+        previous_member_epoch=stored.previous_member_epoch,
+        state=MemberState(stored.state),
+        assigned=_held(stored.assigned),
+        pending_revocation=_held(stored.pending_revocation),
     )
     return records.AssignmentChanged(group_id, member_id, assignment)
 

@@ -51,7 +51,9 @@ def _unpacked(
         for member_id, wanted, instance_id, rack_id, owned, generation in members
     }
     sizes = {topic_id: TopicSpec(partition_count, racks) for topic_id, partition_count, racks in topics}
-    return TargetTask(group_id, group_epoch, assignor_name, specs, sizes)
+    return TargetTask(
+        group_id=group_id, group_epoch=group_epoch, assignor_name=assignor_name, members=specs, topics=sizes
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,16 @@ def _step(current: CurrentAssignment, destination: Destination, owned: Owned | N
     keep, revoke = _split(current.assigned, destination.share)
     before = current.member_epoch
     if revoke and (owned is None or _meets(owned, revoke)):
-        return _changed(current, CurrentAssignment(before, before, MemberState.UNREVOKED, keep, revoke))
+        return _changed(
+            current,
+            CurrentAssignment(
+                member_epoch=before,
+                previous_member_epoch=before,
+                state=MemberState.UNREVOKED,
+                assigned=keep,
+                pending_revocation=revoke,
+            ),
+        )
     assigned, is_waiting = _take_free(keep, destination)
     state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
     return _changed(current, CurrentAssignment(destination.epoch, before, state, assigned))
@@ -324,7 +333,13 @@ def _drop_unsubscribed(current: CurrentAssignment, destination: Destination) -> 
     for topic_id, held in unwanted.items():
         revoke[topic_id] = {**revoke.get(topic_id, {}), **held}
     epoch = current.member_epoch
-    return CurrentAssignment(epoch, epoch, MemberState.UNREVOKED, keep, revoke)
+    return CurrentAssignment(
+        member_epoch=epoch,
+        previous_member_epoch=epoch,
+        state=MemberState.UNREVOKED,
+        assigned=keep,
+        pending_revocation=revoke,
+    )
 
 
 def _meets(owned: Owned, held: Held) -> bool:

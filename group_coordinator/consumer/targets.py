@@ -79,7 +79,13 @@ def target_task(group: ConsumerGroup, topics: TopicMetadata, assignors: tuple[st
     }
     specs = {shape.topic_id: TopicSpec(shape.partition_count) for shape in shapes}
     epoch = group.epochs.group_epoch
-    return TargetTask(group.group_id, epoch, preferred_assignor(group, assignors), members, specs)
+    return TargetTask(
+        group_id=group.group_id,
+        group_epoch=epoch,
+        assignor_name=preferred_assignor(group, assignors),
+        members=members,
+        topics=specs,
+    )
 
 
 def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:

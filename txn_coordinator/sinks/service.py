@@ -152,7 +152,9 @@ class SinkService:
     def _description(self, shard: TransactionShard, sink: Sink) -> SinkDescription:
         members = filter(None, map(shard.durable, shard.sinks.state.durable_member_ids(sink.name)))
         by_age = sorted(members, key=lambda member: member.producer_id)
-        return SinkDescription(sink.name, self._runtime.clock.wall_ms(), None, sink, by_age)
+        return SinkDescription(
+            name=sink.name, now_ms=self._runtime.clock.wall_ms(), error=None, sink=sink, members=by_age
+        )
 
     def _check_caller(self, sink: str, context: CallContext, permission: Permission = Permission.WRITE) -> None:
         require(self._authorizer, context, permission, ResourceType.TRANSACTIONAL_ID, sink)

@@ -67,11 +67,11 @@ class AclServicer:
         self, request: admin_pb2.CheckPermissionRequest, context: CallContext
     ) -> Pending[admin_pb2.CheckPermissionResponse]:
         question = Question(
-            request.principal,
-            request.host,
-            _member(Permission, request.operation, "the question"),
-            _member(ResourceType, request.resource_type, "the question"),
-            request.resource_name,
+            principal=request.principal,
+            host=request.host,
+            permission=_member(Permission, request.operation, "the question"),
+            resource_type=_member(ResourceType, request.resource_type, "the question"),
+            name=request.resource_name,
         )
         verdict = self._acls.check(question, context)
         return settled(

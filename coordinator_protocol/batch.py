@@ -13,7 +13,7 @@ payload included. A batch takes the offsets and sequences up to `last_offset_del
 compaction took records away. So a batch is finished but for its place, base offset and leader epoch, before the log is
 asked for one, with the checksum that the client computed.
 
-Source: design 6 and 10 (16-bit epochs); spec log 1.2; KIP-98.
+Source: design 6 and 10 (16-bit epochs); spec log-and-runtime 1.2; KIP-98.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def check_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, 
 
     Raises: Refused with INVALID_RECORD (shape), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE or CORRUPT_MESSAGE.
-    Source: spec log 1.2 and 1.3 step 1; Kafka's `LogValidator`.
+    Source: spec log-and-runtime 1.2 and 1.3 step 1; Kafka's `LogValidator`.
     """
     size = HEADER_BYTES + len(payload)
     if size > batch_bytes_max:

@@ -449,8 +449,8 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
     # so it sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
     ((Method.PRODUCE, Method.TRANSACT), (_C.INVALID_PRODUCER_EPOCH,), ErrorClass.ABORT),
     # The records are in the log, at an offset that is no longer cached: success with an unknown offset is the truth,
-    # and every other advice makes clients append them again (spec log 1.3, step 5). Only for Produce: a Transact that
-    # answers 46 was refused as a whole.
+    # and every other advice makes clients append them again (spec log-and-runtime 1.3, step 5). Only for Produce: a
+    # Transact that answers 46 was refused as a whole.
     ((Method.PRODUCE,), (_C.DUPLICATE_SEQUENCE_NUMBER,), ErrorClass.NONE),
     # The bytes were damaged between the checksum and us, and the client still holds good ones. In Fetch the stored
     # bytes are damaged, and fetching them again cannot help.

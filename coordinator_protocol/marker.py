@@ -20,7 +20,7 @@ under the greatest offset in it.
 Readers meet a marker in the one form or the other and need not care: `control_batch` makes the batch that a tail stands
 for, byte by byte the one that would lie there by itself.
 
-Source: design 6 (csn) and 10; spec log 1.2 and 1.5; spec transactions 2.7; spec store-format 2.2.
+Source: design 6 (csn) and 10; spec log-and-runtime 1.2 and 1.5; spec transactions 2.7; spec store-format 2.2.
 """
 
 from __future__ import annotations

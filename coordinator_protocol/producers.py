@@ -9,7 +9,7 @@ is in a shard that nobody serves at the moment.
 Sequences run from 0 to 2^31 - 1 and then start again at 0.
 
 Source: ours (docs/decisions/0016-a-producer-id-says-whose-it-is.md); for sequences Kafka's
-`DefaultRecordBatch.incrementSequence` and `decrementSequence`, spec log 1.3.
+`DefaultRecordBatch.incrementSequence` and `decrementSequence`, spec log-and-runtime 1.3.
 """
 
 from __future__ import annotations

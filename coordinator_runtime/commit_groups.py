@@ -12,7 +12,7 @@ it is large, and the next sync takes all that wait: the slower the disk, the lar
 The hand-over is a `SimpleQueue`: first in, first out, written in C, and a fifteenth of the price of a deque with a
 Condition, because it wakes the thread only if the thread waits.
 
-Source: design 5, spec log-and-runtime 5.4, lab performance 4.
+Source: design 5, spec log-and-runtime 5.4.
 """
 
 from __future__ import annotations

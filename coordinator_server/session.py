@@ -1,9 +1,8 @@
 """The session stream: many calls in one message, many answers in one message back.
 
-A message of a stream costs as much as a unary call, whatever is in it (lab performance 3). So a session takes the
-calls of a message one after the other, in the order sent, through the same handler as unary calls, and gathers the
-answers that come while the last message is being written. It knows no network: an adapter hands bytes in and takes
-bytes out.
+A message of a stream costs as much as a unary call, whatever is in it. So a session takes the calls of a message
+one after the other, in the order sent, through the same handler as unary calls, and gathers the answers that come while
+the last message is being written. It knows no network: an adapter hands bytes in and takes bytes out.
 
 Source: design 6 (`Session`).
 """

@@ -27,11 +27,11 @@ from coordinator_protocol.batch import (
     encoding_of,
 )
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
-from coordinator_server.wire.edge import Front, ResponseT, set_error, throttle_ms_of, unchecked_names
+from coordinator_server.wire.edge import Front, ResponseT, outcome_of, set_error, throttle_ms_of, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
@@ -518,6 +518,7 @@ def delete_records_response(results: Sequence[DeleteRecordsResult]) -> log_pb2.D
 
 
 def write_txn_markers(message: log_pb2.WriteTxnMarkersRequest) -> WriteTxnMarkers:
+    """Raises Refused INVALID_REQUEST for a marker that does not say how the transaction ends."""
     return WriteTxnMarkers(
         [
             DecidedMarker(_marker(wanted.producer_id, wanted.marker), unchecked_names(wanted.topics))
@@ -533,7 +534,7 @@ def _marker(producer_id: int, message: log_pb2.ControlMarker) -> Marker:
         next_epoch=message.next_epoch,
         coordinator_shard=message.coordinator_shard,
         coordinator_epoch=message.coordinator_epoch,
-        outcome=Outcome.COMMIT if message.committed else Outcome.ABORT,
+        outcome=outcome_of(message),
         csn=message.csn,
     )
 

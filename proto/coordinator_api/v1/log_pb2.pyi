@@ -294,7 +294,9 @@ class ControlMarker(_message.Message):
     COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort."""
+    """True = commit, false = abort. Must be there in WriteTxnMarkers: INVALID_REQUEST refuses a request where one lacks it.
+    The server always sends it.
+    """
     txn_epoch: _builtins.int
     """The epoch of the transaction that it ends, and the lowest epoch that is accepted afterwards."""
     next_epoch: _builtins.int
@@ -312,7 +314,7 @@ class ControlMarker(_message.Message):
     def __init__(
         self,
         *,
-        committed: _builtins.bool = ...,
+        committed: _builtins.bool | None = ...,
         txn_epoch: _builtins.int = ...,
         next_epoch: _builtins.int = ...,
         coordinator_epoch: _builtins.int = ...,
@@ -320,11 +322,13 @@ class ControlMarker(_message.Message):
         coordinator_shard: _builtins.int = ...,
         first_offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "first_offset", b"first_offset", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "first_offset", b"first_offset", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
 
 Global___ControlMarker: _TypeAlias = ControlMarker  # noqa: Y015
 

@@ -8,9 +8,11 @@ import pytest
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, log_pb2
+from coordinator_client.descriptions import leader_epoch
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import call_context
@@ -199,6 +201,18 @@ def test_epochs_travel_with_positions_and_a_divergence_names_where(room: LogRoom
     assert (diverged.error_code, diverged.next_offset, len(diverged.batches)) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2, 0)
     ahead = fetched(room, current_leader_epoch=1)
     assert (ahead.error_code, ahead.HasField("diverging")) == (ErrorCode.UNKNOWN_LEADER_EPOCH, False)
+
+
+def test_a_topic_tells_why_each_of_its_epochs_began(room: LogRoom) -> None:
+    """By numbers of the wire, whose 0 is no cause; the stored ones begin with 0."""
+    lost = room.backup()
+    lost.begin_line(LineCause.DATA_LOSS, room.clock.wall_ms())
+    room = LogRoom(lost, room.clock)
+    room.flush()
+    room = room.restore(room.backup())
+    (topic,) = call(room, log_pb2.DescribeTopicsRequest()).topics
+    causes = [leader_epoch(each).cause for each in topic.partitions[0].leader_epochs]
+    assert causes == ["created", "data_loss", "restore"]
 
 
 def test_a_plain_batch_comes_back_without_producer_fields(room: LogRoom) -> None:

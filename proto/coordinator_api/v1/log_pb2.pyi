@@ -147,21 +147,23 @@ class _LeaderEpochCause:
 
 class _LeaderEpochCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaderEpochCause.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    LEADER_EPOCH_CAUSE_CREATED: _LeaderEpochCause.ValueType  # 0
+    LEADER_EPOCH_CAUSE_UNSPECIFIED: _LeaderEpochCause.ValueType  # 0
+    LEADER_EPOCH_CAUSE_CREATED: _LeaderEpochCause.ValueType  # 1
     """The partition was created."""
-    LEADER_EPOCH_CAUSE_DATA_LOSS: _LeaderEpochCause.ValueType  # 1
+    LEADER_EPOCH_CAUSE_DATA_LOSS: _LeaderEpochCause.ValueType  # 2
     """Acknowledged writes were missing, and the server was started with --accept-data-loss."""
-    LEADER_EPOCH_CAUSE_RESTORE: _LeaderEpochCause.ValueType  # 2
+    LEADER_EPOCH_CAUSE_RESTORE: _LeaderEpochCause.ValueType  # 3
     """A backup was restored."""
 
 class LeaderEpochCause(_LeaderEpochCause, metaclass=_LeaderEpochCauseEnumTypeWrapper):
     """Why a leader epoch began."""
 
-LEADER_EPOCH_CAUSE_CREATED: LeaderEpochCause.ValueType  # 0
+LEADER_EPOCH_CAUSE_UNSPECIFIED: LeaderEpochCause.ValueType  # 0
+LEADER_EPOCH_CAUSE_CREATED: LeaderEpochCause.ValueType  # 1
 """The partition was created."""
-LEADER_EPOCH_CAUSE_DATA_LOSS: LeaderEpochCause.ValueType  # 1
+LEADER_EPOCH_CAUSE_DATA_LOSS: LeaderEpochCause.ValueType  # 2
 """Acknowledged writes were missing, and the server was started with --accept-data-loss."""
-LEADER_EPOCH_CAUSE_RESTORE: LeaderEpochCause.ValueType  # 2
+LEADER_EPOCH_CAUSE_RESTORE: LeaderEpochCause.ValueType  # 3
 """A backup was restored."""
 Global___LeaderEpochCause: _TypeAlias = LeaderEpochCause  # noqa: Y015
 

@@ -62,7 +62,7 @@ class TransactionServicer:
                 set_error(message, Method.FIND_COORDINATOR, located.error)
             else:
                 message.node_id, message.host, message.port = address.node_id, address.host, address.port
-                message.shard = located.shard
+                message.coordinator_shard = located.shard
         return settled(response)
 
     def InitProducerId(

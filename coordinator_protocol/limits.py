@@ -1,4 +1,4 @@
-"""The numbers past which a request is refused, in one value that every part is given and the Limits RPC tells to
+"""The numbers past which a request is refused, in one value that every part is given and DescribeLimits tells to
 clients.
 
 Source: design 6 (limits) and 5 (fused); spec transactions 0 and 5.

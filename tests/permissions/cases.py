@@ -469,7 +469,7 @@ LOG: Final = (
 )
 
 ADMINISTRATION: Final = (
-    Case("Limits", lambda _room, _n: _admin.LimitsRequest()),
+    Case("DescribeLimits", lambda _room, _n: _admin.DescribeLimitsRequest()),
     Case(
         "AbortTransactions",
         lambda _room, n: _act(_Abort, [n.prepared]),

@@ -56,7 +56,7 @@ _ANSWER_BYTES_MAX: Final = 15 * MEBI
 _TOPIC: Final = "exhaustion"
 _REQUESTS_PER_SECOND: Final = 1_000
 """The quota of whoever does harm and is known."""
-_LIMITS: Final = "/coordinator_api.v1.AdminService/Limits"
+_LIMITS: Final = "/coordinator_api.v1.AdminService/DescribeLimits"
 _FETCH: Final = "/coordinator_api.v1.LogService/Fetch"
 
 _UNREAD: Final = f"{_READERS} connections, {_FETCHES} unread Fetches each"

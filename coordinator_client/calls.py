@@ -156,7 +156,9 @@ ABORT_HANGING_TRANSACTIONS: Final = Rpc(
     admin.AbortHangingTransactionsRequest,
     admin.AbortHangingTransactionsResponse.FromString,
 )
-LIMITS: Final = Rpc(Method.LIMITS, _ADMIN, admin.LimitsRequest, admin.LimitsResponse.FromString)
+DESCRIBE_LIMITS: Final = Rpc(
+    Method.DESCRIBE_LIMITS, _ADMIN, admin.DescribeLimitsRequest, admin.DescribeLimitsResponse.FromString
+)
 LIST_SHARDS: Final = Rpc(Method.LIST_SHARDS, _ADMIN, admin.ListShardsRequest, admin.ListShardsResponse.FromString)
 LOAD_SHARD: Final = Rpc(Method.LOAD_SHARD, _ADMIN, admin.LoadShardRequest, admin.LoadShardResponse.FromString)
 CREATE_BACKUP: Final = Rpc(

@@ -161,7 +161,7 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
         Ask(_P.CLUSTER_ACTION, _CLUSTER, when="otherwise, for servers"),
     ),
     Method.DESCRIBE_PRODUCERS: (Ask(_P.READ, _TOPIC, _ITEM),),
-    Method.LIMITS: (),
+    Method.DESCRIBE_LIMITS: (),
     Method.ABORT_TRANSACTIONS: _ENDED,
     Method.FENCE_PRODUCERS: _ENDED,
     Method.EXPLAIN_PARTITION: (

@@ -175,7 +175,7 @@ class Method(StrEnum):
     RENEW_SNAPSHOT = "RenewSnapshot"
     RELEASE_SNAPSHOT = "ReleaseSnapshot"
 
-    LIMITS = "Limits"
+    DESCRIBE_LIMITS = "DescribeLimits"
     ABORT_TRANSACTIONS = "AbortTransactions"
     FENCE_PRODUCERS = "FenceProducers"
     EXPLAIN_PARTITION = "ExplainPartition"
@@ -264,7 +264,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.TAKE_SNAPSHOT,
         Method.RENEW_SNAPSHOT,
         Method.RELEASE_SNAPSHOT,
-        Method.LIMITS,
+        Method.DESCRIBE_LIMITS,
         Method.EXPLAIN_PARTITION,
         Method.LIST_HANGING_TRANSACTIONS,
         Method.LIST_SHARDS,

@@ -1,4 +1,4 @@
-"""The numbers past which a request is refused, in one value that every part is given and the Limits RPC tells to
+"""The numbers past which a request is refused, in one value that every part is given and DescribeLimits tells to
 clients.
 
 Source: design 6 (limits) and 5 (fused); spec transactions 0 and 5.
@@ -14,6 +14,8 @@ from coordinator_protocol.names import ID_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 KIBI: Final = 1024
 MEBI: Final = 1024 * KIBI
 EPOCH_MAX: Final = 2**15 - 1
+SHARD_COUNT_MAX: Final = 2**16 - 1
+"""Numbers of shards have 16 bits in stored rows, where the largest of these says that none is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pydantic_settings import (
 )
 
 from coordinator_core.config import CoreConfig
-from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
+from coordinator_protocol.limits import EPOCH_MAX, MEBI, SHARD_COUNT_MAX, Limits
 from coordinator_runtime.history_trim import HISTORY_RETENTION_MS
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
@@ -66,7 +66,7 @@ class Config(AccessConfig):
     node_id: Annotated[int, Field(ge=0)] = 1
     """Number of this server in answers of FindCoordinator."""
 
-    shard_count: Annotated[int, Field(ge=1, le=65_536)] = 64
+    shard_count: Annotated[int, Field(ge=1, le=SHARD_COUNT_MAX)] = 64
     """Slices of coordinator state and partitions. Fixed when the directory is made: every key's place depends on it, so
     another number is refused at start."""
 

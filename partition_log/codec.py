@@ -38,6 +38,7 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
+from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.ports import EndIdentity
@@ -106,7 +107,7 @@ ABORTED_STRIDE: Final = 1 << 16
 """Readers must look for aborted transactions up to the next multiple of this. Smaller: more rows of one that was open
 for long. Larger: a reader looks at more markers that are none of its business."""
 
-_NO_SHARD: Final = 2**16 - 1
+_NO_SHARD: Final = SHARD_COUNT_MAX
 """Stored where no coordinator shard is known; the numbers of shards are smaller."""
 
 _NOTHING: Final = -1

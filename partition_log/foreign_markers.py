@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
-from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.limits import EPOCH_MAX, SHARD_COUNT_MAX
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_partitions
 from coordinator_runtime.decision import CATALOG_KEY, Operation, once_durable
@@ -121,6 +121,12 @@ def _check(marker: Marker) -> None:
             ErrorCode.INVALID_REQUEST,
             f"a marker of producer id {marker.producer_id} with epochs {marker.txn_epoch} and {marker.next_epoch}, "
             f"from coordinator epoch {marker.coordinator_epoch}, cannot be: send the decided one unchanged",
+        )
+    if not 0 <= marker.coordinator_shard < SHARD_COUNT_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"coordinator shard {marker.coordinator_shard} cannot be: send the one that decided, 0 to "
+            f"{SHARD_COUNT_MAX - 1}",
         )
     if marker.next_epoch < marker.txn_epoch:
         raise Refused(

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_client.admin import Admin, TopicDescription, TransactionListing
-from coordinator_client.calls import LIMITS, LIST_SHARDS
+from coordinator_client.calls import DESCRIBE_LIMITS, LIST_SHARDS
 from coordinator_client.connection import Connection
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.clock import Clock
@@ -43,14 +43,14 @@ def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Ite
 
 def _answers(
     connection: Connection, clock: Clock, timeout_ms: int
-) -> Generator[Finding, None, admin_pb2.LimitsResponse]:
+) -> Generator[Finding, None, admin_pb2.DescribeLimitsResponse]:
     """Measure how long a call takes that needs no disk; return what the last one answered."""
     elapsed_ms = []
-    limits = admin_pb2.LimitsResponse()
+    limits = admin_pb2.DescribeLimitsResponse()
     for _call in range(_CALLS):
         began_us = clock.monotonic_us()
-        request = admin_pb2.LimitsRequest(header=connection.header())
-        limits = connection.ask(LIMITS, request, deadlines=deadlines(timeout_ms))
+        request = admin_pb2.DescribeLimitsRequest(header=connection.header())
+        limits = connection.ask(DESCRIBE_LIMITS, request, deadlines=deadlines(timeout_ms))
         elapsed_ms.append((clock.monotonic_us() - began_us) // 1_000)
     found = f"answers in {duration(int(median(elapsed_ms)))} (median of {_CALLS})"
     if median(elapsed_ms) > _SLOW_ANSWER_MS:

@@ -185,7 +185,7 @@ def _client_id(call: Call) -> str:
     client_id = context.client_id
     with suppress(DecodeError):
         # Every request begins with the same header.
-        client_id = admin_pb2.LimitsRequest.FromString(body).header.client_id or client_id
+        client_id = admin_pb2.DescribeLimitsRequest.FromString(body).header.client_id or client_id
     # It is kept as long as the server runs. One that is longer than any may be the dispatcher refuses.
     return client_id if len(client_id) <= ID_BYTES_MAX else ""
 

@@ -19,9 +19,10 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
-from coordinator_api.v1 import common_pb2
+from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_core.lane import Lane
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
+from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import PartitionName, PartitionRef
 
@@ -87,6 +88,17 @@ def set_error(message: ResponseT, method: Method, error: CoordinatorError | None
     if "error_message" in fields:
         message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
     return message
+
+
+def outcome_of(
+    message: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest | log_pb2.ControlMarker,
+) -> Outcome:
+    """Raises Refused INVALID_REQUEST where it is not said: who forgets it would abort, and be told success."""
+    if not message.HasField("committed"):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"
+        )
+    return Outcome.COMMIT if message.committed else Outcome.ABORT
 
 
 def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:

@@ -8,9 +8,11 @@ import pytest
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, log_pb2
+from coordinator_client.descriptions import leader_epoch
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import call_context
@@ -201,6 +203,18 @@ def test_epochs_travel_with_positions_and_a_divergence_names_where(room: LogRoom
     assert (ahead.error_code, ahead.HasField("diverging")) == (ErrorCode.UNKNOWN_LEADER_EPOCH, False)
 
 
+def test_a_topic_tells_why_each_of_its_epochs_began(room: LogRoom) -> None:
+    """By numbers of the wire, whose 0 is no cause; the stored ones begin with 0."""
+    lost = room.backup()
+    lost.begin_line(LineCause.DATA_LOSS, room.clock.wall_ms())
+    room = LogRoom(lost, room.clock)
+    room.flush()
+    room = room.restore(room.backup())
+    (topic,) = call(room, log_pb2.DescribeTopicsRequest()).topics
+    causes = [leader_epoch(each).cause for each in topic.partitions[0].leader_epochs]
+    assert causes == ["created", "data_loss", "restore"]
+
+
 def test_a_plain_batch_comes_back_without_producer_fields(room: LogRoom) -> None:
     produced(room)
     batch = fetched(room).batches[0]
@@ -218,12 +232,9 @@ def test_a_marker_is_spelled_out_in_a_raw_read(room: LogRoom) -> None:
     room.end(producer, ABORT)
     result = fetched(room, raw=True)
     marker = result.batches[1]
-    assert (marker.is_control, marker.marker.committed, marker.marker.txn_epoch, marker.marker.next_epoch) == (
-        True,
-        False,
-        0,
-        1,
-    )
+    assert marker.is_control
+    assert marker.marker.HasField("committed"), "an abort is said, too"
+    assert (marker.marker.committed, marker.marker.txn_epoch, marker.marker.next_epoch) == (False, 0, 1)
     assert marker.marker.csn == 1
     assert not marker.HasField("base_sequence")
     aborted = result.aborted_transactions[0]
@@ -313,6 +324,13 @@ def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
         log_pb2.AlterTopicConfigsRequest(topics=[log_pb2.TopicToAlter(set={"retention_ms": "1"})]),
         log_pb2.DescribeTopicConfigsRequest(topics=[log_pb2.TopicName()]),
         log_pb2.DescribeTopicsRequest(header=common_pb2.RequestHeader(request_id=b"short")),
+        log_pb2.WriteTxnMarkersRequest(markers=[log_pb2.TxnMarker(producer_id=7)]),
+        log_pb2.WriteTxnMarkersRequest(
+            markers=[
+                log_pb2.TxnMarker(marker=log_pb2.ControlMarker(committed=True, csn=1)),
+                log_pb2.TxnMarker(marker=log_pb2.ControlMarker(csn=2)),
+            ]
+        ),
     ],
 )
 def test_a_request_that_means_nothing_is_refused_as_a_whole(room: LogRoom, request_: Message) -> None:

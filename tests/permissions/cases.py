@@ -73,7 +73,7 @@ def _sequences(named: Names, *, by_id: bool = False) -> list[transaction_pb2.Las
 
 
 def _marker(room: GuardedRoom, named: Names) -> log_pb2.WriteTxnMarkersRequest:
-    control = log_pb2.ControlMarker(txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
+    control = log_pb2.ControlMarker(committed=True, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
     return log_pb2.WriteTxnMarkersRequest(
         markers=[log_pb2.TxnMarker(producer_id=7, marker=control, topics=_topics(named))]
     )
@@ -469,7 +469,7 @@ LOG: Final = (
 )
 
 ADMINISTRATION: Final = (
-    Case("Limits", lambda _room, _n: _admin.LimitsRequest()),
+    Case("DescribeLimits", lambda _room, _n: _admin.DescribeLimitsRequest()),
     Case(
         "AbortTransactions",
         lambda _room, n: _act(_Abort, [n.prepared]),

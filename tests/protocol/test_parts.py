@@ -69,8 +69,8 @@ def test_parts_are_counted_as_protobuf_reads_them(
         (log_pb2.FetchRequest, log_pb2.FetchRequest(partitions=[{}] * 101).SerializeToString()),
         (transaction_pb2.DescribeTransactionsRequest, b"\x12\0" * 101),
         (group_pb2.AlterGroupConfigsRequest, group_pb2.AlterGroupConfigsRequest(unset=[""] * 101).SerializeToString()),
-        (admin_pb2.LimitsRequest, b"\x98\x06\0" * (100 * FIELDS_PER_PART + 1)),
-        (admin_pb2.LimitsRequest, UNKNOWN_GROUP * 50 * FIELDS_PER_PART + b"\x98\x06\0"),
+        (admin_pb2.DescribeLimitsRequest, b"\x98\x06\0" * (100 * FIELDS_PER_PART + 1)),
+        (admin_pb2.DescribeLimitsRequest, UNKNOWN_GROUP * 50 * FIELDS_PER_PART + b"\x98\x06\0"),
     ],
     ids=["messages", "texts", "texts of groups", "unknown fields", "unknown groups"],
 )

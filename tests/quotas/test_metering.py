@@ -33,7 +33,7 @@ TOLD_AT_ONCE = PATIENCE_PER_SECOND * BURST_US // 1_000_000
 PRODUCE = "/coordinator_api.v1.LogService/Produce"
 FETCH = "/coordinator_api.v1.LogService/Fetch"
 END_TXN = "/coordinator_api.v1.TransactionService/EndTxn"
-LIMITS = "/coordinator_api.v1.AdminService/Limits"
+LIMITS = "/coordinator_api.v1.AdminService/DescribeLimits"
 
 
 class Inside:
@@ -230,7 +230,7 @@ def test_tables_of_everyone_are_not_of_the_clients_of_who_must_get_in() -> None:
 
 def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
     room = Room(row(client_id="a", requests_per_second=1))
-    request = admin_pb2.LimitsRequest()
+    request = admin_pb2.DescribeLimitsRequest()
     request.header.client_id = "a"
     replies = [room.metering(LIMITS, request.SerializeToString(), CallContext(GREEDY)) for _ in range(2)]
     assert [log_pb2.ProduceResponse.FromString(each.result()).throttle_ms for each in replies] == [0, 1_000]
@@ -411,7 +411,7 @@ def test_every_method_has_its_cost_and_every_response_room_for_a_pause() -> None
         field = codec.response_type.DESCRIPTOR.fields_by_name["throttle_ms"]
         assert (field.number, field.type) == (THROTTLE_FIELD, field.TYPE_INT32), codec.method
         header = codec.request_type.DESCRIPTOR.fields_by_name["header"]
-        assert header.number == admin_pb2.LimitsRequest.DESCRIPTOR.fields_by_name["header"].number
+        assert header.number == admin_pb2.DescribeLimitsRequest.DESCRIPTOR.fields_by_name["header"].number
 
 
 @pytest.mark.parametrize("method", sorted(set(Method) - NEVER_REFUSED - {Method.SESSION}))

@@ -59,7 +59,7 @@ HOST: Final = "127.0.0.1"
 ABUSER: Final = "127.0.0.9"
 """Strangers come from another host than those who work."""
 TOPIC: Final = "canary"
-LIMITS: Final = "/coordinator_api.v1.AdminService/Limits"
+LIMITS: Final = "/coordinator_api.v1.AdminService/DescribeLimits"
 FETCH: Final = "/coordinator_api.v1.LogService/Fetch"
 PRODUCE: Final = "/coordinator_api.v1.LogService/Produce"
 GARBAGE: Final = 300
@@ -313,7 +313,7 @@ def test_requests_of_every_procedure_with_anything_in_them(victim: Victim) -> No
 
 
 async def test_sessions_without_end(victim: Victim) -> None:
-    hello = session_pb2.SessionRequest(calls=[session_pb2.SessionCall(correlation_id=1, method="Limits")])
+    hello = session_pb2.SessionRequest(calls=[session_pb2.SessionCall(correlation_id=1, method="DescribeLimits")])
     body = hello.SerializeToString()
     async with AsyncExitStack() as leaving:
         channels = [await leaving.enter_async_context(victim.aio_channel()) for _ in range(20)]
@@ -326,8 +326,8 @@ async def test_sessions_without_end(victim: Victim) -> None:
 
 
 def test_calls_that_never_pause_when_they_are_told_to(victim: Victim) -> None:
-    ask = admin_pb2_grpc.AdminServiceStub(victim.channel()).Limits
-    request = admin_pb2.LimitsRequest(header=common_pb2.RequestHeader(client_id=HEEDLESS))
+    ask = admin_pb2_grpc.AdminServiceStub(victim.channel()).DescribeLimits
+    request = admin_pb2.DescribeLimitsRequest(header=common_pb2.RequestHeader(client_id=HEEDLESS))
     waiting = deque(ask.future(request) for _ in range(64))
     codes: Counter[int] = Counter()
     for number in range(PATIENCE_PER_SECOND + 100):

@@ -87,6 +87,11 @@ def test_every_mistake_is_said_at_once_with_its_origin(tmp_path: Path, monkeypat
     ]
 
 
+def test_no_shard_gets_the_number_that_stands_for_none(tmp_path: Path) -> None:
+    """A row that names a coordinator shard has 16 bits for it, and the last number means that none is known."""
+    assert "less than or equal to 65535" in complaint(tmp_path, "shard_count = 65_536")
+
+
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     assert "batch_bytes_max is 2000 and must be below message_bytes_max" in complaint(
         tmp_path, batch_bytes_max=2000, message_bytes_max=1000

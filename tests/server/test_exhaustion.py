@@ -33,7 +33,7 @@ from tests.server.test_grpc_transport import at_full_speed
 
 HOST = "127.0.0.1"
 UNARY = "/a.B/Unary"
-LIMITS = "/coordinator_api.v1.AdminService/Limits"
+LIMITS = "/coordinator_api.v1.AdminService/DescribeLimits"
 FETCH = "/coordinator_api.v1.LogService/Fetch"
 FLOOD_SECONDS = {TransportName.GRPC: 0.3, TransportName.NATIVE: DEADLINE_SECONDS}
 """How long a flood goes on if it is not ended. The compiled transport ends each."""
@@ -223,7 +223,9 @@ def test_floods_leave_little_memory_behind(tmp_path: Path, transport: TransportN
             with RawPeer(server.port) as peer:
                 peer.flood(frames, FLOODS_LAST_SECONDS)
             commits(channel, kind)
-            admin_pb2_grpc.AdminServiceStub(channel).Limits(admin_pb2.LimitsRequest(), timeout=DEADLINE_SECONDS)
+            admin_pb2_grpc.AdminServiceStub(channel).DescribeLimits(
+                admin_pb2.DescribeLimitsRequest(), timeout=DEADLINE_SECONDS
+            )
         gives_back(server, before_mib, FLOODED_GROWTH_MIB_MAX[transport])
 
 

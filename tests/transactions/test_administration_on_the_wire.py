@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from coordinator_api.v1 import (
@@ -234,6 +235,28 @@ async def test_markers_from_outside_answer_per_producer_and_partition(api: Api) 
         (0, ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED),  # no outcome was ever decided here
         (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED),
     ]
+
+
+@pytest.mark.parametrize("shard", [64, 65_534])
+async def test_a_marker_of_a_coordinator_shard_that_is_none_is_refused(api: Api, shard: int) -> None:
+    identity = await api.opened("a")
+    marker = log_pb2.ControlMarker(committed=True, next_epoch=1, coordinator_epoch=1, csn=1, coordinator_shard=shard)
+    asked = log_pb2.TxnMarker(
+        producer_id=identity.producer_id, marker=marker, topics=[_Topic(topic="t", partitions=[1])]
+    )
+    reply = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER, markers=[asked]))
+    (result,) = reply.results[0].partitions
+    assert (result.error_code, result.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+    assert f"there is no coordinator shard {shard}" in result.error_message
+
+
+@pytest.mark.parametrize("shard", [-(2**31), -1, 65_535, 65_536, 2**31 - 1])
+async def test_a_marker_of_a_coordinator_shard_that_none_can_have_refuses_the_request(api: Api, shard: int) -> None:
+    marker = log_pb2.ControlMarker(committed=True, next_epoch=1, coordinator_epoch=1, csn=1, coordinator_shard=shard)
+    asked = log_pb2.TxnMarker(producer_id=7, marker=marker, topics=[_Topic(topic="t", partitions=[0])])
+    reply = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER, markers=[asked]))
+    assert (reply.error_code, reply.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+    assert f"coordinator shard {shard} cannot be" in reply.error_message
 
 
 async def test_members_of_a_batch_are_independent(api: Api) -> None:

@@ -28,10 +28,12 @@ class AdminServicer:
         self._shards = admin.shards
         self._disk = disk
 
-    def Limits(self, request: admin_pb2.LimitsRequest, context: CallContext) -> Pending[admin_pb2.LimitsResponse]:
+    def DescribeLimits(
+        self, request: admin_pb2.DescribeLimitsRequest, context: CallContext
+    ) -> Pending[admin_pb2.DescribeLimitsResponse]:
         limits = self._limits
         return settled(
-            admin_pb2.LimitsResponse(
+            admin_pb2.DescribeLimitsResponse(
                 transactional_id_bytes_max=limits.transactional_id_bytes_max,
                 group_id_bytes_max=limits.group_id_bytes_max,
                 topic_name_length_max=limits.topic_name_length_max,

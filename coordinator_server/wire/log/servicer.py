@@ -27,11 +27,12 @@ from coordinator_protocol.batch import (
     encoding_of,
 )
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import NO_SEQUENCE
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
-from coordinator_server.wire.edge import Front, ResponseT, set_error, throttle_ms_of, unchecked_names
+from coordinator_server.wire.edge import Front, ResponseT, outcome_of, set_error, throttle_ms_of, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
@@ -81,6 +82,12 @@ _ORIGINS: Final = {
     Origin.TOPIC: log_pb2.CONFIG_ORIGIN_TOPIC,
     Origin.SERVER: log_pb2.CONFIG_ORIGIN_SERVER,
     Origin.DEFAULT: log_pb2.CONFIG_ORIGIN_DEFAULT,
+}
+
+_EPOCH_CAUSES: Final = {
+    LineCause.CREATED: log_pb2.LEADER_EPOCH_CAUSE_CREATED,
+    LineCause.DATA_LOSS: log_pb2.LEADER_EPOCH_CAUSE_DATA_LOSS,
+    LineCause.RESTORE: log_pb2.LEADER_EPOCH_CAUSE_RESTORE,
 }
 
 # All that a client can say of a batch in numbers of enums, and what they mean: one look for every batch. Missing here =
@@ -397,7 +404,7 @@ def _leader_epoch(epoch: LeaderEpoch) -> log_pb2.LeaderEpoch:
         epoch=epoch.epoch,
         start_offset=epoch.start_offset,
         began_ms=epoch.began_ms,
-        cause=epoch.cause,  # type: ignore[arg-type]  # its numbers are those of the wire
+        cause=_EPOCH_CAUSES[epoch.cause],
     )
 
 
@@ -518,6 +525,7 @@ def delete_records_response(results: Sequence[DeleteRecordsResult]) -> log_pb2.D
 
 
 def write_txn_markers(message: log_pb2.WriteTxnMarkersRequest) -> WriteTxnMarkers:
+    """Raises Refused INVALID_REQUEST for a marker that does not say how the transaction ends."""
     return WriteTxnMarkers(
         [
             DecidedMarker(_marker(wanted.producer_id, wanted.marker), unchecked_names(wanted.topics))
@@ -533,7 +541,7 @@ def _marker(producer_id: int, message: log_pb2.ControlMarker) -> Marker:
         next_epoch=message.next_epoch,
         coordinator_shard=message.coordinator_shard,
         coordinator_epoch=message.coordinator_epoch,
-        outcome=Outcome.COMMIT if message.committed else Outcome.ABORT,
+        outcome=outcome_of(message),
         csn=message.csn,
     )
 

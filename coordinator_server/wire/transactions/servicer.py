@@ -10,11 +10,10 @@ from typing import Final, TypeAlias, TypeVar
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
-from coordinator_server.wire.edge import Front, error_response, set_error, topic_partitions, unchecked_names
+from coordinator_server.wire.edge import Front, error_response, outcome_of, set_error, topic_partitions, unchecked_names
 from coordinator_server.wire.groups.committed import transacted_offsets
 from coordinator_server.wire.log.servicer import client_batch, lane_batches
 from txn_coordinator import requests
@@ -63,7 +62,7 @@ class TransactionServicer:
                 set_error(message, Method.FIND_COORDINATOR, located.error)
             else:
                 message.node_id, message.host, message.port = address.node_id, address.host, address.port
-                message.shard = located.shard
+                message.coordinator_shard = located.shard
         return settled(response)
 
     def InitProducerId(
@@ -123,7 +122,7 @@ class TransactionServicer:
         command = requests.EndTxn(
             transactional_id=request.transactional_id,
             identity=Identity(request.producer_id, request.producer_epoch),
-            outcome=_outcome(request),
+            outcome=outcome_of(request),
             last_sequences=last_sequences(request.last_sequences) if request.last_sequences else (),
         )
         return self._service.end_txn(command, context).map(partial(end_response, context))
@@ -293,19 +292,10 @@ def transact_command(request: transaction_pb2.TransactRequest) -> requests.Trans
     return requests.Transact(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
-        _outcome(request),
+        outcome_of(request),
         [client_batch(item) for item in request.batches],
         [transacted_offsets(group) for group in request.groups] if request.groups else (),
     )
-
-
-def _outcome(request: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest) -> Outcome:
-    """Raises Refused INVALID_REQUEST where it is not said: who forgets it would abort, and be told success."""
-    if not request.HasField("committed"):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"
-        )
-    return Outcome.COMMIT if request.committed else Outcome.ABORT
 
 
 def transact_response(result: TransactResult) -> transaction_pb2.TransactResponse:

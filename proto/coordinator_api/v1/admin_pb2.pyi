@@ -181,7 +181,7 @@ ACL_PERMISSION_TYPE_ALLOW: AclPermissionType.ValueType  # 3
 Global___AclPermissionType: _TypeAlias = AclPermissionType  # noqa: Y015
 
 @_typing.final
-class LimitsRequest(_message.Message):
+class DescribeLimitsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
@@ -198,10 +198,10 @@ class LimitsRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LimitsRequest: _TypeAlias = LimitsRequest  # noqa: Y015
+Global___DescribeLimitsRequest: _TypeAlias = DescribeLimitsRequest  # noqa: Y015
 
 @_typing.final
-class LimitsResponse(_message.Message):
+class DescribeLimitsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_CODE_FIELD_NUMBER: _builtins.int
@@ -259,7 +259,7 @@ class LimitsResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LimitsResponse: _TypeAlias = LimitsResponse  # noqa: Y015
+Global___DescribeLimitsResponse: _TypeAlias = DescribeLimitsResponse  # noqa: Y015
 
 @_typing.final
 class TransactionSelector(_message.Message):

@@ -34,10 +34,10 @@ class AdminServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Limits = channel.unary_unary(
-                '/coordinator_api.v1.AdminService/Limits',
-                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsRequest.SerializeToString,
-                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsResponse.FromString,
+        self.DescribeLimits = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/DescribeLimits',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeLimitsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeLimitsResponse.FromString,
                 _registered_method=True)
         self.AbortTransactions = channel.unary_unary(
                 '/coordinator_api.v1.AdminService/AbortTransactions',
@@ -114,7 +114,7 @@ class AdminServiceStub(object):
 class AdminServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
-    def Limits(self, request, context):
+    def DescribeLimits(self, request, context):
         """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -240,10 +240,10 @@ class AdminServiceServicer(object):
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Limits': grpc.unary_unary_rpc_method_handler(
-                    servicer.Limits,
-                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsRequest.FromString,
-                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsResponse.SerializeToString,
+            'DescribeLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLimits,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeLimitsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.DescribeLimitsResponse.SerializeToString,
             ),
             'AbortTransactions': grpc.unary_unary_rpc_method_handler(
                     servicer.AbortTransactions,
@@ -327,7 +327,7 @@ class AdminService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
-    def Limits(request,
+    def DescribeLimits(request,
             target,
             options=(),
             channel_credentials=None,
@@ -340,9 +340,9 @@ class AdminService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coordinator_api.v1.AdminService/Limits',
-            coordinator__api_dot_v1_dot_admin__pb2.LimitsRequest.SerializeToString,
-            coordinator__api_dot_v1_dot_admin__pb2.LimitsResponse.FromString,
+            '/coordinator_api.v1.AdminService/DescribeLimits',
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeLimitsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.DescribeLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,7 +31,7 @@ class AdminServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
-    Limits: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LimitsRequest, _admin_pb2.LimitsResponse]
+    DescribeLimits: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeLimitsRequest, _admin_pb2.DescribeLimitsResponse]
     """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse."""
     AbortTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortTransactionsRequest, _admin_pb2.AbortTransactionsResponse]
     """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
@@ -94,7 +94,7 @@ class AdminServiceStub:
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Limits: _aio.UnaryUnaryMultiCallable[_admin_pb2.LimitsRequest, _admin_pb2.LimitsResponse]  # type: ignore[assignment]
+    DescribeLimits: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeLimitsRequest, _admin_pb2.DescribeLimitsResponse]  # type: ignore[assignment]
     """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse."""
     AbortTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortTransactionsRequest, _admin_pb2.AbortTransactionsResponse]  # type: ignore[assignment]
     """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
@@ -156,11 +156,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
-    def Limits(
+    def DescribeLimits(
         self,
-        request: _admin_pb2.LimitsRequest,
+        request: _admin_pb2.DescribeLimitsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.LimitsResponse, _abc.Awaitable[_admin_pb2.LimitsResponse]]:
+    ) -> _typing.Union[_admin_pb2.DescribeLimitsResponse, _abc.Awaitable[_admin_pb2.DescribeLimitsResponse]]:
         """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse."""
 
     @_abc_1.abstractmethod

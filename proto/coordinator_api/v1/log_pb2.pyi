@@ -147,21 +147,23 @@ class _LeaderEpochCause:
 
 class _LeaderEpochCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaderEpochCause.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    LEADER_EPOCH_CAUSE_CREATED: _LeaderEpochCause.ValueType  # 0
+    LEADER_EPOCH_CAUSE_UNSPECIFIED: _LeaderEpochCause.ValueType  # 0
+    LEADER_EPOCH_CAUSE_CREATED: _LeaderEpochCause.ValueType  # 1
     """The partition was created."""
-    LEADER_EPOCH_CAUSE_DATA_LOSS: _LeaderEpochCause.ValueType  # 1
+    LEADER_EPOCH_CAUSE_DATA_LOSS: _LeaderEpochCause.ValueType  # 2
     """Acknowledged writes were missing, and the server was started with --accept-data-loss."""
-    LEADER_EPOCH_CAUSE_RESTORE: _LeaderEpochCause.ValueType  # 2
+    LEADER_EPOCH_CAUSE_RESTORE: _LeaderEpochCause.ValueType  # 3
     """A backup was restored."""
 
 class LeaderEpochCause(_LeaderEpochCause, metaclass=_LeaderEpochCauseEnumTypeWrapper):
     """Why a leader epoch began."""
 
-LEADER_EPOCH_CAUSE_CREATED: LeaderEpochCause.ValueType  # 0
+LEADER_EPOCH_CAUSE_UNSPECIFIED: LeaderEpochCause.ValueType  # 0
+LEADER_EPOCH_CAUSE_CREATED: LeaderEpochCause.ValueType  # 1
 """The partition was created."""
-LEADER_EPOCH_CAUSE_DATA_LOSS: LeaderEpochCause.ValueType  # 1
+LEADER_EPOCH_CAUSE_DATA_LOSS: LeaderEpochCause.ValueType  # 2
 """Acknowledged writes were missing, and the server was started with --accept-data-loss."""
-LEADER_EPOCH_CAUSE_RESTORE: LeaderEpochCause.ValueType  # 2
+LEADER_EPOCH_CAUSE_RESTORE: LeaderEpochCause.ValueType  # 3
 """A backup was restored."""
 Global___LeaderEpochCause: _TypeAlias = LeaderEpochCause  # noqa: Y015
 
@@ -294,7 +296,9 @@ class ControlMarker(_message.Message):
     COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort."""
+    """True = commit, false = abort. Must be there in WriteTxnMarkers: INVALID_REQUEST refuses a request where one lacks it.
+    The server always sends it.
+    """
     txn_epoch: _builtins.int
     """The epoch of the transaction that it ends, and the lowest epoch that is accepted afterwards."""
     next_epoch: _builtins.int
@@ -312,7 +316,7 @@ class ControlMarker(_message.Message):
     def __init__(
         self,
         *,
-        committed: _builtins.bool = ...,
+        committed: _builtins.bool | None = ...,
         txn_epoch: _builtins.int = ...,
         next_epoch: _builtins.int = ...,
         coordinator_epoch: _builtins.int = ...,
@@ -320,11 +324,13 @@ class ControlMarker(_message.Message):
         coordinator_shard: _builtins.int = ...,
         first_offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "first_offset", b"first_offset", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "first_offset", b"first_offset", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
 
 Global___ControlMarker: _TypeAlias = ControlMarker  # noqa: Y015
 

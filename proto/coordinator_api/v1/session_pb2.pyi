@@ -33,7 +33,7 @@ class SessionRequest(_message.Message):
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionCall]:
         """May be in the first message already. All of a message together: at most SessionHello.message_bytes_max. A call that
-        alone is larger is made as a unary call, which takes messages up to LimitsResponse.message_bytes_max.
+        alone is larger is made as a unary call, which takes messages up to DescribeLimitsResponse.message_bytes_max.
         """
 
     @_builtins.property

@@ -599,7 +599,7 @@ class Coordinator(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
-    SHARD_FIELD_NUMBER: _builtins.int
+    COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -610,8 +610,10 @@ class Coordinator(_message.Message):
     """
     host: _builtins.str
     port: _builtins.int
-    shard: _builtins.int
-    """The slice of coordinator state that the key belongs to."""
+    coordinator_shard: _builtins.int
+    """The slice of coordinator state that the key belongs to. What is decided for a transactional id carries this number
+    (ControlMarker.coordinator_shard).
+    """
     def __init__(
         self,
         *,
@@ -622,11 +624,11 @@ class Coordinator(_message.Message):
         node_id: _builtins.int = ...,
         host: _builtins.str = ...,
         port: _builtins.int = ...,
-        shard: _builtins.int = ...,
+        coordinator_shard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "host", b"host", "key", b"key", "node_id", b"node_id", "port", b"port", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_shard", b"coordinator_shard", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "host", b"host", "key", b"key", "node_id", b"node_id", "port", b"port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

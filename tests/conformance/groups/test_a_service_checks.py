@@ -67,8 +67,10 @@ def test_a_group_lives_where_its_hash_says() -> None:
     for _life in range(2):
         empty, *found = found_shards(room, ["", *group_ids])
         assert code(empty) is ErrorCode.INVALID_GROUP_ID
-        assert [each.shard for each in found] == [room.inside.router.shard_key(each).number for each in group_ids]
-        assert found[1].shard == 0
+        assert [each.coordinator_shard for each in found] == [
+            room.inside.router.shard_key(each).number for each in group_ids
+        ]
+        assert found[1].coordinator_shard == 0
         room.restart()
     assert [shard_of(each, 50) for each in ("a", HASHES_TO_MINIMUM)] == [97 % 50, 0]
 

@@ -279,7 +279,7 @@ def foreign(room: Room, *partitions: int, denies: Authorizer | None = None) -> l
     one number when the whole call is refused."""
     room.ongoing().commit()
     producer = room.told(room.init_plain(NOW))
-    control = log_pb2.ControlMarker(txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
+    control = log_pb2.ControlMarker(committed=True, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
     request = log_pb2.WriteTxnMarkersRequest(
         markers=[
             log_pb2.TxnMarker(

@@ -124,7 +124,7 @@ def test_the_key_with_the_smallest_hash_has_a_shard() -> None:
         key_type=transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION, keys=["polygenelubricants"]
     )
     (found,) = room.asked(lambda: room.servicer().FindCoordinator(request, NOW)).coordinators
-    assert (found.error_code, found.shard) == (0, 0)
+    assert (found.error_code, found.coordinator_shard) == (0, 0)
 
 
 @case(290)

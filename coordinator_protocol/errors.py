@@ -205,6 +205,11 @@ class CoordinatorError(Exception):
     def __str__(self) -> str:
         return f"{self.code.name} ({int(self.code)}): {self.message}"
 
+    def drop_frames(self) -> None:
+        """Forget the way it came, and what was behind it: for whoever keeps or tells it. Each frame holds its caller's,
+        up to what had the whole request, and one of them leads to whoever keeps it."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+
 
 class Refused(CoordinatorError):
     """The request was refused, and nothing was written for it.

@@ -59,20 +59,14 @@ class LateAnswers:
         give_up = partial(self._abandon, ticket, Operation(shard, partial(abandon, ticket=ticket)))
 
         def written(reply: Pending[Any]) -> None:
-            try:
-                value = reply.result()
-            except Exception as error:  # noqa: BLE001  the error is the answer; whoever waits for it sees it
-                self._waiting.pop(ticket, None)
-                answer.fail(error)
-                return
-            if isinstance(value, AnswerLater):
+            if reply.error is None and isinstance(reply.result(), AnswerLater):
                 answer.on_cancel = give_up
                 if answer.is_cancelled:
                     give_up()
             else:
                 # It is not there any more if the shard left before this was durable: then it was refused meanwhile.
                 self._waiting.pop(ticket, None)
-                answer.succeed(value)
+                answer.settle_as(reply)
 
         pending = self._runtime.write(Operation(shard, partial(self._decide, decide, ticket)), context)
         answer.on_cancel = pending.cancel
@@ -110,8 +104,10 @@ class LateAnswers:
             answer.succeed(given.reply)
 
     def _abandon(self, ticket: int, operation: Operation) -> None:
-        if self._waiting.pop(ticket, None) is not None:
+        waiting = self._waiting.pop(ticket, None)
+        if waiting is not None:
             self._runtime.write(operation)
+            waiting[1].drop()
 
 
 def _only_waits(decision: Decision) -> bool:

@@ -305,7 +305,6 @@ class ShardLoader:
             ErrorCode.CORRUPT_MESSAGE,
             f"{_name(load.key)} cannot be read from the store ({reason}) and does not serve; {advice}",
         )
-        refusal.__cause__ = error
         load.reply.fail(refusal)
 
     def _is_current(self, load: _Load) -> bool:

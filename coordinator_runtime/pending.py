@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from coordinator_protocol.errors import CoordinatorError, UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused, UnknownOutcome
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -28,10 +28,12 @@ class Pending(Struct, Generic[T], eq=False):
     is_cancelled: bool = False
     """True once the caller said that it does not want the answer any more."""
     on_cancel: Callable[[], None] | None = None
-    """What to do when the caller gives up: only work that has not been staged can be dropped. Whoever makes the reply
-    sets it."""
+    """What to do when the caller gives up: only work that has not been staged can be dropped, and whoever drops it
+    settles the reply (`drop`), or the call would count as under way for ever. Whoever makes the reply sets it. It goes
+    when the reply is settled: it often leads back to it, and would keep the answer until the collector comes by."""
     _value: T | None = None
-    _error: Exception | None = None
+    error: Exception | None = None
+    """Why there is no value; None until it is settled."""
     # Nearly every reply has just one: a tuple that grows costs less than a list.
     _callbacks: tuple[Callable[[Pending[T]], None], ...] = ()
 
@@ -41,21 +43,36 @@ class Pending(Struct, Generic[T], eq=False):
             self.is_settled = True
             for callback in self._callbacks:
                 callback(self)
-            self._callbacks = ()
+            self._callbacks, self.on_cancel = (), None
 
     def fail(self, error: Exception) -> None:
         if not self.is_settled:
-            self._error = error
+            if isinstance(error, CoordinatorError):
+                error.drop_frames()
+            self.error = error
             self.is_settled = True
             for callback in self._callbacks:
                 callback(self)
-            self._callbacks = ()
+            self._callbacks, self.on_cancel = (), None
+
+    def settle_as(self, other: Pending[T]) -> None:
+        """Settle it with what another one was settled with."""
+        if other.error is not None:
+            self.fail(other.error)
+        else:
+            self.succeed(other.result())
+
+    def drop(self) -> None:
+        """The caller has left, and what it asked for is not done. The reply is settled all the same: nobody hears it,
+        and the call counts as under way until it is."""
+        self.fail(Refused(ErrorCode.REQUEST_TIMED_OUT, "the caller gave up waiting"))
 
     def result(self) -> T:
-        """The value; raises the error. Must be settled."""
+        """The value; raises the error. Must be settled. Who would catch that looks at `error` instead: what is raised
+        leads to the frame that catches it, and so to this reply, which then stays until the collector comes by."""
         assert self.is_settled, "asked for a reply that is not there yet"
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._value  # type: ignore[return-value]  # settled without error: the value was set
 
     def on_settled(self, callback: Callable[[Pending[T]], None]) -> None:
@@ -79,13 +96,13 @@ class Pending(Struct, Generic[T], eq=False):
 
         def go_on(first: Pending[T]) -> None:
             try:
-                if first._error is None:
+                if first.error is None:
                     value = function(first._value)  # type: ignore[arg-type]  # settled without error: it was set
                 elif recover is None:
-                    following.fail(first._error)
+                    following.fail(first.error)
                     return
                 else:
-                    value = recover(first._error)
+                    value = recover(first.error)
             except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
                 following.fail(error)
             else:
@@ -101,7 +118,7 @@ class Pending(Struct, Generic[T], eq=False):
         following: Pending[U] = Pending(on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
-            if following.is_cancelled and first._error is None:
+            if following.is_cancelled and first.error is None:
                 following.fail(UnknownOutcome("the caller gave up after the first of several steps; ask again"))
                 return
             try:
@@ -110,7 +127,7 @@ class Pending(Struct, Generic[T], eq=False):
                 following.fail(error)
                 return
             following.on_cancel = second.cancel
-            second.on_settled(following._copy)
+            second.on_settled(following.settle_as)
 
         self.on_settled(go_on)
         return following
@@ -139,12 +156,6 @@ class Pending(Struct, Generic[T], eq=False):
                 self.cancel()
                 raise
         return self.result()
-
-    def _copy(self, other: Pending[T]) -> None:
-        if other._error is not None:
-            self.fail(other._error)
-        else:
-            self.succeed(other.result())
 
 
 def _unchanged(value: T) -> T:

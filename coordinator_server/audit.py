@@ -229,15 +229,16 @@ def _shown(request: Message) -> str:
 
 def _outcome(reply: Pending[Message]) -> tuple[Result, set[ErrorCode]]:
     """What came of a call, and the errors that its answer tells of."""
-    try:
-        codes = set(_codes_in(reply.result()))
-    except UnknownOutcome as error:
-        return Result.UNKNOWN, {error.code}
-    except CoordinatorError as error:
-        return Result.REFUSED, {error.code}
-    except Exception:  # noqa: BLE001  a defect, which the dispatcher tells of
-        return Result.UNKNOWN, set()
-    return (Result.REFUSED if codes else Result.DONE), codes
+    match reply.error:
+        case None:
+            codes = set(_codes_in(reply.result()))
+            return (Result.REFUSED if codes else Result.DONE), codes
+        case UnknownOutcome(code=code):
+            return Result.UNKNOWN, {code}
+        case CoordinatorError(code=code):
+            return Result.REFUSED, {code}
+    # A defect, which the dispatcher tells of.
+    return Result.UNKNOWN, set()
 
 
 def _codes_in(message: Message) -> Iterator[ErrorCode]:

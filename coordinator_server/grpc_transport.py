@@ -261,10 +261,9 @@ class _HeldAnswer:
         if self._is_over:
             # What was staged goes on when its caller leaves. Nobody takes this answer, and nothing keeps it.
             return
-        try:
-            size_bytes = len(settled.result())
-        except TransportError:
+        if settled.error is not None:
             return
+        size_bytes = len(settled.result())
         if size_bytes >= COUNTED_BYTES_MIN:
             self.size_bytes = size_bytes
             self._room.hold(self._connection, size_bytes)

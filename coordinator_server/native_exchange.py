@@ -168,11 +168,11 @@ class Exchange:
 
     def _answer(self, token: int, connection: Connection, settled: Pending[bytes]) -> None:
         self._calls.pop(token, None)
-        try:
-            body = settled.result()
-        except TransportError as error:
+        error = settled.error
+        if isinstance(error, TransportError):
             self.give((native.END, token, STATUS_NUMBERS[error.status], error.message))
         else:
+            body = settled.result()
             is_counted = len(body) >= COUNTED_BYTES_MIN
             if is_counted:
                 self._held[token] = (connection, len(body))

@@ -100,7 +100,7 @@ class SessionStream:
         self._tracked: deque[_Ahead] = deque()
         """What is ahead of the network up to each message whose sending will be reported."""
         self._has_ended = False
-        self.on_gone: Callable[[], None] = lambda: None
+        self.on_gone: Callable[[], None] = _nothing
         """Called when the stream has ended."""
         session.on_outgoing = session.on_room = handle.wake
         # The greeting comes first, whatever the caller has sent meanwhile.
@@ -124,7 +124,9 @@ class SessionStream:
     def gone(self) -> None:
         self._has_ended = True
         self._session.close()
-        self.on_gone()
+        # Whoever is told knows the stream: or each would hold the other until a collector comes by.
+        on_gone, self.on_gone = self.on_gone, _nothing
+        on_gone()
 
     @property
     def idle_since_ms(self) -> int | None:
@@ -190,6 +192,10 @@ class SessionStream:
         if not self._has_ended:
             self._handle.end(status, message)
             self.gone()
+
+
+def _nothing() -> None:
+    """Where nobody wants to be told."""
 
 
 class Aborted(Exception):

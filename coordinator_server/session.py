@@ -158,11 +158,11 @@ class Session:
         self._unanswered.pop(correlation_id, None)
         if self._is_closed:
             return
-        try:
-            body = settled.result()
-        except TransportError as error:
+        error = settled.error
+        if isinstance(error, TransportError):
             self._answers.append((correlation_id, b"", error))
         else:
+            body = settled.result()
             self._answers.append((correlation_id, body, None))
             if len(body) >= COUNTED_BYTES_MIN:
                 self._held_bytes += len(body)

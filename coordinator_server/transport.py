@@ -326,9 +326,8 @@ class Dispatcher:
     ) -> None:
         _method, room, calls = self._unanswered.pop(ended)
         room.calls -= calls
-        try:
-            ended.result()
-        except Exception as error:  # noqa: BLE001  defects are told apart in `_reply`
+        error = ended.error
+        if error is not None:
             for reply, request, answer in taken:
                 response = settled(answer).map(partial(lane.refused, request, error=error))
                 self._reply(codec, reply, began_us, response)
@@ -393,10 +392,11 @@ class Dispatcher:
         if waited is not None:
             waited[1].calls -= waited[2]
         try:
-            try:
-                response = settled.result()
-            except CoordinatorError as error:
+            error = settled.error
+            if isinstance(error, CoordinatorError):
                 response = error_response(codec.method, codec.response_type, error)
+            else:
+                response = settled.result()
             if reply.is_cancelled:
                 raise _gave_up()
             body = response.SerializeToString()
@@ -405,8 +405,8 @@ class Dispatcher:
             if len(body) > self._message_bytes_max:
                 raise _too_large(codec, body, self._message_bytes_max)
             self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)
-        except TransportError as error:
-            self._end_unanswered(codec.method, reply, error, began_us)
+        except TransportError as failure:
+            self._end_unanswered(codec.method, reply, failure.with_traceback(None), began_us)
         except Exception as defect:  # noqa: BLE001  our bug: it fails this call alone
             self._met_defect(codec.method, defect)
             text = f"{codec.method} met a defect of the server; the server's log has the details"

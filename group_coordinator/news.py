@@ -76,18 +76,16 @@ class News:
             if waiters is not None and waiters.pop(number, None) is not None and not waiters:
                 del self._waiters[group_id]
 
+        def give_up() -> None:
+            leave()
+            answer.drop()
+
         def looked(reply: Pending[ReplyT], *, is_last: bool) -> None:
-            if answer.is_settled or answer.is_cancelled:
+            if answer.is_settled:
                 return
-            try:
-                value = reply.result()
-            except Exception as error:  # noqa: BLE001  the error is the answer; whoever waits for it sees it
+            if is_last or reply.error is not None or is_news(reply.result()):
                 leave()
-                answer.fail(error)
-                return
-            if is_last or is_news(value):
-                leave()
-                answer.succeed(value)
+                answer.settle_as(reply)
 
         def look(*, is_last: bool) -> None:
             ask().on_settled(partial(looked, is_last=is_last))
@@ -95,7 +93,7 @@ class News:
         # It waits before it asks, so that what changes between its question and the answer is not missed.
         self._waiters.setdefault(group_id, {})[number] = partial(look, is_last=False)
         self._runtime.arm(timer, max_wait_ms, lambda: look(is_last=True))
-        answer.on_cancel = leave
+        answer.on_cancel = give_up
         look(is_last=False)
         return answer
 

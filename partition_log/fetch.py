@@ -316,9 +316,8 @@ class Fetcher:
             fetch.reply.fail(defect)
 
     def _give_up(self, fetch: _Fetch) -> None:
-        """The caller left. The call is answered all the same, or it would count as under way for ever."""
         self._leave(fetch)
-        fetch.reply.fail(Refused(ErrorCode.REQUEST_TIMED_OUT, "the reader gave up waiting"))
+        fetch.reply.drop()
 
     def _leave(self, fetch: _Fetch) -> None:
         self.waiting_fetches -= 1

@@ -182,10 +182,9 @@ class MarkerSender:
     def _on_written(self, job: _Job, participant: _Participant, written: Pending[object]) -> None:
         if not self._is_current(job):
             return
-        try:
-            written.result()
-        except Exception as error:  # noqa: BLE001  whatever it was, the outcome stands and the marker is owed
-            self._on_refused(job, participant, error)
+        if written.error is not None:
+            # Whatever it was, the outcome stands and the marker is owed.
+            self._on_refused(job, participant, written.error)
             return
         self._done(job, participant)
 
@@ -224,12 +223,10 @@ class MarkerSender:
         def on_asked(asked: Pending[bool]) -> None:
             if not self._is_current(job):
                 return
-            try:
-                is_open = asked.result()
-            except Exception as error:  # noqa: BLE001  the marker is owed as long as nobody says that it is there
-                self._send_again(job, ordinal, error)
-                return
-            if is_open:
+            if asked.error is not None:
+                # The marker is owed as long as nobody says that it is there.
+                self._send_again(job, ordinal, asked.error)
+            elif asked.result():
                 self._send_again(job, ordinal, refusal, is_alarming=True)
             else:
                 self._done(job, ordinal)
@@ -262,10 +259,9 @@ class MarkerSender:
         def on_completed(completed: Pending[object]) -> None:
             if not self._is_current(job):
                 return
-            try:
-                completed.result()
-            except Exception as error:  # noqa: BLE001  COMPLETE is owed as the markers are
-                self._on_not_completed(job, error)
+            if completed.error is not None:
+                # COMPLETE is owed as the markers are.
+                self._on_not_completed(job, completed.error)
                 return
             del self._jobs[job.key]
 

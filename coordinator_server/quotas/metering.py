@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Protocol
@@ -140,7 +139,7 @@ class Metering:
             if reply.is_cancelled:
                 reply.fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
             else:
-                self._handler.refuse(method, refusal).on_settled(partial(_copy, reply))
+                self._handler.refuse(method, refusal).on_settled(reply.settle_as)
         if self._late:
             self._later(LATE_LOOK_MS if self._late[0][0] > now_ms else 0, self._tell_late)
 
@@ -188,10 +187,3 @@ def _client_id(call: Call) -> str:
         client_id = admin_pb2.DescribeLimitsRequest.FromString(body).header.client_id or client_id
     # It is kept as long as the server runs. One that is longer than any may be the dispatcher refuses.
     return client_id if len(client_id) <= ID_BYTES_MAX else ""
-
-
-def _copy(reply: Pending[bytes], told: Pending[bytes]) -> None:
-    try:
-        reply.succeed(told.result())
-    except TransportError as error:
-        reply.fail(error)

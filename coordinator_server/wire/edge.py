@@ -87,6 +87,7 @@ def set_error(message: ResponseT, method: Method, error: CoordinatorError | None
     message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
     if "error_message" in fields:
         message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
+    error.drop_frames()
     return message
 
 

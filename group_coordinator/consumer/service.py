@@ -226,13 +226,12 @@ class ConsumerService:
         def forget() -> None:
             if self._waiting.get(key) is waiting:
                 del self._waiting[key]
+            # Or each would hold the other until a collector comes by.
+            waiting.give_up = _nothing
 
         def on_settled(reply: Pending[HeartbeatReply]) -> None:
             forget()
-            try:
-                answer.succeed(reply.result())
-            except Exception as error:  # noqa: BLE001  the error is the answer; whoever waits for it sees it
-                answer.fail(error)
+            answer.settle_as(reply)
 
         def give_up() -> None:
             forget()
@@ -249,8 +248,8 @@ class ConsumerService:
             return
         older.is_old = True
         if older.told is not None:
-            older.give_up()
             older.answer.succeed(older.told)
+            older.give_up()
 
     def _may_have_news(self, request: HeartbeatRequest, waiting: _Waiting) -> bool:
         """Looked up for every member that waits whenever something happens to one of them, so it must be cheap: most

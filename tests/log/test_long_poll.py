@@ -11,6 +11,7 @@ from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import StoreFailed
 from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
 from partition_log.requests import DeleteTopics, Fetch, FetchItem, TopicName
+from tests.harness.garbage import nothing_left_to_the_collector
 from tests.harness.memory_store import MemoryStore
 from tests.log.log_room import (
     ABORT,
@@ -143,6 +144,21 @@ def test_a_caller_that_leaves_takes_its_wait_away(room: LogRoom) -> None:
     room.append(Batch())
     assert other.is_settled
     assert nobody_waits(room)
+
+
+def test_a_wait_leaves_nothing_of_its_answer_to_the_collector(room: LogRoom) -> None:
+    """However it ends: with records, with the wait, without its caller."""
+    with nothing_left_to_the_collector():
+        waiting = room.fetch(wait_ms_max=WAIT_MS)
+        room.append(Batch())
+        assert offsets_of(waiting.result()[0]) == [0]
+        waiting = room.fetch(fetch_offset=1, wait_ms_max=WAIT_MS)
+        pass_time(room, WAIT_MS)
+        assert offsets_of(waiting.result()[0]) == []
+        waiting = room.fetch(fetch_offset=1, wait_ms_max=WAIT_MS)
+        waiting.cancel()
+        assert waiting.is_settled
+        del waiting
 
 
 def test_answering_one_reader_may_make_another_one_leave(room: LogRoom) -> None:

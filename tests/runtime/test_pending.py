@@ -7,8 +7,9 @@ from typing import Never
 
 import pytest
 
-from coordinator_protocol.errors import UnknownOutcome
+from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.pending import Pending, all_of, failed, settled
+from tests.harness.garbage import nothing_left_to_the_collector
 
 
 class Broken(Exception):
@@ -17,6 +18,10 @@ class Broken(Exception):
 
 def broken(_value: object) -> Never:
     raise Broken
+
+
+def refused(_value: object) -> Never:
+    raise Refused(ErrorCode.INVALID_REQUEST, "")
 
 
 def test_the_first_settling_counts() -> None:
@@ -101,6 +106,30 @@ def test_a_settled_reply_cannot_be_given_up() -> None:
     reply.cancel()
     assert cancelled == []
     assert not reply.is_cancelled
+
+
+def test_what_was_dropped_for_a_caller_that_left_is_settled() -> None:
+    reply: Pending[int] = Pending()
+    reply.on_cancel = reply.drop
+    chain = reply.map(lambda value: value)
+    chain.cancel()
+    with pytest.raises(Refused, match="gave up"):
+        chain.result()
+
+
+def test_a_settled_reply_leaves_nothing_to_the_collector() -> None:
+    """What would be done for a caller that leaves leads back to the reply, and so do the frames of a refusal."""
+    with nothing_left_to_the_collector():
+        for error in (None, Refused(ErrorCode.INVALID_REQUEST, "")):
+            reply: Pending[int] = Pending()
+            reply.on_cancel = lambda kept=reply: kept.drop()
+            chain = reply.map(refused).then(settled)
+            if error is None:
+                reply.succeed(1)
+            else:
+                reply.fail(error)
+            assert isinstance(chain.error, Refused)
+        del reply, chain, error
 
 
 def test_all_of_waits_for_everyone_and_answers_in_order() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.news import PAUSE_MS
 from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code, protocols
+from tests.harness.garbage import nothing_left_to_the_collector
 
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -53,6 +54,7 @@ class TestHeartbeats:
         waiting = member.heartbeat(max_wait_ms=4_000)
         room.settle()
         waiting.cancel()
+        assert waiting.is_settled, "or it would count as under way for ever"
         assert (len(room.inside.news), room.timers()) == (0, {"session": 1})
 
     def test_while_the_group_is_being_loaded_members_keep_their_place(self) -> None:
@@ -75,12 +77,27 @@ class TestGivenUp:
         newcomer.asked_for_id()
         joining = newcomer.joining()
         joining.cancel()
+        assert joining.is_settled, "or it would count as under way for ever"
         room.settle()
         assert (room.size(), room.state()) == (2, "PreparingRebalance")
         again = member.joining()
         room.tick(10_000)
         assert (again.result().generation_id, room.member_ids()) == (2, [member.member_id])
         assert len(room.inside.answers) == 0
+
+    def test_a_wait_for_the_others_leaves_nothing_to_the_collector(self) -> None:
+        """However it ends: with a generation, or without its caller."""
+        room = ClassicRoom()
+        (member,) = room.stable(room.member())
+        newcomer = room.member()
+        newcomer.asked_for_id()
+        with nothing_left_to_the_collector():
+            joining = newcomer.joining()
+            joining.cancel()
+            again = member.joining()
+            room.tick(10_000)
+            assert again.result().generation_id == 2
+            del joining, again
 
     def test_a_follower_that_gives_up_its_sync_gets_its_part_later(self) -> None:
         room = ClassicRoom()

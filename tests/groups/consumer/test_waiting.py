@@ -23,6 +23,7 @@ from tests.groups.consumer.members import (
 )
 from tests.groups.consumer.plans import planned_room
 from tests.groups.room import RoomOptions
+from tests.harness.garbage import nothing_left_to_the_collector
 
 SOON_MS = 5
 
@@ -145,7 +146,30 @@ def test_who_gives_up_its_call_is_not_waited_for() -> None:
     waiting = member.waits()
     waiting.cancel()
     assert len(room.inside.news) == 0
+    assert waiting.is_settled, "or it would count as under way for ever"
     assert code(member.beats()) is OK
+
+
+def test_a_wait_leaves_nothing_to_the_collector() -> None:
+    """However it ends: with news, with the wait, with the next heartbeat, without its caller."""
+    room = ConsumerRoom()
+    (first,) = room.stable(room.member("first"))
+    second = room.member("second")
+    with nothing_left_to_the_collector():
+        waiting = first.waits(3_000, **owning(first))
+        room.tick(3_000)
+        assert waiting.is_settled
+        waiting = first.waits(**owning(first))
+        following = first.waits(**owning(first))
+        room.settle()
+        assert waiting.is_settled
+        second.joins("foo", "bar")
+        room.tick(SOON_MS)
+        assert following.is_settled
+        waiting = first.waits(**owning(first))
+        waiting.cancel()
+        assert waiting.is_settled
+        del waiting, following
 
 
 def test_a_thousand_that_wait_cost_little_when_one_joins_who_takes_nothing_from_them() -> None:

@@ -1,0 +1,40 @@
+"""What calls leave to Python's collector of cycles. It should be nothing.
+
+A server looks for cycles seldom: after twenty thousand new objects, however large they are, and for hours not again at
+those that happened to live at that moment. So a cycle with an answer in it keeps the answer, and memory grows.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_PACKAGES = ("coordinator_", "txn_coordinator", "group_coordinator", "partition_log")
+
+
+@contextmanager
+def nothing_left_to_the_collector() -> Iterator[None]:
+    """Fails where something of the product was left when the block ends that only the collector would find. What the
+    block itself still has in variables is not left."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = Counter(name for each in gc.garbage if (name := _name(each)).startswith(_PACKAGES))
+        assert not left, f"only the collector would find {dict(left)}"
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        if was_enabled:
+            gc.enable()
+
+
+def _name(found: object) -> str:
+    """What a function is of, or else what the value is."""
+    named = found if isinstance(getattr(found, "__qualname__", None), str) else type(found)
+    return f"{named.__module__}.{named.__qualname__}"  # type: ignore[attr-defined]  # both kinds have them

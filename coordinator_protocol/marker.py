@@ -162,7 +162,7 @@ def encode_tail(marker: Marker, first_offset: int, now_ms: int) -> bytes:
     return fields + _CRC.pack(crc32c(fields))
 
 
-def marker_header(batch: BatchHeader, tail: bytes) -> BatchHeader:
+def marker_header(batch: BatchHeader, tail: bytes | memoryview) -> BatchHeader:
     """The header of the marker's own batch. Raises Refused CORRUPT_MESSAGE for a tail that nobody wrote."""
     return control_header(
         batch.producer_id, batch.producer_epoch, _fields(tail)[6], batch.last_offset + 1, batch.leader_epoch
@@ -185,7 +185,7 @@ def control_header(producer_id: int, txn_epoch: int, now_ms: int, base_offset: i
     )
 
 
-def control_batch(header: BatchHeader, stored: bytes) -> bytes:
+def control_batch(header: BatchHeader, stored: bytes | memoryview) -> bytes | memoryview:
     """The stored batch of a marker, which lies there as it is, or as a tail. Raises Refused CORRUPT_MESSAGE for a tail
     that nobody wrote."""
     if len(stored) != TAIL_BYTES:
@@ -223,7 +223,7 @@ def marker_row(
     return pack_place(offset, HEADER_BYTES_COUNTED + len(payload), leader_epoch) + rest_of_header + payload
 
 
-def _fields(tail: bytes) -> tuple[int, int, int, int, int, int, int, int]:
+def _fields(tail: bytes | memoryview) -> tuple[int, int, int, int, int, int, int, int]:
     fields: tuple[int, int, int, int, int, int, int, int] = _TAIL.unpack_from(tail)
     (written,) = _CRC.unpack_from(tail, _TAIL.size)
     found = crc32c(memoryview(tail)[: _TAIL.size])

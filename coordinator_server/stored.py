@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from coordinator_protocol.batch import HEADER_BYTES, TAIL_BYTES, BatchHeader, decode_header, split_row
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, control_batch, decode_marker_payload, marker_header
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.rows import Step, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
@@ -73,7 +74,7 @@ class StoredBatch:
 
     key_offset: int
     """The last offset, as the row's key says."""
-    encoded: bytes
+    encoded: Buffer
     """The bytes that readers get: a marker that lies in a tail as the batch that it stands for."""
     header: BatchHeader
     part: RowPart = RowPart.WHOLE
@@ -100,7 +101,7 @@ class StoredBatch:
         )
 
     @property
-    def payload(self) -> bytes:
+    def payload(self) -> Buffer:
         """What follows the header."""
         return self.encoded[HEADER_BYTES:]
 

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from coordinator_protocol.batch import BatchHeader, decode_header, split_row, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import marker_header
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 
@@ -61,18 +62,19 @@ class LogDamaged(Exception):
 
 def batches(
     store: LogReads, ordinal: int, start_offset: int, end_offset: int = OFFSET_END, *, headers_only: bool = False
-) -> Iterator[tuple[BatchHeader, bytes]]:
+) -> Iterator[tuple[BatchHeader, Buffer]]:
     """Headers and stored forms, from the batch that holds the first offset to the last one that ends before the second,
     which is the first offset of a row, or behind them all. The stored form of a marker may be a tail: `control_batch`.
     For who wants headers only, the stored form is what had to be read: of a large batch no more than its header, so
-    that damage to a payload which lies in a segment is not met.
+    that damage to a payload which lies in a segment is not met. A large batch with a marker behind it is viewed, not
+    copied.
 
     Raises LogDamaged, behind all batches that lie before the damage; StoreUnreadable."""
     at = start_offset
     try:
         scan = store.scan_headers if headers_only else store.scan
         for key, row in scan(Family.LOG, codec.log_key(ordinal, start_offset), codec.log_key(ordinal, end_offset)):
-            batch, tail = split_row(row)
+            batch, tail = split_row(memoryview(row))
             try:
                 header = decode_header(batch, may_be_cut=headers_only)
             except Refused as damage:
@@ -97,7 +99,7 @@ def batches(
 
 def _salvaged(
     store: LogReads, ordinal: int, at: int, end_offset: int, damage: StoreDamaged, *, headers_only: bool
-) -> Iterator[tuple[BatchHeader, bytes]]:
+) -> Iterator[tuple[BatchHeader, Buffer]]:
     """The batches at `at` and behind it, as long as they are whole and follow each other. Raises LogDamaged."""
     try:
         if damage.key is not None:

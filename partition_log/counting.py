@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Store
 from partition_log.batches import batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget
@@ -98,6 +99,6 @@ def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int
     return records
 
 
-def _pay(budget: Budget, encoded: bytes) -> None:
+def _pay(budget: Budget, encoded: Buffer) -> None:
     budget.batches -= 1
     budget.read_bytes -= len(encoded)

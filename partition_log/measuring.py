@@ -19,6 +19,7 @@ from coordinator_protocol.cuts import Committed
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import MarkerPayload, Outcome, control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Family, Store
 from partition_log.aborted import aborted_between
 from partition_log.batches import LogDamaged, batches
@@ -113,7 +114,7 @@ def committed_in(
     return Measured((), at if budget.is_spent else end, tuple(found))
 
 
-def _marker(header: BatchHeader, stored: bytes) -> MarkerPayload:
+def _marker(header: BatchHeader, stored: Buffer) -> MarkerPayload:
     try:
         return decode_marker_payload(payload_of(control_batch(header, stored)))
     except Refused as damage:

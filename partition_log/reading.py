@@ -19,6 +19,7 @@ from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, payload_of
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Family, Store, StoreDamaged
 from partition_log.aborted import aborted_between, next_multiple
 from partition_log.batches import LogDamaged, LogReads, batches
@@ -107,7 +108,7 @@ class PartitionRead:
         self._isolation, self._is_raw, self._shown = visibility
         self.fetch_offset = fetch_offset
         self.next_offset = fetch_offset
-        self.batches: list[tuple[BatchHeader, bytes]] = []
+        self.batches: list[tuple[BatchHeader, Buffer]] = []
         self.visible_bytes = 0
         self.aborted_records_hidden = 0
         self.control_records_hidden = 0
@@ -174,7 +175,7 @@ class PartitionRead:
             return None
         return AbortedIndex(self._store, self._ordinal, head, budget)
 
-    def _take(self, header: BatchHeader, encoded: bytes, aborted: AbortedIndex | None, budget: Budget) -> bool:
+    def _take(self, header: BatchHeader, encoded: Buffer, aborted: AbortedIndex | None, budget: Budget) -> bool:
         """Show or hide one batch and move behind it; False if there is no room for it."""
         size = len(encoded)
         if self._shown is not None and self._shown.hides(
@@ -274,7 +275,7 @@ def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:
     return LogDamaged(Family.ABORTED, batch.base_offset, batch.last_offset + 1, reason)
 
 
-def _whole_marker(header: BatchHeader, stored: bytes) -> bytes:
+def _whole_marker(header: BatchHeader, stored: Buffer) -> Buffer:
     """A marker as a batch, whichever form it is stored in. Raises LogDamaged for one that cannot be read."""
     try:
         encoded = control_batch(header, stored)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.snapshots import SnapshotFilter
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
 from partition_log.catalog.settings import SettingValue
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
@@ -154,7 +155,7 @@ class FetchResult(NamedPartition, frozen=True):
     next_offset: int
     """Offset from which the log goes on behind the damage, with CORRUPT_MESSAGE."""
     head: PartitionHead | None = None
-    batches: tuple[tuple[BatchHeader, bytes], ...] = ()
+    batches: tuple[tuple[BatchHeader, Buffer], ...] = ()
     """Headers and stored forms."""
     aborted_records_hidden: int = 0
     control_records_hidden: int = 0

@@ -84,6 +84,7 @@ class RangeReader(DataSourceReader):
         pieces = split_read(connection, self._options, planned)
         if not pieces:
             give_up(connection, self._options, planned)
+        settle_planner()
         return [InputPartition(piece) for piece in numbered(pieces)]
 
     def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
@@ -187,8 +188,20 @@ def settle_worker() -> None:
         import_module(module)
     # It would give every answer's memory back to the system page by page.
     keep_freed_memory()
-    # Spark has it collect garbage after each task, and look at all modules for that: longer than a small task takes.
     # What is loaded later stays in view: `pyarrow.compute` alone cost a task that reads much an eighth of its time.
+    _pass_over_what_is_loaded()
+
+
+@cache
+def settle_planner() -> None:
+    """Do the same for a process in which Spark plans one query after the other, and which has planned one: it has
+    loaded what it needs."""
+    _pass_over_what_is_loaded()
+
+
+def _pass_over_what_is_loaded() -> None:
+    # Spark has these processes collect garbage after each task and each plan, and look at all modules for that: longer
+    # than a small task takes, or any plan.
     gc.collect()
     gc.freeze()
 

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
-from pyspark_txnlog.reading import NarrowedReader, RangeReader, told_shortly
+from pyspark_txnlog.reading import NarrowedReader, RangeReader, settle_planner, told_shortly
 from pyspark_txnlog.sink import BatchWriter, StreamWriter, check_columns
 from pyspark_txnlog.sink_options import WriteOptions, parse_write_options
 
@@ -79,7 +79,9 @@ class DefaultSource(DataSource):
     @told_shortly
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source, or those the options choose. Raises: InvalidOption."""
-        return schema_of(parse_either(self.options))
+        found = schema_of(parse_either(self.options))
+        settle_planner()
+        return found
 
     @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -49,7 +49,7 @@ def compact(store: MemoryStore, ordinal: int, end_offset: int, left: Callable[[i
         kept = 0 if row is None else decode_header(row).record_count
         if tail is not None:
             # A marker keeps its offset, and so its row: without its batch it is one by itself.
-            row = control_batch(marker_header(header, tail), tail) if row is None else row + tail
+            row = bytes(control_batch(marker_header(header, tail), tail)) if row is None else row + tail
         less = LogTotals(len(before) - len(row or b""), header.record_count - kept)
         rows.append((Family.LOG, key, row))
         removed.append((codec.last_offset(key), less))

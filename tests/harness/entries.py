@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coordinator_protocol.batch import BatchHeader, payload_of
 from coordinator_protocol.marker import MarkerPayload, control_batch, decode_marker_payload
+from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Store
 from partition_log.batches import batches
 
@@ -40,7 +41,7 @@ class Reading:
         return [entry.value for entry in self.entries if entry.marker is None]
 
 
-def entries_of(header: BatchHeader, stored: bytes) -> list[LogEntry]:
+def entries_of(header: BatchHeader, stored: Buffer) -> list[LogEntry]:
     """The records of a batch, or its marker."""
     payload = bytes(payload_of(stored))
     if header.is_control:

@@ -1,4 +1,4 @@
-"""What is done once in a worker of Spark, before its first task."""
+"""What is done once in a process that Spark keeps for its tasks, or for planning."""
 
 import ast
 import subprocess
@@ -15,9 +15,13 @@ _RARE = {"pyspark_txnlog.pushdown"}
 """Loaded on the driver only."""
 
 
-def _settled_says(expression: str) -> list[str]:
+_WORKER = "from pyspark_txnlog import reading; reading.settle_worker()"
+_PLANNER = "from pyspark_txnlog import DefaultSource; DefaultSource({'subscribe': 'orders'}).schema()"
+
+
+def _settled_says(expression: str, how: str = _WORKER) -> list[str]:
     """What a new process prints of an expression once it is settled."""
-    script = f"import gc, sys; from pyspark_txnlog import reading; reading.settle_worker(); print(*{expression})"
+    script = f"import gc, sys; {how}; print(*{expression})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -31,8 +35,9 @@ def test_a_settled_worker_has_loaded_what_its_tasks_import() -> None:
     assert imported - _RARE <= {*_settled_says("sys.modules")}
 
 
-def test_the_collector_does_not_see_what_a_settled_worker_has_loaded() -> None:
-    frozen, seen = map(int, _settled_says("(gc.get_freeze_count(), len(gc.get_objects()))"))
+@pytest.mark.parametrize("how", [_WORKER, _PLANNER])
+def test_the_collector_does_not_see_what_a_settled_process_has_loaded(how: str) -> None:
+    frozen, seen = map(int, _settled_says("(gc.get_freeze_count(), len(gc.get_objects()))", how))
     assert seen < frozen / 10
 
 

@@ -16,7 +16,7 @@ from coordinator_protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.errors import Method
 from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_protocol.producers import NO_SEQUENCE
-from coordinator_protocol.wire import bytes_field, field_prefix
+from coordinator_protocol.wire import Buffer, bytes_field, field_prefix
 from coordinator_server.wire.edge import set_error
 from partition_log.leadership import Diverged
 from partition_log.requests import FetchResult
@@ -88,7 +88,7 @@ def _result_fields(result: FetchResult) -> log_pb2.FetchResult:
     return message
 
 
-def _batch_fields(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
+def _batch_fields(header: BatchHeader, encoded: Buffer) -> log_pb2.RecordBatch:
     """The fields of a stored batch but its payload; absent ones stay absent."""
     has_producer = header.producer_id != NO_PRODUCER_ID
     message = log_pb2.RecordBatch(

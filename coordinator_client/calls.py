@@ -125,6 +125,12 @@ LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log
 MEASURE_RECORDS: Final = Rpc(
     Method.MEASURE_RECORDS, _LOG, log.MeasureRecordsRequest, log.MeasureRecordsResponse.FromString
 )
+LIST_COMMITTED_TRANSACTIONS: Final = Rpc(
+    Method.LIST_COMMITTED_TRANSACTIONS,
+    _LOG,
+    log.ListCommittedTransactionsRequest,
+    log.ListCommittedTransactionsResponse.FromString,
+)
 COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, log.CountRecordsResponse.FromString)
 DESCRIBE_PRODUCERS: Final = Rpc(
     Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString

@@ -149,10 +149,8 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.FETCH: (Ask(_P.READ, _TOPIC, _ITEM),),
     Method.LIST_OFFSETS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
     Method.COUNT_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
-    Method.MEASURE_RECORDS: (
-        Ask(_P.DESCRIBE, _TOPIC, _ITEM),
-        Ask(_P.READ, _TOPIC, _ITEM, when="instead, for what was committed"),
-    ),
+    Method.MEASURE_RECORDS: (Ask(_P.DESCRIBE, _TOPIC, _ITEM),),
+    Method.LIST_COMMITTED_TRANSACTIONS: (Ask(_P.READ, _TOPIC, _ITEM),),
     Method.TAKE_SNAPSHOT: (Ask(_P.READ, _TOPIC), Ask(_P.SNAPSHOT, _TOPIC)),
     Method.RENEW_SNAPSHOT: (_HOLD,),
     Method.RELEASE_SNAPSHOT: (_HOLD,),

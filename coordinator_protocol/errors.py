@@ -168,6 +168,7 @@ class Method(StrEnum):
     LIST_OFFSETS = "ListOffsets"
     COUNT_RECORDS = "CountRecords"
     MEASURE_RECORDS = "MeasureRecords"
+    LIST_COMMITTED_TRANSACTIONS = "ListCommittedTransactions"
     DELETE_RECORDS = "DeleteRecords"
     WRITE_TXN_MARKERS = "WriteTxnMarkers"
     DESCRIBE_PRODUCERS = "DescribeProducers"
@@ -265,6 +266,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.LIST_OFFSETS,
         Method.COUNT_RECORDS,
         Method.MEASURE_RECORDS,
+        Method.LIST_COMMITTED_TRANSACTIONS,
         Method.DESCRIBE_PRODUCERS,
         Method.TAKE_SNAPSHOT,
         Method.RENEW_SNAPSHOT,

@@ -40,6 +40,7 @@ LARGE_ANSWERS: Final = frozenset(
         Method.LIST_OFFSETS,
         Method.COUNT_RECORDS,
         Method.MEASURE_RECORDS,
+        Method.LIST_COMMITTED_TRANSACTIONS,
         Method.DESCRIBE_PRODUCERS,
         Method.EXPLAIN_PARTITION,
         Method.LIST_HANGING_TRANSACTIONS,

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.calls import MEASURE_RECORDS, TAKE_SNAPSHOT, Rpc
+from coordinator_client.calls import LIST_COMMITTED_TRANSACTIONS, TAKE_SNAPSHOT, Rpc
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import Verdict
 from coordinator_protocol.cuts import Committed, Stretch, greatest_cut
@@ -66,7 +66,7 @@ def _committed(
     missing = {name: positions[name] for name, view in views.items() if positions[name] < view.end_offset}
     while missing:
         asked = list(islice(missing, _AT_ONCE_MAX))
-        request = log.MeasureRecordsRequest(header=header(), committed=True)
+        request = log.ListCommittedTransactionsRequest(header=header())
         for name in asked:
             request.partitions.add(
                 topic=name.topic,
@@ -75,11 +75,13 @@ def _committed(
                 start_offset=missing[name],
                 end_offset=views[name].end_offset,
             )
-        reply: log.MeasureRecordsResponse = yield ask(MEASURE_RECORDS, request, lambda reply: reply.results)
+        reply: log.ListCommittedTransactionsResponse = yield ask(
+            LIST_COMMITTED_TRANSACTIONS, request, lambda reply: reply.results
+        )
         for name, result in zip(asked, reply.results, strict=True):
             committed[name] += [
                 Committed(each.producer_id, each.first_offset, each.marker_offset, each.coordinator_shard, each.csn)
-                for each in result.committed
+                for each in result.transactions
             ]
             # It ends before the range where the log has lost that: fetching will say so.
             is_lost = name == asked[0] and result.next_offset <= missing[name]

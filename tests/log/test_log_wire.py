@@ -19,7 +19,7 @@ from coordinator_server.transport import call_context
 from coordinator_server.wire.edge import answer
 from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.catalog.settings import Retention
-from tests.log.log_room import ABORT, TOPIC, Batch, LogRoom, transactional
+from tests.log.log_room import ABORT, COMMIT, TOPIC, Batch, LogRoom, transactional
 
 RESPONSES: dict[str, Any] = {
     method: getattr(log_pb2, f"{method}Response")
@@ -35,6 +35,7 @@ RESPONSES: dict[str, Any] = {
         "ListOffsets",
         "CountRecords",
         "MeasureRecords",
+        "ListCommittedTransactions",
         "DeleteRecords",
         "WriteTxnMarkers",
         "DescribeProducers",
@@ -318,6 +319,9 @@ def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
         log_pb2.ListOffsetsRequest(partitions=[log_pb2.OffsetQuery()]),
         log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery(topic=TOPIC, start_offset=-1)]),
         log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery()]),
+        log_pb2.MeasureRecordsRequest(partitions=[log_pb2.MeasureQuery(topic=TOPIC)]),
+        log_pb2.ListCommittedTransactionsRequest(partitions=[log_pb2.OffsetRange(topic=TOPIC, start_offset=1)]),
+        log_pb2.ListCommittedTransactionsRequest(partitions=[log_pb2.OffsetRange()]),
         log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName()]),
         log_pb2.CreatePartitionsRequest(topics=[log_pb2.PartitionsOfTopic(partition_count=3)]),
         log_pb2.CreatePartitionsRequest(topics=[log_pb2.PartitionsOfTopic(topic_id=b"short", partition_count=3)]),
@@ -367,6 +371,22 @@ def test_positions_are_listed_in_the_order_asked(room: LogRoom) -> None:
         (-1, -1, 0),
         (0, 0, ErrorCode.INVALID_REQUEST),
     ]
+
+
+def test_committed_transactions_are_listed_with_their_place_and_outcome(room: LogRoom) -> None:
+    for number, outcome in enumerate((COMMIT, ABORT, COMMIT)):
+        producer = transactional(number)
+        room.append(Batch(producer, 0, count=2))
+        room.end(producer, outcome)
+    room.append(Batch(transactional(3), 0))
+    wanted = log_pb2.OffsetRange(topic=TOPIC, end_offset=100)
+    (listed,) = call(room, log_pb2.ListCommittedTransactionsRequest(partitions=[wanted])).results
+    assert (listed.error_code, listed.topic, listed.next_offset) == (0, TOPIC, 10)
+    found = [(each.producer_id, each.first_offset, each.marker_offset, each.csn) for each in listed.transactions]
+    assert found == [(0, 0, 2, 1), (2, 6, 8, 3)]
+    missing = log_pb2.OffsetRange(topic=TOPIC, partition=9, end_offset=1)
+    (refused,) = call(room, log_pb2.ListCommittedTransactionsRequest(partitions=[missing])).results
+    assert (refused.error_code, refused.partition) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 9)
 
 
 def test_what_a_reader_has_before_it_is_counted(room: LogRoom) -> None:

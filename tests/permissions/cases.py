@@ -419,9 +419,9 @@ LOG: Final = (
         (SEE_TOPIC,),
     ),
     Case(
-        "MeasureRecords of commits",
-        lambda _room, n: _log.MeasureRecordsRequest(
-            committed=True, partitions=[_log.MeasureQuery(topic=n.topic, end_offset=1)]
+        "ListCommittedTransactions",
+        lambda _room, n: _log.ListCommittedTransactionsRequest(
+            partitions=[_log.OffsetRange(topic=n.topic, end_offset=1)]
         ),
         (READ_TOPIC,),
     ),

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from msgspec.structs import asdict
-
 from coordinator_api.v1 import log_pb2
 from coordinator_core.lane import LaneBatch
 from coordinator_protocol.batch import (
@@ -32,8 +30,22 @@ from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
-from coordinator_server.wire.edge import Front, ResponseT, outcome_of, set_error, throttle_ms_of, unchecked_names
+from coordinator_server.wire.edge import (
+    Front,
+    ResponseT,
+    isolation_of,
+    outcome_of,
+    set_error,
+    throttle_ms_of,
+    unchecked_names,
+)
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
+from coordinator_server.wire.log.ranges import (
+    committed_transactions,
+    committed_transactions_response,
+    measure_records,
+    measure_records_response,
+)
 from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
@@ -54,9 +66,6 @@ from partition_log.requests import (
     Fetch,
     FetchItem,
     ListOffsets,
-    MeasureQuery,
-    MeasureRecords,
-    MeasureResult,
     OffsetQuery,
     OffsetResult,
     Produce,
@@ -69,13 +78,11 @@ from partition_log.requests import (
     TopicResult,
 )
 from partition_log.service import LogService
-from partition_log.state import NO_COORDINATOR_SHARD, Isolation, LeaderEpoch, ProducerEntry
+from partition_log.state import NO_COORDINATOR_SHARD, LeaderEpoch, ProducerEntry
 from partition_log.topics import TopicService
 
 FETCH_BYTES_DEFAULT: Final = 1 << 20
 
-_ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
-"""By their numbers on the wire; 0 is what a client sends that says nothing."""
 _TIMESTAMP_TYPES: Final = tuple(TimestampType)
 
 _ORIGINS: Final = {
@@ -172,6 +179,11 @@ class LogServicer:
         self, request: log_pb2.MeasureRecordsRequest, context: CallContext
     ) -> Pending[log_pb2.MeasureRecordsResponse]:
         return self._log.measure_records(measure_records(request), context).map(measure_records_response)
+
+    def ListCommittedTransactions(
+        self, request: log_pb2.ListCommittedTransactionsRequest, context: CallContext
+    ) -> Pending[log_pb2.ListCommittedTransactionsResponse]:
+        return self._log.measure_records(committed_transactions(request), context).map(committed_transactions_response)
 
     def DeleteRecords(
         self, request: log_pb2.DeleteRecordsRequest, context: CallContext
@@ -319,7 +331,7 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
         )
     return Fetch(
         tuple(items),
-        _isolation(message.isolation_level),
+        isolation_of(message.isolation_level),
         message.max_wait_ms,
         message.min_bytes or 1,
         message.max_bytes or FETCH_BYTES_DEFAULT,
@@ -337,16 +349,7 @@ def list_offsets(message: log_pb2.ListOffsetsRequest) -> ListOffsets:
         )
         for item in message.partitions
     ]
-    return ListOffsets(queries, _isolation(message.isolation_level))
-
-
-def _isolation(level: int) -> Isolation:
-    if not 0 <= level < len(_ISOLATIONS):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"isolation level {level} is not known here; use READ_COMMITTED (1) or READ_UNCOMMITTED (2)",
-        )
-    return _ISOLATIONS[level]
+    return ListOffsets(queries, isolation_of(message.isolation_level))
 
 
 def _topic_results(
@@ -467,36 +470,6 @@ def _count_result(result: CountResult) -> log_pb2.CountResult:
         message.last_stable_offset = head.last_stable_offset
         message.log_start_offset = head.log_start_offset
     return set_error(message, Method.COUNT_RECORDS, result.error)
-
-
-def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
-    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
-    queries = [
-        MeasureQuery(
-            PartitionName(item.topic, item.topic_id, item.partition),
-            item.start_offset,
-            item.end_offset,
-            filter_of(item.snapshot) if item.HasField("snapshot") else None,
-        )
-        for item in message.partitions
-    ]
-    return MeasureRecords(queries, message.step_bytes, _isolation(message.isolation_level), message.committed)
-
-
-def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.MeasureRecordsResponse:
-    """Where the visible records lie for each query."""
-    response = log_pb2.MeasureRecordsResponse()
-    for result in results:
-        name, measured = result.name, result.measured
-        message = response.results.add(
-            topic=name.topic, topic_id=name.topic_id, partition=name.partition, next_offset=measured.next_offset
-        )
-        for step in measured.steps:
-            message.steps.add(**step._asdict())
-        for each in measured.committed:
-            message.committed.add(**asdict(each))
-        set_error(message, Method.MEASURE_RECORDS, result.error)
-    return response
 
 
 def delete_records(message: log_pb2.DeleteRecordsRequest) -> DeleteRecords:

@@ -1991,19 +1991,11 @@ class MeasureRecordsRequest(_message.Message):
     ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     STEP_BYTES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
-    COMMITTED_FIELD_NUMBER: _builtins.int
     isolation_level: _common_pb2.IsolationLevel.ValueType
     """Whose reader is asked about."""
     step_bytes: _builtins.int
     """Positive. A step ends with the first batch with which it has this many bytes, or a little behind it: the index knows
     the log by stretches (of 1 MiB or 256 batches, as delivered).
-    """
-    committed: _builtins.bool
-    """Answer the transactions that were committed in the ranges, up to the durable end, and no steps. step_bytes,
-    isolation_level and snapshot are not looked at then. For who wants a cut: offsets, one for each partition, that have
-    every transaction on one side in all of them. Take a snapshot, ask for what was committed from where you stand to its
-    ends, begin with its last stable offsets, and, until nothing changes, move each partition back to the first_offset
-    of every transaction that ends at or behind the cut in any of them, or that the snapshot's filter hides.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -2016,11 +2008,10 @@ class MeasureRecordsRequest(_message.Message):
         isolation_level: _common_pb2.IsolationLevel.ValueType = ...,
         step_bytes: _builtins.int = ...,
         partitions: _abc.Iterable[Global___MeasureQuery] | None = ...,
-        committed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "header", b"header", "isolation_level", b"isolation_level", "partitions", b"partitions", "step_bytes", b"step_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "isolation_level", b"isolation_level", "partitions", b"partitions", "step_bytes", b"step_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2113,7 +2104,6 @@ class MeasureResult(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
-    COMMITTED_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -2128,10 +2118,6 @@ class MeasureResult(_message.Message):
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredStep]:
         """Ascending. Between two steps, and between them and the ends, lies nothing that the reader is shown."""
 
-    @_builtins.property
-    def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedTransaction]:
-        """With MeasureRecordsRequest.committed: by marker_offset, ascending."""
-
     def __init__(
         self,
         *,
@@ -2143,15 +2129,183 @@ class MeasureResult(_message.Message):
         partition: _builtins.int = ...,
         steps: _abc.Iterable[Global___MeasuredStep] | None = ...,
         next_offset: _builtins.int = ...,
-        committed: _abc.Iterable[Global___CommittedTransaction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "next_offset", b"next_offset", "partition", b"partition", "steps", b"steps", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "next_offset", b"next_offset", "partition", b"partition", "steps", b"steps", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MeasureResult: _TypeAlias = MeasureResult  # noqa: Y015
+
+@_typing.final
+class MeasuredStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    first_offset: _builtins.int
+    end_offset: _builtins.int
+    records: _builtins.int
+    """Records that the reader is shown. Where the range begins or ends inside a batch with holes, the number may be too high
+    by its hole_count at most.
+    """
+    size_bytes: _builtins.int
+    """What they take in the store, markers among them included."""
+    def __init__(
+        self,
+        *,
+        first_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        records: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "first_offset", b"first_offset", "records", b"records", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredStep: _TypeAlias = MeasuredStep  # noqa: Y015
+
+@_typing.final
+class ListCommittedTransactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetRange]: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        partitions: _abc.Iterable[Global___OffsetRange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommittedTransactionsRequest: _TypeAlias = ListCommittedTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class OffsetRange(_message.Message):
+    """A part of a partition's log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    start_offset: _builtins.int
+    """Not negative. From here, or from the log start if that is behind it."""
+    end_offset: _builtins.int
+    """Not before start_offset. Up to, not including this offset, or the high watermark if that is before it."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "partition", b"partition", "start_offset", b"start_offset", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffsetRange: _TypeAlias = OffsetRange  # noqa: Y015
+
+@_typing.final
+class ListCommittedTransactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedTransactionsResult]:
+        """One per range, in the order asked. All are looked at at the same moment."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        results: _abc.Iterable[Global___CommittedTransactionsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommittedTransactionsResponse: _TypeAlias = ListCommittedTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class CommittedTransactionsResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    next_offset: _builtins.int
+    """How far was looked: the end, or less, because one call does only so much work. Then ask again from here."""
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedTransaction]:
+        """Those with their commit marker in the range, by marker_offset, ascending."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        transactions: _abc.Iterable[Global___CommittedTransaction] | None = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "next_offset", b"next_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id", "transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommittedTransactionsResult: _TypeAlias = CommittedTransactionsResult  # noqa: Y015
 
 @_typing.final
 class CommittedTransaction(_message.Message):
@@ -2188,38 +2342,6 @@ class CommittedTransaction(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommittedTransaction: _TypeAlias = CommittedTransaction  # noqa: Y015
-
-@_typing.final
-class MeasuredStep(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
-    END_OFFSET_FIELD_NUMBER: _builtins.int
-    RECORDS_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    first_offset: _builtins.int
-    end_offset: _builtins.int
-    records: _builtins.int
-    """Records that the reader is shown. Where the range begins or ends inside a batch with holes, the number may be too high
-    by its hole_count at most.
-    """
-    size_bytes: _builtins.int
-    """What they take in the store, markers among them included."""
-    def __init__(
-        self,
-        *,
-        first_offset: _builtins.int = ...,
-        end_offset: _builtins.int = ...,
-        records: _builtins.int = ...,
-        size_bytes: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "first_offset", b"first_offset", "records", b"records", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MeasuredStep: _TypeAlias = MeasuredStep  # noqa: Y015
 
 @_typing.final
 class TakeSnapshotRequest(_message.Message):

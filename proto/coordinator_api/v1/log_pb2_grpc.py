@@ -89,6 +89,11 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.FromString,
                 _registered_method=True)
+        self.ListCommittedTransactions = channel.unary_unary(
+                '/coordinator_api.v1.LogService/ListCommittedTransactions',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.ListCommittedTransactionsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.ListCommittedTransactionsResponse.FromString,
+                _registered_method=True)
         self.TakeSnapshot = channel.unary_unary(
                 '/coordinator_api.v1.LogService/TakeSnapshot',
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.TakeSnapshotRequest.SerializeToString,
@@ -206,6 +211,17 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListCommittedTransactions(self, request, context):
+        """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
+        a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
+        what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
+        move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
+        the snapshot's filter hides. Needs the permission read on each topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TakeSnapshot(self, request, context):
         """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
         stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
@@ -318,6 +334,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.MeasureRecords,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.SerializeToString,
+            ),
+            'ListCommittedTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCommittedTransactions,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.ListCommittedTransactionsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.ListCommittedTransactionsResponse.SerializeToString,
             ),
             'TakeSnapshot': grpc.unary_unary_rpc_method_handler(
                     servicer.TakeSnapshot,
@@ -647,6 +668,33 @@ class LogService(object):
             '/coordinator_api.v1.LogService/MeasureRecords',
             coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.MeasureRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCommittedTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/ListCommittedTransactions',
+            coordinator__api_dot_v1_dot_log__pb2.ListCommittedTransactionsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.ListCommittedTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

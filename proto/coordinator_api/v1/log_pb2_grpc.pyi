@@ -62,6 +62,13 @@ class LogServiceStub:
     or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
     aborted transactions meet a range the headers of batches are read.
     """
+    ListCommittedTransactions: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListCommittedTransactionsRequest, _log_pb2.ListCommittedTransactionsResponse]
+    """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
+    a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
+    what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
+    move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
+    the snapshot's filter hides. Needs the permission read on each topic.
+    """
     TakeSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]
     """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
     stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
@@ -126,6 +133,13 @@ class LogServiceAsyncStub(LogServiceStub):
     """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
     or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
     aborted transactions meet a range the headers of batches are read.
+    """
+    ListCommittedTransactions: _aio.UnaryUnaryMultiCallable[_log_pb2.ListCommittedTransactionsRequest, _log_pb2.ListCommittedTransactionsResponse]  # type: ignore[assignment]
+    """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
+    a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
+    what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
+    move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
+    the snapshot's filter hides. Needs the permission read on each topic.
     """
     TakeSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]  # type: ignore[assignment]
     """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
@@ -254,6 +268,19 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
         or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
         aborted transactions meet a range the headers of batches are read.
+        """
+
+    @_abc_1.abstractmethod
+    def ListCommittedTransactions(
+        self,
+        request: _log_pb2.ListCommittedTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.ListCommittedTransactionsResponse, _abc.Awaitable[_log_pb2.ListCommittedTransactionsResponse]]:
+        """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
+        a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
+        what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
+        move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
+        the snapshot's filter hides. Needs the permission read on each topic.
         """
 
     @_abc_1.abstractmethod

@@ -30,8 +30,7 @@ from typing import Final
 
 import grpc
 
-from bench.growth import metrics_address
-from bench.server import OwnServer
+from bench.server import OwnServer, metrics_address
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client import Admin, Producer, TopicPartition
 

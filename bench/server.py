@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ HERE: Final = Path(__file__).resolve().parent.parent
 START_S_MAX: Final = 600
 STOP_S_MAX: Final = 60
 _READY: Final = re.compile(r"gRPC on (\S+),")
+_METRICS: Final = re.compile(r"^(?P<name>\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
 
 
 class OwnServer:
@@ -114,6 +117,26 @@ class OwnServer:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def metrics_address(log: Path) -> str:
+    """Where a server that is started shows its metrics, as its log says; of several lives, the last. Raises:
+    LoadFailed."""
+    for line in reversed(log.read_text().splitlines()):
+        said = json.loads(line)
+        if said["event"] == "serving_metrics":
+            return f"http://{said['listen']}{said['path']}"
+    raise LoadFailed(f"the server does not say where its metrics are: {last_words(log)}")
+
+
+def scraped(metrics: str) -> dict[str, float]:
+    """What a server shows as its metrics, those of one name added up."""
+    with urllib.request.urlopen(metrics) as answer:
+        text = answer.read().decode()
+    values: dict[str, float] = {}
+    for found in _METRICS.finditer(text):
+        values[found["name"]] = values.get(found["name"], 0.0) + float(found["value"])
+    return values
 
 
 def last_words(log: Path) -> str:

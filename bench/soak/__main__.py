@@ -21,7 +21,7 @@ from typing import Final
 
 from bench.results import LoadFailed
 from bench.soak.charts import charts
-from bench.soak.report import Outcome, page
+from bench.soak.report import Outcome, by_hand, page
 from bench.soak.run import Soak, tell
 
 INTERRUPTED: Final = 130
@@ -57,10 +57,10 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def write(outcome: Outcome, report: Path) -> None:
-    """Write the page and its charts."""
+    """Write the page and its charts, and keep what was written by hand."""
     svg = report.with_suffix(".svg")
     svg.write_text(charts(outcome.samples))
-    report.write_text(page(outcome, svg))
+    report.write_text(page(outcome, svg, by_hand(report.read_text()) if report.exists() else ""))
     tell(f"written: {report}, {svg}")
 
 

@@ -13,11 +13,11 @@ _LEFT: Final = 56
 _GAP: Final = 44
 
 
-def charts(samples: Sequence[Sample]) -> str:
-    """Draw all measures over time."""
+def charts(samples: Sequence[Sample], measures: Sequence[Measure] = MEASURES) -> str:
+    """Draw the measures over time."""
     end_s = max(samples[-1].elapsed_s, 1.0)
-    panels = [_panel(measure, samples, end_s, 24 + row * (_HEIGHT + _GAP)) for row, measure in enumerate(MEASURES)]
-    width, height = _LEFT + _WIDTH + 24, 24 + len(MEASURES) * (_HEIGHT + _GAP)
+    panels = [_panel(measure, samples, end_s, 24 + row * (_HEIGHT + _GAP)) for row, measure in enumerate(measures)]
+    width, height = _LEFT + _WIDTH + 24, 24 + len(measures) * (_HEIGHT + _GAP)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif"'
     return "\n".join(
         [f'{head} font-size="12">', '<rect width="100%" height="100%" fill="white"/>', *panels, "</svg>", ""]

@@ -37,11 +37,11 @@ class Sample:
     handles: float
     threads: float
     disk_mib: float
-    p50_ms: float
-    """Median of the commits since the sample before, as their clients saw it; 0 where there were none."""
-    p99_ms: float
     transactions: int
-    """Committed so far."""
+    """How many there were until then."""
+    p50_ms: float = 0.0
+    """Median of the commits since the sample before, as their clients saw it; 0 where there were none."""
+    p99_ms: float = 0.0
     is_after_kill: bool = False
     """Whether the server was killed since the sample before."""
 
@@ -105,6 +105,19 @@ class Judgement:
     @property
     def grows(self) -> bool:
         return self.late > self.limit
+
+    @property
+    def words(self) -> str:
+        """A line that surely rises is not called level only because the run was too short for the rule."""
+        if self.grows:
+            return "GROWS"
+        return "rises, within what is allowed" if self.trend.per_hour > self.trend.margin else "level"
+
+
+def age_s(samples: Sequence[Sample]) -> float:
+    """How long the server had lived when it began to be judged."""
+    born_s = max((sample.elapsed_s for sample in samples if sample.is_after_kill), default=0.0)
+    return max((sample.elapsed_s for sample in samples), default=0.0) * JUDGED_FROM - born_s
 
 
 def judge(samples: Sequence[Sample]) -> list[Judgement]:

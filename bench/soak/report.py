@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.machine import machine
-from bench.soak.growth import JUDGED_FROM, Judgement, Sample
+from bench.soak.growth import JUDGED_FROM, Judgement, Sample, age_s
 
+BY_HAND: Final = "## What this does not show"
 LOAD: Final = (
     "Four transactors at a steady pace, one transaction in ten aborted; two copiers that consume, copy and commit\n"
     "offsets in one transaction; two members that join a group and leave it again; large records beside them, of\n"
@@ -56,11 +57,11 @@ class Outcome:
         return f"soak: OK, nothing grows; {what}, each there once"
 
 
-def page(outcome: Outcome, svg: Path) -> str:
-    """Return the report as Markdown; `svg` is the file with the charts, named relative to it."""
+def page(outcome: Outcome, svg: Path, by_hand: str = "") -> str:
+    """Return the report as Markdown; `svg` is the file with the charts, named relative to it. `by_hand` comes last."""
     rows = [
         f"| {each.measure.name} | {each.early:.1f} | {each.late:.1f} | {each.limit:.1f} "
-        f"| {each.trend.per_hour:+.1f} ± {each.trend.margin:.1f} | {'GROWS' if each.grows else 'level'} |"
+        f"| {each.trend.per_hour:+.1f} ± {each.trend.margin:.1f} | {each.words} |"
         for each in outcome.judgements
     ]
     kills = (
@@ -80,8 +81,9 @@ def page(outcome: Outcome, svg: Path) -> str:
             "partition, what was aborted nowhere, and copies are what they were made of.",
             "",
             f"Judged is the time after {JUDGED_FROM:.0%} of the run (grey in the charts), in which the server lives on",
-            "undisturbed: the median of its last third against that of its first third, by the rule in",
-            "`bench/soak/growth.py`.",
+            f"undisturbed; it was {age_s(outcome.samples) / 60:.1f} minutes old when that began. The median of its",
+            "last third stands against that of its first third, by the rule in `bench/soak/growth.py`. Beside it is",
+            "the line through that time: what surely rises is called so, however little it is.",
             "",
             "| measure | early | late | allowed | change an hour, 95 % | |",
             "| --- | --- | --- | --- | --- | --- |",
@@ -89,5 +91,12 @@ def page(outcome: Outcome, svg: Path) -> str:
             "",
             f"![memory, handles, threads, disk and latency over time]({svg.name})",
             "",
+            *([by_hand] if by_hand else []),
         ]
     )
+
+
+def by_hand(report: str) -> str:
+    """The part of a report that somebody wrote, from its heading to the end; a new report keeps it."""
+    _, heading, section = report.partition(f"\n{BY_HAND}\n")
+    return f"{heading.lstrip()}{section}"

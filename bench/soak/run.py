@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
-from bench.growth import metrics_address, scraped
 from bench.results import LoadFailed
 from bench.server import OwnServer, last_words
 from bench.soak.auditor import Auditor
@@ -20,6 +19,7 @@ from bench.soak.ending import finish
 from bench.soak.growth import KILLED_UNTIL, Sample, judge
 from bench.soak.ledger import PARTITIONS, Told, differences
 from bench.soak.report import Outcome
+from bench.soak.sampling import sampled
 from bench.soak.work import BULK, COPIES, ORDERS, outcomes_of
 from coordinator_client import Admin
 
@@ -30,7 +30,6 @@ CLIENT_KILLS: Final = 24
 SPARK_READS: Final = 4
 _KEPT_BYTES: Final = 32 << 20
 """Retention of every partition: what is bulky is kept for a minute or two."""
-_MIB: Final = 1 << 20
 _SETTINGS: Final = ("retention_check_interval_ms=10000", "metrics_listen=127.0.0.1:0")
 
 _began = time.monotonic()
@@ -164,36 +163,15 @@ class Soak:
         return took_ms
 
     def _sample(self, elapsed_s: float, *, is_after_kill: bool) -> Sample:
-        process = Path(f"/proc/{self._server.process_id}")
-        status = (process / "status").read_text()
-        found = {name: int(value) for name, value in re.findall(r"^(RssAnon|Threads):\s+(\d+)", status, re.MULTILINE)}
-        told = scraped(metrics_address(self._server.log))
         took_ms = self._read_outcomes()
         cuts = quantiles(took_ms, n=100) if len(took_ms) > 1 else [0.0] * 99
-        return Sample(
-            elapsed_s=elapsed_s,
-            memory_mib=found["RssAnon"] / 1_024,
-            buffers_mib=told["txn_store_memtable_bytes"] / _MIB,
-            cache_mib=told["txn_store_block_cache_bytes"] / _MIB,
-            handles=sum(1 for _ in (process / "fd").iterdir()),
-            threads=found["Threads"],
-            disk_mib=_disk_bytes(self._server.data_dir) / _MIB,
+        return replace(
+            sampled(self._server, elapsed_s),
             p50_ms=cuts[49],
             p99_ms=cuts[98],
             transactions=sum(len(told.committed) for told in self._told.values()),
             is_after_kill=is_after_kill,
         )
-
-
-def _disk_bytes(directory: Path) -> int:
-    total = 0
-    for path in directory.rglob("*"):
-        try:
-            total += path.stat().st_blocks * 512 if path.is_file() else 0
-        except FileNotFoundError:
-            # It was removed since it was listed.
-            continue
-    return total
 
 
 def _words(sample: Sample) -> str:

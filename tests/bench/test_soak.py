@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.soak.__main__ import write
 from bench.soak.charts import charts
 from bench.soak.growth import MEASURES, Sample, judge, trend
 from bench.soak.ledger import PARTITIONS, Seen, Told, differences
-from bench.soak.report import Outcome, page
+from bench.soak.report import BY_HAND, Outcome, by_hand, page
 
 QUIET = Sample(
     elapsed_s=0.0,
@@ -99,6 +100,16 @@ def test_every_measure_is_judged_by_its_own_allowance() -> None:
             assert found.grows is grows, (name, late)
 
 
+def test_what_surely_rises_is_not_called_level_because_the_run_was_short() -> None:
+    """Half a MiB a minute breaks no rule within half an hour, and is a fault all the same."""
+    noise = random.Random(7)
+    samples = [replace(each, elapsed_s=each.elapsed_s * 15) for each in run(lambda at: 80 + at / 8 + noise.random())]
+    (memory, *others) = judge(samples)
+    assert not memory.grows
+    assert memory.words == "rises, within what is allowed"
+    assert {each.words for each in others} == {"level"}
+
+
 def test_too_few_samples_say_nothing() -> None:
     assert judge([]) == []
     assert judge(run(lambda at: at * 100, length=12)) == []
@@ -176,6 +187,32 @@ def test_the_report_says_what_was_judged_and_shows_the_kills() -> None:
     drawn = charts(samples)
     assert drawn.count("<polyline") == len(MEASURES)
     assert drawn.count("#d62728") == len(MEASURES)
+
+
+def test_a_report_says_how_old_the_server_was_that_it_judges() -> None:
+    samples = run(lambda _at: 100, length=601)
+    samples[180] = replace(samples[180], is_after_kill=True)
+    outcome = Outcome("python -m bench.soak", samples, judge(samples), (), 30, 30, 1, 2, 3)
+    assert "it was 2.0 minutes old" in page(outcome, Path("docs/soak.svg"))
+
+
+def test_a_new_report_keeps_what_was_written_by_hand(tmp_path: Path) -> None:
+    report, said = tmp_path / "soak.md", f"{BY_HAND}\n\nSpark's reads only had to succeed.\n"
+    samples = run(lambda _at: 100)
+    first = Outcome("python -m bench.soak", samples, judge(samples), (), 30, 30, 1, 2, 3)
+    write(first, report)
+    assert BY_HAND not in report.read_text()
+    report.write_text(f"{report.read_text()}\n{said}")
+    write(replace(first, orders=12_345), report)
+    written = report.read_text()
+    assert "12,345 records" in written
+    assert written.endswith(f"](soak.svg)\n\n{said}")
+    write(first, report)
+    assert report.read_text().count(said) == 1
+
+
+def test_the_committed_report_has_a_part_by_hand_that_a_new_one_would_keep() -> None:
+    assert by_hand(Path("docs/soak.md").read_text()).startswith(BY_HAND)
 
 
 def test_a_run_is_good_only_if_it_was_whole_and_compared() -> None:

@@ -361,7 +361,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         if definite is not None:
             definite.lost_attempts = self.lost
             return definite
-        if self.rpc.is_mutating and not loss.is_unsent:
+        if self.rpc.is_mutating and not loss.is_without_effect:
             self.lost += 1
         timed_out = loss.status == "DEADLINE_EXCEEDED"
         self._cause = (ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(loss))

@@ -146,8 +146,9 @@ class Loss:
 
     status: str
     detail: str
-    is_unsent: bool = False
-    """The request never left this process, so it certainly had no effect."""
+    is_without_effect: bool = False
+    """The request certainly had no effect: it never left this process, or the server ended its session well and had not
+    answered it."""
     is_never_connected: bool = False
     """The client was never connected to the server."""
     is_final: bool = False

@@ -114,7 +114,9 @@ class FirstContact:
         """Return the loss for a request that was not sent."""
         if is_final:
             self._search_began_ms = None
-        return Loss("UNAVAILABLE", self._said(problem), is_unsent=True, is_never_connected=True, is_final=is_final)
+        return Loss(
+            "UNAVAILABLE", self._said(problem), is_without_effect=True, is_never_connected=True, is_final=is_final
+        )
 
     def _said(self, problem: str) -> str:
         return f"no server answers at {self.endpoint} ({problem})"
@@ -160,7 +162,7 @@ class _Waiting:
         if self._call is not None:
             self._call.cancel()
         else:
-            self.lose(Loss("CANCELLED", "cancelled by the client", is_unsent=True))
+            self.lose(Loss("CANCELLED", "cancelled by the client", is_without_effect=True))
 
 
 class ContactFirst:
@@ -272,7 +274,7 @@ class ContactFirst:
     def _drop(self) -> None:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.lose(Loss("CANCELLED", "the connection was closed", is_unsent=True))
+            each.lose(Loss("CANCELLED", "the connection was closed", is_without_effect=True))
 
 
 def _look_ms(until_ms: int, now_ms: int) -> int:

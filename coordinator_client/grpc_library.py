@@ -27,8 +27,8 @@ counts as one that may have been carried out, which is the safe mistake."""
 def loss_of(status: grpc.StatusCode, details: str | None) -> Loss:
     """Return the loss for a gRPC call that ended without an answer."""
     reason = details or ""
-    is_unsent = status is grpc.StatusCode.UNAVAILABLE and reason.startswith(_NEVER_SENT)
-    return Loss(status.name, reason, is_unsent=is_unsent)
+    is_without_effect = status is grpc.StatusCode.UNAVAILABLE and reason.startswith(_NEVER_SENT)
+    return Loss(status.name, reason, is_without_effect=is_without_effect)
 
 
 def note_use() -> None:

@@ -22,6 +22,7 @@ from coordinator_client.grpc_library import aio, grpc, loss_of
 from coordinator_client.kept_channel import ChannelOptions, KeptChannel
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.process import THIS_PROCESS
+from coordinator_client.session import SESSION_ENDED
 from coordinator_client.tls import Tls
 from coordinator_client.transport import Call
 
@@ -230,7 +231,7 @@ class GrpcStream:
 
     async def read(self) -> None:
         """Hand incoming messages to the user until the stream ends."""
-        loss = Loss("UNAVAILABLE", "the server ended the session")
+        loss = SESSION_ENDED
         try:
             while isinstance(body := await self._call.read(), bytes):
                 self._user.on_message(body)

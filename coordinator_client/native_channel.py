@@ -18,7 +18,7 @@ from coordinator_client.calls import Rpc
 from coordinator_client.errors import Loss
 from coordinator_client.grpc_transport import SESSION_PATH, GrpcChannel, GrpcStream, StreamUser
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.session import status_name
+from coordinator_client.session import SESSION_ENDED, status_name
 from coordinator_client.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Call
 
 _INTERFACE: Final = 9
@@ -197,9 +197,7 @@ class NativeStream:
 
     def on_end(self, status: str, message: str) -> None:
         self._is_open = False
-        self._user.on_end(
-            Loss("UNAVAILABLE", "the server ended the session") if status == "OK" else Loss(status, message)
-        )
+        self._user.on_end(SESSION_ENDED if status == "OK" else Loss(status, message))
 
     def _turn(self) -> None:
         """Send what the user has. While the network has not taken the last messages, the next one collects requests."""

@@ -127,7 +127,7 @@ class Ending:
     def failure(self, error: TransactionError) -> TransactionError:
         """Return what a failed call means for the transaction."""
         self.is_lost = self.is_lost or error.lost_attempts > 0
-        if self.rpc is TRANSACT and error.error_class in NOTHING_CHANGED and not self.is_lost:
+        if self.committed and error.error_class in NOTHING_CHANGED and not self.is_lost:
             # Given up, and certainly never carried out: nothing is unknown, as after a send that was given up.
             return rules.send_failure(error, is_transactional=True)
         return error

@@ -5,7 +5,8 @@ and while the last message was being sent, goes out together. Nothing is sent be
 says how much may be in flight, and a stream that was refused has lost nothing.
 
 When a stream breaks, the calls that it carried are lost without an answer, and their callers send them again under the
-same request id. Calls that were not sent yet certainly had no effect, and their `Loss` says so.
+same request id. Calls that were not sent yet certainly had no effect, and their `Loss` says so. So had calls that were
+sent and not answered, if the server ended the stream well: it answers everything that it begins.
 
 Source: session.proto; design 6 (`Session`).
 """
@@ -60,7 +61,10 @@ _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """Statuses with which a stream is refused because of its caller, so that another stream would be refused too."""
 
 
-_DRAINING: Final = Loss("UNAVAILABLE", "the server is ending the session", is_unsent=True)
+DRAINING: Final = Loss("UNAVAILABLE", "the server is ending the session", is_without_effect=True)
+"""Why a call was not sent on a session that is ending."""
+SESSION_ENDED: Final = Loss("UNAVAILABLE", "the server ended the session", is_without_effect=True)
+"""How a stream ends that the server has ended well (status OK): it answered everything that it had begun."""
 
 
 class SessionCall:
@@ -101,7 +105,7 @@ class SessionCall:
 
 
 class Session:
-    """The calls of one process at one server, and the stream that carries them, if there is one."""
+    """The calls of one process at one server that go over one stream, from before it is opened until it has ended."""
 
     def __init__(self) -> None:
         self._unsent: deque[SessionCall] = deque()
@@ -133,18 +137,20 @@ class Session:
 
     def add(self, call: SessionCall) -> None:
         """Send the call with the next message."""
-        if self.is_draining:
-            call.report(_DRAINING)
-        else:
-            self._unsent.append(call)
+        self._unsent.append(call)
+
+    def carries(self, call: SessionCall) -> bool:
+        """Whether the call was sent here and is not answered."""
+        return self._unanswered.get(call.correlation_id) is call
 
     def cancel(self, call: SessionCall) -> None:
         """Give a call up: drop it, or ask the server to drop it."""
         if call.on_done is None:
             return
-        if self._unanswered.pop(call.correlation_id, None) is not None:
+        if self.carries(call):
+            del self._unanswered[call.correlation_id]
             self._cancelled.append(call.correlation_id)
-        call.report(Loss("CANCELLED", "cancelled by the client", is_unsent=not call.correlation_id))
+        call.report(Loss("CANCELLED", "cancelled by the client", is_without_effect=not call.correlation_id))
 
     def take(self, now_ms: int) -> bytes | None:
         """Return the next message; None while there is nothing to send, or no room for it."""
@@ -152,12 +158,12 @@ class Session:
             self._has_begun = True
             # The header is empty: every request names its own client.
             return session_pb2.SessionRequest(header=RequestHeader()).SerializeToString()
-        room = 0 if self.is_draining else self._calls_max - len(self._unanswered)
+        room = self._calls_max - len(self._unanswered)
         if not self._cancelled and (not self._unsent or room <= 0):
             return None
         request = session_pb2.SessionRequest(cancels=self._cancelled)
         self._cancelled.clear()
-        add, unsent, size = request.calls.add, self._unsent, 0
+        add, unsent, size = request.calls.add, self._unsent, request.ByteSize()
         while unsent and room > 0:
             call = unsent[0]
             if call.on_done is None:
@@ -202,7 +208,6 @@ class Session:
             self._message_bytes_max = response.hello.message_bytes_max
         if response.is_draining:
             self.is_draining = True
-            self._lose_unsent(_DRAINING)
         for result in response.answers:
             call = self._unanswered.pop(result.correlation_id, None)
             if call is not None:
@@ -218,17 +223,14 @@ class Session:
         return bool(answers)
 
     def lose(self, loss: Loss) -> None:
-        """Note that the stream is gone: report every call as lost, sent or not. The next stream begins anew."""
+        """Note that the stream is gone: report every call as lost, sent or not."""
         is_about_caller = not self.is_greeted and loss.status in _ABOUT_THE_CALLER
-        self._has_begun = self.is_draining = False
-        self._calls_max = self._message_bytes_max = 0
-        self._cancelled.clear()
         self.report(len(self._answers))
         sent, self._unanswered = self._unanswered, {}
-        self._lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_unsent=True))
+        self.lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_without_effect=True))
         for call in sent.values():
             # What ended the stream says nothing about the calls that it carried.
-            call.report(Loss("UNAVAILABLE", f"the session ended: {loss}"))
+            call.report(Loss("UNAVAILABLE", f"the session ended: {loss}", is_without_effect=loss.is_without_effect))
 
     def take_unsent(self) -> list[SessionCall]:
         """Return the calls that were not sent, and forget them: they are sent another way."""
@@ -244,9 +246,10 @@ class Session:
             self._cancelled.append(call.correlation_id)
             call.report(Loss("DEADLINE_EXCEEDED", "no answer came in time"))
         for call in [call for call in self._unsent if call.ends_ms <= now_ms]:
-            call.report(Loss("DEADLINE_EXCEEDED", "there was no room to send it in time", is_unsent=True))
+            call.report(Loss("DEADLINE_EXCEEDED", "there was no room to send it in time", is_without_effect=True))
 
-    def _lose_unsent(self, loss: Loss) -> None:
+    def lose_unsent(self, loss: Loss) -> None:
+        """Report as lost what was not sent."""
         for call in self.take_unsent():
             call.report(loss)
 

@@ -1,7 +1,8 @@
 """Carries requests over the one session that all connections of this process to one endpoint share.
 
 `start` may be called on any thread; everything else happens on the loop on which the stream lives, in plain calls. A
-stream that breaks is opened again by the next request. A server without sessions gets unary calls from then on.
+stream that breaks is opened again by the next request. While the server is ending a session, what begins goes over the
+next one, and the old one waits for its answers. A server without sessions gets unary calls from then on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss
 from coordinator_client.grpc_transport import UnaryTransport
 from coordinator_client.loops import AsyncioLoop, Loop
-from coordinator_client.session import SENT_ALONE, Session, SessionCall
+from coordinator_client.session import DRAINING, SENT_ALONE, Session, SessionCall
 from coordinator_client.tls import Tls
 from coordinator_client.transport import Call, Transport
 
@@ -49,7 +50,7 @@ class Stream(Protocol):
 class Channel(Protocol):
     """A channel to one server that lives on one loop, where all of this is called."""
 
-    def open_stream(self, user: SharedSession) -> Stream:
+    def open_stream(self, user: OpenSession) -> Stream:
         """Open a session stream. `user` is asked what to send, and told what comes and how the stream ends."""
 
     def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:  # noqa: ANN401  the type is that of the procedure
@@ -87,31 +88,80 @@ class _BulkCall:
             self._call.cancel()
 
 
+class OpenSession:
+    """One session: the calls that go over it, and its stream once there is one. The stream asks it what to send, and
+    tells it what comes, on the loop."""
+
+    def __init__(self, shared: SharedSession) -> None:
+        self._shared = shared
+        self._at_once = ANSWERS_PER_TURN
+        self.calls = Session()
+        self.stream: Stream | None = None
+
+    def wake(self) -> None:
+        """Let the stream look again for something to send."""
+        if self.stream is not None:
+            self.stream.wake()
+
+    def take(self) -> bytes | None:
+        """Return the next message to send."""
+        body = self.calls.take(self._shared.clock.monotonic_ms())
+        for call in self.calls.take_oversized():
+            self._shared.send_alone(call)
+        return body
+
+    def on_message(self, body: bytes) -> None:
+        """Receive a message. Raises: ValueError for bytes that are no message."""
+        calls = self.calls
+        calls.receive(body)
+        if calls.is_draining:
+            self._shared.replace(self)
+            calls.lose_unsent(DRAINING)
+        under_way = calls.under_way
+        self._at_once = min(ANSWERS_PER_TURN, max(1, under_way // 4, min(FEW_ANSWERS, under_way // 2)))
+        self._report()
+
+    def _report(self) -> None:
+        """Report some answers now and the others in the next turn: what follows from the first ones is sent meanwhile,
+        so that the server works while the client does."""
+        if self.calls.report(self._at_once):
+            self._shared.loop.call_soon(self._report)
+        # There is room now, perhaps for calls that waited.
+        self.wake()
+
+    def on_end(self, loss: Loss) -> None:
+        """Note that the stream has ended, with this last status."""
+        self.stream = None
+        self._shared.on_end(self, loss)
+
+
 class SharedSession:
-    """The session of this process at one endpoint."""
+    """What all connections of this process to one endpoint share: a session, and beside it those that the server is
+    ending."""
 
     def __init__(
         self, loop: Loop, clock: Clock, *, open_channel: Callable[[], Channel], open_unary: Callable[[], Transport]
     ) -> None:
         """Nothing is opened before the first request. `loop` is released by `close`."""
-        self._loop = loop
-        self._clock = clock
+        self.loop = loop
+        self.clock = clock
         self._open_channel = open_channel
         self._open_unary = open_unary
-        self._session = Session()
-        self._at_once = ANSWERS_PER_TURN
+        self._current = OpenSession(self)
+        """Takes the calls that begin."""
+        self._ending: list[OpenSession] = []
+        """Take no more calls, and wait for answers."""
         self._incoming: deque[SessionCall] = deque()
         self._is_awake = False
         self._has_timer = False
         self._is_closed = False
         self._channel: Channel | None = None
-        self._stream: Stream | None = None
         self._unary: Transport | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether its loop ended, and nothing is reported any more."""
-        return self._loop.is_over
+        return self.loop.is_over
 
     @property
     def is_unary(self) -> bool:
@@ -131,81 +181,77 @@ class SharedSession:
             return self._unary.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
         if rpc.is_bulk:
             return _BulkCall(
-                self._loop, lambda: self._opened_channel().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
+                self.loop, lambda: self._opened_channel().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
             )
-        ends_ms = self._clock.monotonic_ms() + timeout_ms
+        ends_ms = self.clock.monotonic_ms() + timeout_ms
         call = SessionCall(rpc, request, ends_ms=ends_ms, on_done=on_done, on_cancel=self._cancel_soon)
-        if self._loop.is_here:
-            self._session.add(call)
+        if self.loop.is_here:
+            self._current.calls.add(call)
             self._go_on()
             return call
         self._incoming.append(call)
         if not self._is_awake:
             # Set before the call and cleared before the queue is emptied: at worst the loop looks once for nothing.
             self._is_awake = True
-            self._loop.call_soon(self._turn)
+            self.loop.call_soon(self._turn)
         return call
 
     def close(self) -> None:
         """End the stream and release the loop; usable from any thread."""
         # If the loop has ended, everything on it has ended too.
-        if self._loop.is_here and not self._loop.is_over:
+        if self.loop.is_here and not self.loop.is_over:
             self._close()
         else:
-            self._loop.call_soon(self._close)
-        self._loop.release()
+            self.loop.call_soon(self._close)
+        self.loop.release()
 
-    # Called by the stream, on the loop.
+    # Called by the sessions, on the loop.
 
-    def take(self) -> bytes | None:
-        """Return the next message to send."""
-        body = self._session.take(self._clock.monotonic_ms())
-        for call in self._session.take_oversized():
-            self._call(self._opened_channel().call, call)
-        return body
+    def replace(self, session: OpenSession) -> None:
+        """Let the calls that begin from now on go over another session; this one is ending."""
+        if session is self._current:
+            self._ending.append(session)
+            self._current = OpenSession(self)
 
-    def on_message(self, body: bytes) -> None:
-        """Receive a message. Raises: ValueError for bytes that are no message."""
-        self._session.receive(body)
-        under_way = self._session.under_way
-        self._at_once = min(ANSWERS_PER_TURN, max(1, under_way // 4, min(FEW_ANSWERS, under_way // 2)))
-        self._report()
-
-    def _report(self) -> None:
-        """Report some answers now and the others in the next turn: what follows from the first ones is sent meanwhile,
-        so that the server works while the client does."""
-        if self._session.report(self._at_once):
-            self._loop.call_soon(self._report)
-        if self._stream is not None:
-            # There is room now, perhaps for calls that waited.
-            self._stream.wake()
-
-    def on_end(self, loss: Loss) -> None:
-        """Note that the stream has ended, with this last status."""
-        self._stream = None
-        if loss.status == "UNIMPLEMENTED" and not self._session.is_greeted:
+    def on_end(self, session: OpenSession, loss: Loss) -> None:
+        """Note that the stream of a session has ended, with this last status."""
+        if session is not self._current:
+            self._ending.remove(session)
+            session.calls.lose(loss)
+        elif loss.status == "UNIMPLEMENTED" and not session.calls.is_greeted:
             self._unary = self._open_unary()
             self._go_unary(self._unary)
         else:
-            self._session.lose(loss)
+            # Before anybody is told, because they may go on with their next call at once.
+            self._current = OpenSession(self)
+            session.calls.lose(loss)
+
+    def send_alone(self, call: SessionCall) -> None:
+        """Make a call that is too large for any message."""
+        self._call(self._opened_channel().call, call)
+
+    @property
+    def _all(self) -> list[OpenSession]:
+        return [self._current, *self._ending]
 
     def _turn(self) -> None:
         self._is_awake = False
         while self._incoming:
-            self._session.add(self._incoming.popleft())
+            self._current.calls.add(self._incoming.popleft())
         self._go_on()
 
     def _go_on(self) -> None:
         """Send what waits: over the stream, which takes all of it when its turn comes, or as unary calls."""
-        if self._stream is not None:
+        current = self._current
+        if current.stream is not None:
             # There is no stream once it is closed, or the server is known to take unary calls only.
-            self._stream.wake()
+            current.stream.wake()
         elif self._is_closed:
-            self._session.lose(_CLOSED)
+            current.calls.lose(_CLOSED)
         elif self._unary is not None:
             self._go_unary(self._unary)
-        elif not self._session.is_idle:
-            self._stream = self._opened_channel().open_stream(self)
+        elif not current.calls.is_idle:
+            current.stream = self._opened_channel().open_stream(current)
         if not self._has_timer:
             self._set_timer()
 
@@ -215,40 +261,42 @@ class SharedSession:
         return self._channel
 
     def _go_unary(self, unary: Transport) -> None:
-        for call in self._session.take_unsent():
+        for call in self._current.calls.take_unsent():
             self._call(unary.start, call)
 
     def _call(self, start: Callable[..., Call], call: SessionCall) -> None:
-        timeout_ms = max(1, call.ends_ms - self._clock.monotonic_ms())
+        timeout_ms = max(1, call.ends_ms - self.clock.monotonic_ms())
         call.correlation_id = SENT_ALONE
         start(call.rpc, call.request, timeout_ms=timeout_ms, on_done=call.report)
 
     def _cancel_soon(self, call: SessionCall) -> None:
-        self._loop.call_soon(partial(self._cancel, call))
+        self.loop.call_soon(partial(self._cancel, call))
 
     def _cancel(self, call: SessionCall) -> None:
-        self._session.cancel(call)
-        if self._stream is not None:
-            self._stream.wake()
+        session = next((each for each in self._ending if each.calls.carries(call)), self._current)
+        session.calls.cancel(call)
+        session.wake()
 
     def _set_timer(self) -> None:
-        if not self._has_timer and not self._session.is_idle:
+        if not self._has_timer and not all(each.calls.is_idle for each in self._all):
             self._has_timer = True
-            self._loop.call_after(LOOK_MS, self._look)
+            self.loop.call_after(LOOK_MS, self._look)
 
     def _look(self) -> None:
         self._has_timer = False
-        self._session.expire(self._clock.monotonic_ms())
-        if self._stream is not None:
-            self._stream.wake()
+        for each in self._all:
+            each.calls.expire(self.clock.monotonic_ms())
+            each.wake()
         self._set_timer()
 
     def _close(self) -> None:
         self._is_closed = True
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
-        self._session.lose(_CLOSED)
+        for each in self._all:
+            stream, each.stream = each.stream, None
+            if stream is not None:
+                stream.close()
+            each.calls.lose(_CLOSED)
+        self._ending.clear()
         if self._channel is not None:
             self._channel.close()
         if self._unary is not None:

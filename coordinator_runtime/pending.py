@@ -89,6 +89,14 @@ class Pending(Struct, Generic[T], eq=False):
             if self.on_cancel is not None:
                 self.on_cancel()
 
+    def drop(self, error: Exception) -> None:
+        """Settle it with this error, and drop the work as if the caller had given up."""
+        self.fail(error)
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            if self.on_cancel is not None:
+                self.on_cancel()
+
     def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
         """This reply with its value transformed. Errors pass through, or `recover` turns them into a value, and raises
         again what it cannot answer."""

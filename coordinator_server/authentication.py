@@ -334,9 +334,6 @@ class Callers:
 class WatchedSession(IdleSession, Protocol):
     """A session that ends with its credential."""
 
-    def revoke(self) -> None:
-        """Answer what was asked, take no more, and tell the client to open another session."""
-
     def cut(self) -> None:
         """End the stream now: the caller is nobody that is known."""
 
@@ -370,7 +367,7 @@ class SessionCredentials:
         for session in [each for each, shown in self._shown.items() if not self._still_counts(*shown)]:
             self._shown.pop(session)
             self._revoked_ms[session] = now_ms
-            session.revoke()
+            session.announce_stop()
 
     def _still_counts(self, shown: Presented, host: str, principal: str) -> bool:
         try:

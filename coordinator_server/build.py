@@ -44,7 +44,7 @@ from coordinator_server.quotas.metering import Metering
 from coordinator_server.quotas.opening import NO_QUOTAS, Quotas
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control
-from coordinator_server.transport import REQUEST_PARTS_MAX, Dispatcher, Handler
+from coordinator_server.transport import REQUEST_PARTS_MAX, Dispatcher
 from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS
 
@@ -84,7 +84,7 @@ class Server:
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
-    handler: Handler
+    handler: Dispatcher | Metering
     """What the transport calls: the dispatcher, or what meters its calls."""
     answers: AnswerBytes
     """Shared with the transport, which knows when an answer was taken."""
@@ -179,7 +179,7 @@ def _dispatcher(config: Config, runtime: Runtime, answers: AnswerBytes, reads: F
     return made
 
 
-def _metered(dispatcher: Dispatcher, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Handler:
+def _metered(dispatcher: Dispatcher, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Dispatcher | Metering:
     """The handler for the transport. Where callers are bound, what they hold is counted from now on."""
     if quotas.budgets is None:
         return dispatcher

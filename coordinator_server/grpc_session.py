@@ -12,7 +12,7 @@ from grpc import aio
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import AnswerRoom, CallContext
 from coordinator_server.authentication import NOTHING_SHOWN, Callers, Presented
-from coordinator_server.session import STATUS_NUMBERS, Session, SessionLimits
+from coordinator_server.session import LINGER_SECONDS, STATUS_NUMBERS, Session, SessionLimits
 from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, Handler, TransportError
 
 _BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -54,11 +54,11 @@ def _pem_blocks(chain: bytes) -> list[bytes]:
 class GrpcSessions:
     """The open session streams of one server."""
 
-    def __init__(self, clock: Clock, callers: Callers | None = None, limits: SessionLimits | None = None) -> None:
+    def __init__(self, clock: Clock, callers: Callers, limits: SessionLimits) -> None:
         self._clock = clock
-        self.callers = callers or Callers()
-        self._limits = limits or SessionLimits()
-        self._open: set[Session] = set()
+        self.callers = callers
+        self._limits = limits
+        self._open: set[_Stream] = set()
         self._is_stopping = False
 
     def shown_by(self, context: _Context) -> Presented:
@@ -89,14 +89,13 @@ class GrpcSessions:
     def announce_stop(self) -> None:
         """Tell the clients that the server is shutting down; each stream ends when its calls are answered."""
         self._is_stopping = True
-        for session in self._open:
-            session.announce_stop()
+        for stream in self._open:
+            stream.announce_stop()
 
     async def _serve(self, stream: _Stream, context: _Context) -> None:
-        session = stream.session
-        self._open.add(session)
+        self._open.add(stream)
         if self._is_stopping:
-            session.announce_stop()
+            stream.announce_stop()
         try:
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(stream.read())
@@ -104,8 +103,8 @@ class GrpcSessions:
                 reading.cancel()
         finally:
             # Also where the client is gone: grpc then cancels this coroutine.
-            self._open.discard(session)
-            session.close()
+            self._open.discard(stream)
+            stream.session.close()
         if stream.failure is not None:
             await context.abort(status_code(stream.failure.status), stream.failure.message)
 
@@ -136,10 +135,7 @@ class _Stream:
 
     def announce_stop(self) -> None:
         self.session.announce_stop()
-
-    def revoke(self) -> None:
-        """See `authentication.WatchedSession`."""
-        self.session.revoke()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.session.stop_lingering)
 
     def cut(self) -> None:
         """See `authentication.WatchedSession`."""

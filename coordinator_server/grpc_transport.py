@@ -33,7 +33,7 @@ from coordinator_server.listening import (
     take_unix_address,
     tcp_sockets,
 )
-from coordinator_server.session import SESSION_METHOD
+from coordinator_server.session import SESSION_METHOD, SessionLimits
 from coordinator_server.tls import ClientAuth, Credentials
 from coordinator_server.transport import Handler, TransportError
 from coordinator_server.transports import (
@@ -80,9 +80,8 @@ class GrpcTransport:
         self._options = options
         self._server: aio.Server | None = None
         self._port = 0
-        self._sessions = GrpcSessions(
-            clock, Callers(options.authenticator, options.principal, options.levels, options.idle)
-        )
+        callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
+        self._sessions = GrpcSessions(clock, callers, SessionLimits.within(options.message_bytes_max))
         self._health = health.aio.HealthServicer()
         self._next_watch: asyncio.TimerHandle | None = None
 

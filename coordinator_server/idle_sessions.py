@@ -24,7 +24,7 @@ class IdleSession(Protocol):
         """When the client sent something last; None: something waits for an answer now."""
 
     def announce_stop(self) -> None:
-        """Tell the client that the session ends, and end it when all is answered."""
+        """Answer what was asked, take no more, and tell the client to open another session."""
 
 
 class IdleSessions:

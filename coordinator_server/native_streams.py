@@ -17,7 +17,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from coordinator_protocol.limits import MEBI
-from coordinator_server.session import STATUS_NUMBERS, Session
+from coordinator_server.session import LINGER_SECONDS, STATUS_NUMBERS, Session
 from coordinator_server.transport import AUTHENTICATION_REQUIRED, CallStatus, TransportError
 
 OK: Final = 0
@@ -133,16 +133,13 @@ class SessionStream:
         """See `idle_sessions.IdleSession`."""
         return self._session.idle_since_ms
 
-    def revoke(self) -> None:
-        """See `authentication.WatchedSession`."""
-        self._session.revoke()
-
     def cut(self) -> None:
         """See `authentication.WatchedSession`."""
         self._end(STATUS_NUMBERS[CallStatus.UNAUTHENTICATED], AUTHENTICATION_REQUIRED)
 
     def announce_stop(self) -> None:
         self._session.announce_stop()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._session.stop_lingering)
 
     def turn(self) -> None:
         try:

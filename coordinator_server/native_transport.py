@@ -83,6 +83,7 @@ class NativeTransport:
         )
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)
+        self._limits = SessionLimits.within(options.message_bytes_max)
         self._connections_max = options.connections_max
         self._callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
         self._sockets: list[socket.socket] = []
@@ -122,7 +123,7 @@ class NativeTransport:
         def open_stream(method: str, call: CallContext, shown: Presented, handle: StreamHandle) -> Stream:
             if method != SESSION_METHOD:
                 return ServicerStream(self._servicers[method], handle)
-            stream = SessionStream(Session(handler, self._clock, call, SessionLimits(), room), handle)
+            stream = SessionStream(Session(handler, self._clock, call, self._limits, room), handle)
             self._callers.watch(stream, shown, call.host, call.principal)
             stream.on_gone = partial(self._callers.forget, stream)
             if self._is_stopping:

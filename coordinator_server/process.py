@@ -335,14 +335,13 @@ class _Process:
         server.dispatcher.close()
         try:
             async with asyncio.timeout(self._config.drain_ms_max / 1000):
-                if not await self._unless(server.driver.drain(), self._failure):
+                if not await self._unless(self._answer_all(server), self._failure):
                     return
                 if server.backups is not None:
                     await server.backups.stopped()
         except TimeoutError:
             self._fail(TimeoutError(f"the disk needed longer than {self._config.drain_ms_max} ms to finish"))
             return
-        server.dispatcher.answer_unanswered()
         await self._listeners.stop(ANSWERS_LEAVE_MS)
         if self._metrics is not None:
             # In a thread, because a scrape under way waits for this loop.
@@ -357,6 +356,11 @@ class _Process:
             return
         _log.info("stopped")
 
+    async def _answer_all(self, server: Server) -> None:
+        await server.driver.drain()
+        # In the same step of the loop: who waits for what is staged after it would be told that it was not done.
+        server.handler.answer_unanswered()
+
     async def _give_up(self, server: Server, failure: Exception) -> None:
         """Fail-stop: tell the waiters that their outcome is unknown, and let these answers leave."""
         _log.error(
@@ -370,7 +374,7 @@ class _Process:
         self._manager.stopping(f"failed: {failure}")
         await self._listeners.announce_stop()
         server.dispatcher.close()
-        server.dispatcher.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
+        server.handler.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
         await self._listeners.stop(ANSWERS_LEAVE_MS)
         server.worker.close()
         server.payload_worker.close()

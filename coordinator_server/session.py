@@ -10,7 +10,7 @@ Source: design 6 (`Session`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from coordinator_api.v1 import session_pb2
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_protocol.wire import has_more_fields
@@ -26,10 +27,14 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
-from coordinator_server.transport import AUTHENTICATION_REQUIRED, Call, CallStatus, Handler, TransportError
+from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
 SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
+
+LINGER_SECONDS: Final = 0.3
+"""How long a stream stays open after its client was told that the session ends, so that what the client had sent before
+it heard of that is answered. Many libraries take a message that meets the end of its stream for an error."""
 
 STATUS_NUMBERS: Final = {
     CallStatus.CANCELLED: 1,
@@ -49,6 +54,11 @@ class SessionLimits:
     calls_in_flight_max: int = 4_096
     message_bytes_max: int = MEBI
     """Largest message in; a message out may be larger only if one answer is."""
+
+    @classmethod
+    def within(cls, message_bytes_max: int) -> SessionLimits:
+        """Those of a transport that takes messages of this size."""
+        return cls(message_bytes_max=min(cls().message_bytes_max, message_bytes_max))
 
 
 class Session:
@@ -81,7 +91,7 @@ class Session:
         self._is_greeted = False
         self._says_draining = False
         self._is_ending = False
-        self._is_revoked = False
+        self._lingers = False
         self._is_closed = False
         self.on_outgoing: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
@@ -93,14 +103,18 @@ class Session:
         return len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
 
     def receive(self, body: bytes) -> None:
-        """Begin the calls of one message.
+        """Begin the calls of one message, or refuse them all once the session is ending.
 
-        Raises TransportError for what is no message, and for a correlation id that is in use: then nobody could tell
-        the answers apart, and the stream must end. Of a caller that is not known any more, no message is taken."""
-        if self._is_revoked:
-            raise TransportError(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED)
+        Raises TransportError for what is no message, or too large a one, and for a correlation id that is in use: then
+        nobody could tell the answers apart, and the stream must end."""
+        bytes_max, calls_max = self._limits.message_bytes_max, self._limits.calls_in_flight_max
+        if len(body) > bytes_max:
+            raise TransportError(
+                CallStatus.RESOURCE_EXHAUSTED,
+                f"a message of {len(body)} bytes was sent and SessionHello.message_bytes_max is {bytes_max}: no call in"
+                " it was begun; send several messages, and a call that alone is larger as a unary call",
+            )
         # Before it is parsed: an empty call takes two bytes here, and fifty there.
-        calls_max = self._limits.calls_in_flight_max
         if len(body) > 2 * calls_max and has_more_fields(body, 0, len(body), 2 * calls_max):
             raise _too_many_calls(calls_max)
         try:
@@ -147,12 +161,20 @@ class Session:
         self._hand_over(begun)
 
     def _hand_over(self, calls: Mapping[int, Call]) -> None:
-        for correlation_id, pending in zip(calls, self._handler.message([*calls.values()]), strict=True):
+        handle = self._refuse if self._is_ending else self._handler.message
+        for correlation_id, pending in zip(calls, handle([*calls.values()]), strict=True):
             if pending.is_settled:
                 self._answer(correlation_id, pending)
             else:
                 self._unanswered[correlation_id] = pending
                 pending.on_settled(partial(self._answer, correlation_id))
+
+    def _refuse(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        """Answer calls that the client sent before it knew that the session is ending."""
+        why = "the session is ending and the call was not begun; make it in another session"
+        return [
+            self._handler.refuse(method, Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, why)) for method, _, _ in calls
+        ]
 
     def _answer(self, correlation_id: int, settled: Pending[bytes]) -> None:
         self._unanswered.pop(correlation_id, None)
@@ -172,18 +194,20 @@ class Session:
     def half_close(self) -> None:
         """The client sends no more; it is answered, and then the stream ends."""
         self._is_ending = True
-        self.on_outgoing()
+        self.stop_lingering()
 
     def announce_stop(self) -> None:
-        """Tell the client that the server is going; it is answered, and then the stream ends."""
-        self._is_ending = self._says_draining = True
-        self.on_outgoing()
+        """Tell the client to go on in another session. What was begun is answered, and what comes now is refused, until
+        the client sends no more or `stop_lingering`. Then the stream ends well: whatever it did not answer was not
+        begun."""
+        if not self._is_ending:
+            self._is_ending = self._lingers = self._says_draining = True
+            self.on_outgoing()
 
-    def revoke(self) -> None:
-        """The caller's credential counts no more: what was asked is answered, and then the stream ends. A client with
-        another credential opens another stream."""
-        self._is_revoked = True
-        self.announce_stop()
+    def stop_lingering(self) -> None:
+        """Wait for nothing more that the client may have sent: it was told LINGER_SECONDS ago."""
+        self._lingers = False
+        self.on_outgoing()
 
     @property
     def idle_since_ms(self) -> int | None:
@@ -193,7 +217,8 @@ class Session:
     @property
     def is_finished(self) -> bool:
         """Whether everything has been said, and nothing will follow."""
-        return self._is_ending and not self._says_draining and not self._unanswered and not self._answers
+        is_silent = not self._says_draining and not self._unanswered and not self._answers
+        return self._is_ending and is_silent and not self._lingers
 
     def take(self) -> bytes | None:
         """The next message for the client; None if there is nothing to say. Report its `leaving_bytes` to `taken` once

@@ -58,6 +58,9 @@ class Handler(Protocol):
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         """Begin all calls of one message, in their order."""
 
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        """Answer a call that is not begun: nothing of it is looked at."""
+
 
 class LaneFront(Protocol):
     """Takes calls of the common shape of one method, several at once (`coordinator_core/lane.py`)."""
@@ -222,16 +225,17 @@ class Dispatcher:
         return in_flight
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
-        """Answer every call that still waits (parked, long polls): with the error, or with what the closed gate says.
+        """Answer every call that still waits (parked, long polls), and drop it: with the error, or with what the closed
+        gate says, which is that nothing was done.
 
-        For a server that stops, once everything staged was answered: no call is left that a repetition would harm."""
+        For a server that stops, at the moment when everything staged was answered."""
         if error is None:
             assert self._gate.value is not None, "only a closed gate has something to say"
             error = Refused(*self._gate.value)
         # Their gate is closed.
         self._reads.begin_all()
         for pending in list(self._unanswered):
-            pending.fail(error)
+            pending.drop(error)
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         codec = self._table.get(method)
@@ -251,7 +255,6 @@ class Dispatcher:
         return reply
 
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
-        """Answer a call that somebody before this refuses: nothing of it is looked at."""
         codec = self._table.get(method)
         if codec is None:
             return self(method, b"", CallContext())

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError
 
 from coordinator_api.v1 import admin_pb2
-from coordinator_protocol.errors import Refused
+from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_protocol.wire import varint
 from coordinator_runtime.clock import Clock
@@ -44,18 +44,22 @@ THROTTLE_FIELD: Final = 4
 """The number of `throttle_ms` in every response."""
 
 
-class RefusingHandler(Handler, Protocol):
+class StoppableHandler(Handler, Protocol):
     """The dispatcher."""
 
-    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
-        """Answer a call that is not begun."""
+    def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
+        """Answer every call that still waits."""
 
 
 class Metering:
     """Implements `Handler`. On the loop only."""
 
     def __init__(
-        self, handler: RefusingHandler, budgets: Budgets, clock: Clock, later: Callable[[int, Callable[[], None]], None]
+        self,
+        handler: StoppableHandler,
+        budgets: Budgets,
+        clock: Clock,
+        later: Callable[[int, Callable[[], None]], None],
     ) -> None:
         """`later` calls a function after so many milliseconds, in a turn of its own; one call waits at most."""
         self._handler = handler
@@ -72,6 +76,16 @@ class Metering:
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         return self._meter(calls, self._handler.message)
+
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        return self._handler.refuse(method, refusal)
+
+    def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
+        """Answer every call that still waits, also the refusals that are told late."""
+        late, self._late = self._late, []
+        for _due_ms, _number, reply, method, refusal in late:
+            self._tell(reply, method, refusal)
+        self._handler.answer_unanswered(error)
 
     def _handle_one(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         return [self._handler(*calls[0])]
@@ -136,12 +150,15 @@ class Metering:
             if not self._late or self._late[0][0] > now_ms:
                 break
             _due_ms, _number, reply, method, refusal = heappop(self._late)
-            if reply.is_cancelled:
-                reply.fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
-            else:
-                self._handler.refuse(method, refusal).on_settled(reply.settle_as)
+            self._tell(reply, method, refusal)
         if self._late:
             self._later(LATE_LOOK_MS if self._late[0][0] > now_ms else 0, self._tell_late)
+
+    def _tell(self, reply: Pending[bytes], method: str, refusal: QuotaExceeded) -> None:
+        if reply.is_cancelled:
+            reply.fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
+        else:
+            self._handler.refuse(method, refusal).on_settled(reply.settle_as)
 
     def _followed(
         self, budget: Budget, buckets: tuple[Buckets, ...], cost: Cost, size_bytes: int, reply: Pending[bytes]

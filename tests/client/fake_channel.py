@@ -10,7 +10,7 @@ from typing import Any
 from coordinator_api.v1 import session_pb2
 from coordinator_client import calls
 from coordinator_client.errors import Loss
-from coordinator_client.session_transport import SharedSession
+from coordinator_client.session_transport import OpenSession, SharedSession
 from tests.client.world import LATE_MS, WAY_MS, FakeCall, Held, World
 
 RPCS = {str(rpc.method): rpc for rpc in vars(calls).values() if isinstance(rpc, calls.Rpc)}
@@ -38,7 +38,7 @@ class Weather(Enum):
 class FakeStream:
     """One stream."""
 
-    def __init__(self, channel: FakeChannel, user: SharedSession) -> None:
+    def __init__(self, channel: FakeChannel, user: OpenSession) -> None:
         self.channel = channel
         self.user = user
         self.is_open = True
@@ -126,7 +126,7 @@ class FakeChannel:
         coming = deque(weathers)
         self.weather = lambda: coming.popleft() if coming else Weather.NONE
 
-    def open_stream(self, user: SharedSession) -> FakeStream:
+    def open_stream(self, user: OpenSession) -> FakeStream:
         stream = FakeStream(self, user)
         self.streams.append(stream)
         stream.wake()

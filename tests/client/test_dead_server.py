@@ -187,7 +187,7 @@ def test_grpc_says_of_a_call_that_found_no_connection_that_it_was_not_sent(refus
     asyncio.run(on_a_channel())
     for loss in found:
         assert isinstance(loss, Loss)
-        assert (loss.status, loss.is_unsent) == ("UNAVAILABLE", True)
+        assert (loss.status, loss.is_without_effect) == ("UNAVAILABLE", True)
 
 
 def test_unreachable_is_no_unknown_outcome() -> None:

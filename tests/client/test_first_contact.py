@@ -260,7 +260,7 @@ def test_what_was_never_sent_is_not_unknown_however_long_it_was_tried(world: Wor
     admin = Admin(connection, deadline_ms=30_000)
     admin.describe_topic("t")
     world.sent.clear()
-    world.answer(Method.CREATE_TOPICS, *[Loss("UNAVAILABLE", "failed to connect", is_unsent=True)] * 100)
+    world.answer(Method.CREATE_TOPICS, *[Loss("UNAVAILABLE", "failed to connect", is_without_effect=True)] * 100)
     with pytest.raises(Retriable, match="failed to connect") as failed:
         admin.create_topic("new")
     assert (type(failed.value), failed.value.lost_attempts) == (Retriable, 0)
@@ -281,7 +281,7 @@ def test_a_request_that_is_taken_back_meanwhile_is_not_sent(world: World) -> Non
     calls[0].cancel()
     world.pause(5_000)
     (cancelled, found) = answers
-    assert (cancelled.status, cancelled.is_unsent) == ("CANCELLED", True)
+    assert (cancelled.status, cancelled.is_without_effect) == ("CANCELLED", True)
     assert not found.error_code
     assert len(world.sent) == 1
 
@@ -309,7 +309,7 @@ def test_an_attempt_that_ended_before_the_first_contact_was_certainly_not_sent(w
     connection.transport.start(DESCRIBE_TOPICS, log.DescribeTopicsRequest(), timeout_ms=3_000, on_done=answers.append)
     world.pause(4_000)
     for loss in answers:
-        assert (loss.status, loss.is_unsent, loss.is_final) == ("UNAVAILABLE", True, False)
+        assert (loss.status, loss.is_without_effect, loss.is_final) == ("UNAVAILABLE", True, False)
 
 
 def test_closing_reports_what_still_waits(world: World) -> None:

@@ -12,6 +12,7 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import Connection, Misconfigured, Producer
 from coordinator_client.calls import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.errors import Loss
+from coordinator_client.session import DRAINING, SESSION_ENDED
 from coordinator_client.session_transport import ANSWERS_PER_TURN, LOOK_MS
 from coordinator_protocol.errors import Method
 from tests.client.consumers import T0, Room, values
@@ -60,7 +61,7 @@ def test_nothing_is_sent_before_the_server_has_greeted(world: SessionWorld) -> N
     asked = Asked(world)
     world.settle()
     assert world.channel.messages == []
-    assert asked.answer == Loss("UNAVAILABLE", "UNAVAILABLE: connection refused", is_unsent=True)
+    assert asked.answer == Loss("UNAVAILABLE", "UNAVAILABLE: connection refused", is_without_effect=True)
 
 
 def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
@@ -140,6 +141,19 @@ def test_a_message_grows_no_larger_than_the_server_takes(world: SessionWorld) ->
     assert max(world.channel.sizes) <= 1_000
 
 
+def test_what_is_taken_back_counts_in_the_size_of_a_message(world: SessionWorld) -> None:
+    world.channel.limits.message_bytes_max = 1_000
+    world.channel.foresee(Weather.SILENT)
+    given_up = [Asked(world, request=INIT(), timeout_ms=60_000) for _ in range(15)]
+    world.settle()
+    for each in given_up:
+        each.call.cancel()
+    Asked(world, request=INIT(transactional_id="x" * (1_000 - 64 - 3)))
+    world.settle()
+    assert (names(world)[-2:], len(world.channel.cancels)) == ([0, 1], 15)
+    assert max(world.channel.sizes) <= 1_000
+
+
 def test_what_is_too_large_for_any_message_has_a_call_of_its_own(world: SessionWorld) -> None:
     world.channel.limits.message_bytes_max = 1_000
     large, small = Asked(world, request=INIT(transactional_id="x" * 2_000)), Asked(world)
@@ -157,7 +171,7 @@ def test_what_went_as_a_call_of_its_own_may_have_been_done_when_nobody_wants_it_
     assert world.channel.calls == [Method.INIT_PRODUCER_ID]
     large.call.cancel()
     world.settle()
-    assert large.answer == Loss("CANCELLED", "cancelled by the client", is_unsent=False)
+    assert large.answer == Loss("CANCELLED", "cancelled by the client", is_without_effect=False)
 
 
 def test_a_fetch_has_a_call_of_its_own_so_that_nothing_waits_behind_it(world: SessionWorld) -> None:
@@ -179,7 +193,7 @@ def test_what_nobody_wants_any_more_is_taken_back(world: SessionWorld) -> None:
     unsent.call.cancel()
     world.settle()
     assert names(world) == [1]
-    assert unsent.answer.is_unsent
+    assert unsent.answer.is_without_effect
     assert kept.answer.producer_id
     world.channel.foresee(Weather.SILENT)
     sent = Asked(world)
@@ -197,7 +211,7 @@ def test_a_broken_stream_tells_what_was_sent_from_what_was_not(world: SessionWor
     asked = [Asked(world) for _ in range(3)]
     world.settle()
     assert [each.answer.status for each in asked] == ["UNAVAILABLE"] * 3
-    assert [each.answer.is_unsent for each in asked] == [False, False, True]
+    assert [each.answer.is_without_effect for each in asked] == [False, False, True]
     again = Asked(world)
     world.settle()
     assert again.answer.producer_id
@@ -245,21 +259,74 @@ def test_an_answer_that_cannot_be_read_is_a_loss(world: SessionWorld) -> None:
     assert asked.answer.status == "INTERNAL"
 
 
-def test_a_server_that_goes_answers_what_it_has_and_gets_no_more(world: SessionWorld) -> None:
-    sent = Asked(world)
-    world.pause(2)
-    (stream,) = world.channel.streams
-    stream.say(is_draining=True)
-    world.pause(1)
-    late = Asked(world)
-    world.settle()
-    assert sent.answer.producer_id
-    assert late.answer.is_unsent
-    stream.end(Loss("UNAVAILABLE", "the server ended the session"))
+def test_a_session_that_is_ending_answers_what_it_has_and_what_begins_goes_over_the_next_one(
+    world: SessionWorld,
+) -> None:
+    held = Held()
+    world.server.handle(Method.OFFSET_COMMIT, lambda _: held)
+    waiting = Asked(world, OFFSET_COMMIT, group.OffsetCommitRequest(group_id="g"))
+    world.pause(5)
+    world.channel.streams[0].say(is_draining=True)
+    world.pause(5)
     after = Asked(world)
-    world.settle()
+    world.pause(5)
     assert after.answer.producer_id
-    assert [len(message) for message in world.channel.messages] == [1, 1]
+    assert (len(world.channel.streams), waiting.answers) == (2, [])
+    first, second = world.channel.streams
+    answer = session_pb2.SessionAnswer(correlation_id=1, body=group.OffsetCommitResponse().SerializeToString())
+    first.say(answers=[answer])
+    world.pause(5)
+    assert waiting.answer == group.OffsetCommitResponse()
+    first.end(SESSION_ENDED)
+    assert Asked(world).answers == []
+    world.pause(5)
+    assert [first.is_open, second.is_open, len(world.channel.streams)] == [False, True, 2]
+
+
+def test_what_was_not_sent_yet_when_a_session_ends_had_no_effect(world: SessionWorld) -> None:
+    world.channel.limits.calls_in_flight_max = 1
+    world.channel.foresee(Weather.SILENT)
+    sent, unsent = Asked(world), Asked(world)
+    world.pause(2)
+    world.channel.streams[0].say(is_draining=True)
+    world.pause(2)
+    assert (sent.answers, unsent.answer) == ([], DRAINING)
+
+
+def test_calls_on_a_session_that_is_ending_may_be_given_up_or_come_too_late(world: SessionWorld) -> None:
+    world.channel.foresee(Weather.SILENT)
+    given_up, late = Asked(world), Asked(world, timeout_ms=5_000)
+    world.pause(2)
+    world.channel.streams[0].say(is_draining=True)
+    world.pause(2)
+    world.channel.foresee(Weather.SILENT)
+    other = Asked(world, timeout_ms=60_000)
+    world.pause(2)
+    given_up.call.cancel()
+    world.pause(5_000 + LOOK_MS)
+    assert (given_up.answer.status, late.answer.status, other.answers) == ("CANCELLED", "DEADLINE_EXCEEDED", [])
+    assert world.channel.cancels == [1, 2]
+    assert not any(each.answer.is_without_effect for each in (given_up, late))
+
+
+def test_what_the_server_did_not_answer_when_it_ended_a_session_well_had_no_effect(world: SessionWorld) -> None:
+    world.channel.foresee(Weather.SILENT)
+    asked = Asked(world)
+    world.pause(2)
+    world.channel.streams[0].end(SESSION_ENDED)
+    assert (asked.answer.status, asked.answer.is_without_effect) == ("UNAVAILABLE", True)
+
+
+def test_a_closed_session_reports_what_waits_on_the_one_before(world: SessionWorld) -> None:
+    world.channel.foresee(Weather.SILENT)
+    asked = Asked(world)
+    world.pause(2)
+    world.channel.streams[0].say(is_draining=True)
+    world.pause(5)
+    world.session.close()
+    world.settle()
+    assert "the connection was closed" in asked.answer.detail
+    assert [stream.is_open for stream in world.channel.streams] == [False]
 
 
 def test_a_server_without_sessions_gets_a_call_for_each_request(world: SessionWorld) -> None:
@@ -283,7 +350,7 @@ def test_a_closed_session_reports_what_waits(world: SessionWorld) -> None:
     assert world.channel.is_closed
     late = Asked(world)
     world.settle()
-    assert late.answer.is_unsent
+    assert late.answer.is_without_effect
 
 
 @pytest.mark.parametrize("weather", [weather for weather in Weather if weather is not Weather.NONE])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from coordinator_runtime.pending import Pending
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import Call
 
@@ -17,6 +18,10 @@ class OneByOne:
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         return self._handle(method, body, call)
+
+    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
+        """Answer with the reason, the handler unasked."""
+        return settled(f"{method}: {refusal.code.name}".encode())
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         """Each call by itself."""

@@ -34,7 +34,7 @@ def budgets(**levels: int) -> Budgets:
 
 
 class Session:
-    def revoke(self) -> None:
+    def announce_stop(self) -> None:
         raise AssertionError("nobody is asked again")
 
     def cut(self) -> None:

@@ -44,6 +44,11 @@ class Inside:
         self.answer = b""
         self.waiting: list[Pending[bytes]] = []
         self.waits = False
+        self.is_stopped = False
+
+    def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
+        del error
+        self.is_stopped = True
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         (reply,) = self.message([(method, body, call)])
@@ -285,6 +290,17 @@ def test_who_does_not_stop_asking_hears_of_it_late_and_of_one_refusal_after_the_
     assert room.later_ms == []
     room.clock.advance(PATIENCE_MS_MAX)
     room.refusal_ms(LIMITS)
+
+
+def test_a_server_that_stops_tells_the_refusals_that_wait() -> None:
+    room = out_of_patience()
+    late = [room.call(LIMITS) for _ in range(3)]
+    late[0].cancel()
+    room.metering.answer_unanswered()
+    assert [each.is_settled for each in late] == [True] * 3
+    assert room.inside.is_stopped
+    room.pass_later()
+    assert room.later_ms == []
 
 
 def test_no_refusal_waits_longer_than_a_second() -> None:

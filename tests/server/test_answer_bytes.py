@@ -21,6 +21,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Connection, KnownConnection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN, LARGE_ANSWERS, AnswerBytes, AnswerLimits
+from coordinator_server.authentication import Callers
 from coordinator_server.grpc_session import GrpcSessions
 from coordinator_server.grpc_transport import _Calls
 from coordinator_server.native_streams import SessionStream
@@ -213,7 +214,7 @@ async def test_an_answer_to_who_leaves_as_it_comes_is_not_held() -> None:
         called.set()
         return pending
 
-    calls = _Calls(OneByOne(handle), SystemClock(), GrpcSessions(SystemClock()), answers)
+    calls = _Calls(OneByOne(handle), SystemClock(), GrpcSessions(SystemClock(), Callers(), SessionLimits()), answers)
     serving = asyncio.ensure_future(calls.service(SimpleNamespace(method=UNARY)).unary_unary(b"", Leaving()))
     await called.wait()
     pending.succeed(ANSWER)
@@ -245,10 +246,10 @@ class Network:
 def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> None:
     answers, network = AnswerBytes(AnswerLimits()), Network()
     call = CallContext(connection="a")
-    session = Session(OneByOne(lambda _m, body, _c: settled(body)), SystemClock(), call, SessionLimits(), answers)
+    session = Session(OneByOne(lambda *_: settled(ANSWER)), SystemClock(), call, SessionLimits(), answers)
     stream = SessionStream(session, network)
     for number in range(1, 4):
-        calls = [session_pb2.SessionCall(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
+        calls = [session_pb2.SessionCall(correlation_id=each, method="Unary") for each in (1, 2)]
         stream.message(session_pb2.SessionRequest(calls=calls).SerializeToString())
         stream.turn()
         # One is as much as may be ahead; the other waits for it.
@@ -263,9 +264,9 @@ def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> 
 def test_a_stream_that_is_gone_gives_back_what_it_held() -> None:
     answers = AnswerBytes(AnswerLimits())
     call = CallContext(connection="a")
-    session = Session(OneByOne(lambda _m, body, _c: settled(body)), SystemClock(), call, SessionLimits(), answers)
+    session = Session(OneByOne(lambda *_: settled(ANSWER)), SystemClock(), call, SessionLimits(), answers)
     stream = SessionStream(session, Network())
-    calls = [session_pb2.SessionCall(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
+    calls = [session_pb2.SessionCall(correlation_id=each, method="Unary") for each in (1, 2)]
     stream.message(session_pb2.SessionRequest(calls=calls).SerializeToString())
     stream.turn()
     assert answers.held_bytes == 2 * MEBI

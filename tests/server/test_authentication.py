@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from coordinator_api.v1 import session_pb2, transaction_pb2
 from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.acls import ANONYMOUS
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.authentication import (
@@ -247,8 +248,8 @@ class FakeSession:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def revoke(self) -> None:
-        self.told.append("revoked")
+    def announce_stop(self) -> None:
+        self.told.append("ends")
 
     def cut(self) -> None:
         self.told.append("cut")
@@ -266,12 +267,12 @@ def test_a_session_ends_with_its_credential_and_is_cut_where_it_lingers(tokens: 
     kept.look()
     sessions.check_again()
     sessions.check_again()
-    assert [mine.told, left.told, stays.told] == [["revoked"], ["revoked"], []]
+    assert [mine.told, left.told, stays.told] == [["ends"], ["ends"], []]
     sessions.forget(left)
     clock.advance(int(LEFT_TO_END_SECONDS * 1_000))
     sessions.check_again()
     sessions.check_again()
-    assert [mine.told, left.told, stays.told] == [["revoked", "cut"], ["revoked"], []]
+    assert [mine.told, left.told, stays.told] == [["ends", "cut"], ["ends"], []]
 
 
 # On the wire
@@ -420,7 +421,9 @@ async def test_a_revoked_session_is_answered_and_then_ends(tokens: Tokens, autho
 
 
 @on_both
-async def test_a_revoked_session_takes_nothing_more(tokens: Tokens, authority: Authority) -> None:
+async def test_a_revoked_session_begins_nothing_more_and_answers_all_the_same(
+    tokens: Tokens, authority: Authority
+) -> None:
     etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with (
@@ -434,16 +437,16 @@ async def test_a_revoked_session_takes_nothing_more(tokens: Tokens, authority: A
         kept.look()
         listeners.check_credentials()
         await stream.write(session_pb2.SessionRequest(calls=[end_txn(2)]).SerializeToString())
-        with pytest.raises(aio.AioRpcError) as refused:
-            await _read_to_the_end(stream)
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        answers = {}
+        while isinstance(body := await stream.read(), bytes):
+            for answer in session_pb2.SessionResponse.FromString(body).answers:
+                response = transaction_pb2.EndTxnResponse.FromString(answer.body)
+                answers[answer.correlation_id] = (response.error_code, response.error_class)
+                servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
+        refused = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorClass.REFRESH)
+        assert (answers, list(answers)) == ({2: refused, 1: (0, 0)}, [2, 1])
         assert len(servicer.waiting) == 1
-        await servicer.cancelled.wait()
-
-
-async def _read_to_the_end(stream: aio.StreamStreamCall[bytes, bytes]) -> None:
-    while await stream.read() is not aio.EOF:
-        pass
+        assert await stream.code() is grpc.StatusCode.OK
 
 
 def end_txn(correlation_id: int) -> session_pb2.SessionCall:

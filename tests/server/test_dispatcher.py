@@ -144,6 +144,7 @@ def test_waiting_calls_are_answered_when_the_server_stops(
     dispatcher.answer_unanswered()
     assert response_of(waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert dispatcher.unanswered_calls == 0
+    assert servicer.cancelled.is_set(), "nothing of it is done later"
     servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=1))
     assert response_of(waiting).csn == 0
 

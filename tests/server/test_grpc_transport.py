@@ -56,12 +56,14 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(limits: AdmissionLimits | None = None, *, has_reflection: bool = False) -> AsyncIterator[Served]:
+async def serve(
+    limits: AdmissionLimits | None = None, *, has_reflection: bool = False, message_bytes_max: int = MESSAGE_BYTES_MAX
+) -> AsyncIterator[Served]:
     servicer = FakeTransactionServicer()
     admission = Admission(limits or AdmissionLimits(), lambda: 0)
-    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=MESSAGE_BYTES_MAX)
+    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=message_bytes_max)
     dispatcher.open([servicer])
-    options = TransportOptions(MESSAGE_BYTES_MAX, has_reflection=has_reflection)
+    options = TransportOptions(message_bytes_max, has_reflection=has_reflection)
     transport = open_transport(wanted_transport(), [SERVICE.full_name], SystemClock(), options)
     port = transport.bind(HOST, 0)
     await transport.start(dispatcher)

@@ -94,7 +94,7 @@ def test_sigterm_drains_and_leaves_a_directory_that_opens_cleanly(server: Server
         listed = TransactionStub(channel).ListTransactions(
             transaction_pb2.ListTransactionsRequest(), timeout=DEADLINE_SECONDS
         )
-    assert acknowledged <= {transaction.producer_id for transaction in listed.transactions}
+    assert acknowledged == {transaction.producer_id for transaction in listed.transactions}, "unanswered is undone"
 
 
 def refusal_of(server: ServerProcess) -> tuple[int, str]:

@@ -9,6 +9,8 @@ import pytest
 from grpc import aio
 
 from coordinator_api.v1 import session_pb2, session_pb2_grpc, transaction_pb2
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.limits import MEBI
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
@@ -159,12 +161,15 @@ def test_a_client_with_too_much_under_way_is_not_read_until_it_is_answered() -> 
 
 
 def test_answers_are_spread_over_messages_of_the_largest_size() -> None:
-    room = Room(SessionLimits(message_bytes_max=10))
-    room.send(*(call(number, b"seven 7", "now") for number in range(3)), call(9, b"x" * 50, "now"))
+    room = Room(SessionLimits(message_bytes_max=100))
+    for number in range(3):
+        room.send(call(number, b"x" * 70, "now"))
+    room.send(call(9, b"x"))
+    room.waiting[b"x"].succeed(b"x" * 500)
     sizes = []
     while (body := room.session.take()) is not None:
         sizes.append([len(result.body) for result in Response.FromString(body).answers])
-    assert sizes == [[7], [7], [7], [50]]
+    assert sizes == [[70], [70], [70], [500]]
 
 
 def test_a_lost_stream_drops_what_waits_and_says_nothing_more() -> None:
@@ -189,7 +194,48 @@ def test_a_server_that_stops_says_so_and_ends_once_everything_is_answered() -> N
     room.waiting[b"a"].succeed(b"done")
     assert not room.session.is_finished
     assert room.answers() == {1: b"done"}
+    room.session.stop_lingering()
     assert room.session.is_finished
+
+
+def test_a_call_that_comes_after_the_client_was_told_is_refused_and_nothing_of_it_begins() -> None:
+    room = Room()
+    room.send(call(1, b"a"))
+    room.session.announce_stop()
+    room.answers()
+    room.send(call(2, b"b"), call(3, b"c", "now"))
+    assert [body for _, body, _ in room.calls] == [b"a"]
+    refused = {2: b"later: COORDINATOR_NOT_AVAILABLE", 3: b"now: COORDINATOR_NOT_AVAILABLE"}
+    assert room.answers() == refused
+    assert not room.session.is_finished, "what was begun before is answered"
+    room.waiting[b"a"].succeed(b"done")
+    assert room.answers() == {1: b"done"}
+    assert not room.session.is_finished, "more may be on its way"
+    room.send(call(4, b"d"))
+    assert list(room.answers()) == [4]
+    room.session.stop_lingering()
+    assert room.session.is_finished
+
+
+def test_a_client_that_was_told_and_closes_its_side_is_not_waited_for() -> None:
+    room = Room()
+    room.session.announce_stop()
+    room.answers()
+    assert not room.session.is_finished
+    room.session.half_close()
+    assert room.session.is_finished
+
+
+def test_a_message_that_is_too_large_begins_nothing() -> None:
+    room = Room(SessionLimits(message_bytes_max=1_000))
+    room.send(call(1, b"a"))
+    overhead = len(session_pb2.SessionRequest(calls=[call(2, bytes(960))]).SerializeToString()) - 960
+    with pytest.raises(TransportError, match=r"a message of 1001 bytes .*message_bytes_max is 1000") as failure:
+        room.send(call(2, bytes(1_001 - overhead)))
+    assert failure.value.status is CallStatus.RESOURCE_EXHAUSTED
+    assert len(room.calls) == 1
+    room.send(call(2, bytes(1_000 - overhead)))
+    assert len(room.calls) == 2
 
 
 # Over a real port
@@ -239,6 +285,49 @@ async def test_a_broken_rule_ends_the_stream_with_its_reason(served: Served) -> 
     with pytest.raises(aio.AioRpcError, match="SessionRequest") as failure:
         await stream.read()
     assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.usefixtures("transport")
+@pytest.mark.parametrize(
+    ("taken_bytes_max", "told_bytes_max", "words"),
+    [(2 * MEBI, MEBI, f"message_bytes_max is {MEBI}"), (100_000, 100_000, "100000")],
+    ids=["than sessions take", "than the server takes"],
+)
+async def test_a_message_that_is_too_large_ends_the_stream_and_nothing_of_it_is_begun(
+    taken_bytes_max: int, told_bytes_max: int, words: str
+) -> None:
+    async with serve(message_bytes_max=taken_bytes_max) as served:
+        stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
+        end = transaction_pb2.EndTxnRequest(transactional_id="a").SerializeToString()
+        await stream.write(session_pb2.SessionRequest(calls=[call(1, end, "EndTxn")]))
+        await served.end_txn_arrived()
+        assert (await stream.read()).hello.message_bytes_max == told_bytes_max
+        large = transaction_pb2.EndTxnRequest(transactional_id="x" * told_bytes_max).SerializeToString()
+        await stream.write(session_pb2.SessionRequest(calls=[call(2, end, "EndTxn"), call(3, large, "EndTxn")]))
+        with pytest.raises(aio.AioRpcError, match=words) as failure:
+            await stream.read()
+        assert failure.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await served.servicer.cancelled.wait()
+        assert len(served.servicer.waiting) == 1
+
+
+async def test_what_crosses_the_news_of_a_stop_is_refused_in_words(served: Served) -> None:
+    stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
+    end = transaction_pb2.EndTxnRequest(transactional_id="a").SerializeToString()
+    await stream.write(session_pb2.SessionRequest(calls=[call(1, end, "EndTxn")]))
+    await served.end_txn_arrived()
+    await served.transport.announce_stop()
+    await stream.write(session_pb2.SessionRequest(calls=[call(2, end, "EndTxn")]))
+    results: list[session_pb2.SessionAnswer] = []
+    while not results:
+        results.extend((await stream.read()).answers)
+    refused = transaction_pb2.EndTxnResponse.FromString(results[0].body)
+    assert results[0].correlation_id == 2
+    assert (refused.error_code, refused.error_class) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorClass.REFRESH)
+    served.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=7))
+    assert [answer.correlation_id for answer in (await stream.read()).answers] == [1]
+    assert await stream.read() == aio.EOF
+    assert await stream.code() is grpc.StatusCode.OK
 
 
 async def test_a_server_that_stops_ends_its_sessions(served: Served) -> None:

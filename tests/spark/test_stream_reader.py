@@ -269,7 +269,7 @@ class Away(PositionsOnly):
 
     def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
         if self._clock.monotonic_ms() < self._back_ms:
-            return Loss("UNAVAILABLE", "connection refused", is_unsent=True)
+            return Loss("UNAVAILABLE", "connection refused", is_without_effect=True)
         return super().ask(rpc, request, timeout_ms=timeout_ms)
 
 

@@ -32,8 +32,10 @@ class SessionRequest(_message.Message):
 
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionCall]:
-        """May be in the first message already. All of a message together: at most SessionHello.message_bytes_max. A call that
-        alone is larger is made as a unary call, which takes messages up to DescribeLimitsResponse.message_bytes_max.
+        """May be in the first message already: of a client that has not seen the hello, at most 16 calls and 64 KiB, which are
+        not too much for any server whose DescribeLimitsResponse.message_bytes_max is not less.
+        All of a message together: at most SessionHello.message_bytes_max. A call that alone is larger is made as a unary
+        call, which takes messages up to DescribeLimitsResponse.message_bytes_max.
         """
 
     @_builtins.property
@@ -104,10 +106,12 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
-    """The session is ending, because the server is shutting down, the caller's credential has expired, or nothing has
-    happened on it for long: no new calls are taken, and those that come all the same are refused, or not answered; answers
-    to others still come, then the stream ends. Another session may be opened at once. A client ends a session by closing
-    its side: what is unanswered is answered, then the stream ends.
+    """The session is ending, because the server is shutting down, the caller's credential counts no more, or nothing has
+    happened on it for long. Send no more calls on it; another session may be opened at once. What the server has begun is
+    answered. What was on its way and comes now is not begun, and answered with COORDINATOR_NOT_AVAILABLE, class REFRESH;
+    so is, in a server that is shutting down, what was begun and only waits. Then the stream ends with the status OK, and
+    what is without an answer did not come in time: nothing of it was done. A client ends a session by closing its side:
+    all of its calls are answered, then the stream ends in the same way.
     """
     @_builtins.property
     def hello(self) -> Global___SessionHello:
@@ -137,9 +141,15 @@ class SessionHello(_message.Message):
     CALLS_IN_FLIGHT_MAX_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     calls_in_flight_max: _builtins.int
-    """Calls that may be unanswered at a time. With more, the server stops reading until some are answered."""
+    """Calls that may be unanswered at a time. With more, the server stops reading until some are answered. A message with
+    more calls than that, or more cancels, ends the session with INVALID_ARGUMENT, and none of its calls is begun.
+    """
     message_bytes_max: _builtins.int
-    """Largest message that the server takes."""
+    """Size of the largest message that the server takes, in bytes: 1 MiB, or DescribeLimitsResponse.message_bytes_max if
+    that is less. A larger one ends the stream with RESOURCE_EXHAUSTED: no call in it is begun, and those before it that were not
+    answered are in the state that a broken stream leaves. The server's own messages are no larger, but for one with a
+    single answer that is.
+    """
     def __init__(
         self,
         *,

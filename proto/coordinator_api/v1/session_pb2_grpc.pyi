@@ -36,8 +36,10 @@ class SessionServiceStub:
     are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
     errors, same retries by request_id.
 
-    When the stream breaks, what was not answered is in the state that a lost unary answer leaves: calls that wait are
-    dropped, what was staged goes on. Open another one and ask again with the same request_id.
+    A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
+    begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
+    in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
+    and ask again with the same request_id.
     """
 
 @_typing.type_check_only
@@ -48,8 +50,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
     errors, same retries by request_id.
 
-    When the stream breaks, what was not answered is in the state that a lost unary answer leaves: calls that wait are
-    dropped, what was staged goes on. Open another one and ask again with the same request_id.
+    A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
+    begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
+    in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
+    and ask again with the same request_id.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -63,8 +67,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
         errors, same retries by request_id.
 
-        When the stream breaks, what was not answered is in the state that a lost unary answer leaves: calls that wait are
-        dropped, what was staged goes on. Open another one and ask again with the same request_id.
+        A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
+        begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
+        in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
+        and ask again with the same request_id.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -38,7 +38,7 @@ from coordinator_protocol.batch import (
     misplaced_delta,
     pack_covered,
 )
-from coordinator_protocol.checksum import crc32c
+from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
 from coordinator_protocol.compression import NotUnpackable, pack
 from coordinator_protocol.compression import unpack as unpack_bytes
 from coordinator_protocol.errors import Refused
@@ -121,7 +121,7 @@ def write_batch(
     batch.max_timestamp_ms = newest_ms
     batch.is_transactional = stamp.is_transactional
     batch.encoding = _ENCODINGS_ON_THE_WIRE[encoding]
-    batch.crc32c = crc32c(payload, crc32c(covered))
+    batch.crc32c = crc32c(payload, crc32c(covered), KEEP_THE_GIL)
     batch.payload = payload
     if producer_id != NO_PRODUCER_ID:
         batch.producer_id = producer_id

@@ -27,6 +27,7 @@ from coordinator_core.shards import (
     send_members_away_with_their_shard,
     transactions_kind,
 )
+from coordinator_protocol.batch import ExamineBatch
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.history_trim import HISTORY_INTERVAL_MS, HistoryTrim
@@ -53,6 +54,7 @@ from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.services import GroupServices, GroupSurroundings, group_services
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
+from partition_log.codec import examine_batch
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
 from partition_log.removal import LogRemoval
@@ -95,6 +97,8 @@ class Surroundings:
     new_snapshot_id: Callable[[], bytes] = new_uuid
     levels: Levels | None = None
     """How much callers may hold; None: as much as they want."""
+    examine_batch: ExamineBatch = examine_batch
+    """Looks at every batch that comes: in Python, or the same compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +232,7 @@ def assemble(
         partition_markers=partition_markers,
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
-        checks=BatchChecks(surroundings.payload_worker, config.limits, surroundings.disk),
+        checks=BatchChecks(surroundings.payload_worker, config.limits, surroundings.disk, surroundings.examine_batch),
         leases=Leases(runtime, surroundings.new_snapshot_id, surroundings.levels),
     )
     loader = ShardLoader(runtime, store)

@@ -21,11 +21,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from coordinator_protocol.checksum import crc32c
+from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import NO_SEQUENCE, SEQUENCE_MAX
 
@@ -50,8 +51,8 @@ _EPOCH_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
-_UNCOVERED: Final = struct.Struct(">bI")
-"""What lies between the place and what the checksum covers, checksum included."""
+pack_uncovered: Final = partial(struct.Struct(">bI").pack, _MAGIC)
+"""Packs what lies between the place and what the checksum covers, from the checksum."""
 pack_covered: Final = struct.Struct(">hiqqqhiiBBB").pack
 """Packs what the checksum covers besides the payload: the fields from attributes to the reserved byte, in the order
 shown above. For code that has the fields and needs no header value."""
@@ -68,6 +69,11 @@ payload), leader epoch."""
 OffsetlessBatch = tuple[bytes, bytes]
 """A stored batch without its place: the rest of the header with its checksum, and the payload. They stay two pieces,
 because they are copied anyway once the offset is known."""
+
+ExamineBatch = Callable[[bytes, bytes, bool], tuple[bytes, int, int | None]]
+"""Takes what the checksum covers of a header, the payload, and whether to count: finds the rest of the header with the
+checksum, the checksum, and how many records the payload holds, as the message `Records`. None: that was not asked, it
+is no such message, or whoever needs to know must parse it."""
 
 
 class Encoding(IntEnum):
@@ -187,7 +193,7 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     """Return the stored form of a batch whose place is not known yet, checksum included. What `pack_place` returns goes
     before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header)
-    return _UNCOVERED.pack(_MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
+    return pack_uncovered(crc32c(payload, crc32c(covered))) + covered, payload
 
 
 def stored_bytes(batch: bytes | memoryview) -> int:
@@ -280,7 +286,7 @@ def payload_of(encoded: bytes | memoryview) -> memoryview:
 
 def batch_crc(header: BatchHeader, payload: bytes | memoryview) -> int:
     """Return the CRC-32C a client sends with a batch; the base offset does not matter to it."""
-    return crc32c(payload, crc32c(_pack_covered(header)))
+    return crc32c(payload, crc32c(_pack_covered(header)), KEEP_THE_GIL)
 
 
 def stored_crc(encoded: bytes | memoryview) -> int:
@@ -298,7 +304,7 @@ def verify_batch(encoded: bytes | memoryview) -> None:
     Raises: Refused (CORRUPT_MESSAGE).
     """
     decode_header(encoded)
-    written, found = stored_crc(encoded), crc32c(memoryview(encoded)[_CRC_ENDS_AT:])
+    written, found = stored_crc(encoded), crc32c(memoryview(encoded)[_CRC_ENDS_AT:], 0, KEEP_THE_GIL)
     if written != found:
         raise _corrupt(f"the checksum says {written:#010x} and the bytes say {found:#010x}; restore them from a copy")
 
@@ -355,9 +361,10 @@ def check_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, 
 
 
 def encode_client_batch(
-    header: BatchHeader, payload: bytes, *, crc: int | None, batch_bytes_max: int
-) -> OffsetlessBatch:
-    """Return a batch that a client may send; its checksum is computed once.
+    header: BatchHeader, payload: bytes, *, crc: int | None, batch_bytes_max: int, examine: ExamineBatch, counts: bool
+) -> tuple[OffsetlessBatch, int | None]:
+    """Return a batch that a client may send, and how many records were found in it, if they were counted; its checksum
+    is computed once.
 
     Raises: Refused as `check_client_batch`.
     """
@@ -381,10 +388,10 @@ def encode_client_batch(
         # A number is too large for its bytes: the packer looks at all of them anyway.
         check_client_batch(header, payload, crc=None, batch_bytes_max=batch_bytes_max)
         raise
-    found = crc32c(payload, crc32c(covered))
+    rest_of_header, found, record_count = examine(covered, payload, counts)
     if crc is not None and crc != found:
         raise _wrong_crc(crc)
-    return _UNCOVERED.pack(_MAGIC, found) + covered, payload
+    return (rest_of_header, payload), record_count
 
 
 def _wrong_crc(crc: int) -> Refused:
@@ -499,7 +506,7 @@ def _why_corrupt(buffer: bytes | memoryview) -> Refused:
     if size < len(buffer):
         return _corrupt(f"the batch says it takes {size} bytes and {len(buffer) - size} more follow")
     if encoding >= len(_ENCODINGS):
-        if stored_crc(buffer) == crc32c(memoryview(buffer)[_CRC_ENDS_AT:]):
+        if stored_crc(buffer) == crc32c(memoryview(buffer)[_CRC_ENDS_AT:], 0, KEEP_THE_GIL):
             # As it was written, so no damage.
             text = f"payload encoding {encoding} is not known to this version"
             return Refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)

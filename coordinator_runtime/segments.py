@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from coordinator_protocol.batch import cut_row
-from coordinator_protocol.checksum import crc32c
+from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
 from coordinator_runtime.durable_mark import FileGrowth
 from coordinator_runtime.segment_rows import SegmentRows
 from coordinator_runtime.store import CommitGroup, Family, Mutation
@@ -97,7 +97,7 @@ class SegmentReader:
             # A damaged reference may name any length, and room for it is made before anything is read.
             is_inside = reference.offset + reference.length <= os.fstat(descriptor).st_size
             value = os.pread(descriptor, reference.length, reference.offset) if is_inside else b""
-        if len(value) != reference.length or crc32c(value) != reference.crc:
+        if len(value) != reference.length or crc32c(value, 0, KEEP_THE_GIL) != reference.crc:
             raise SegmentDamaged(
                 f"{segment_path(self._path, reference.segment)} does not hold what was written at byte"
                 f" {reference.offset} ({reference.length} bytes)"
@@ -198,7 +198,7 @@ class SegmentWriter:
         assert self._file is not None, "a segment was begun"
         references = []
         for value in values:
-            references.append(Reference(self._segment, self._end, len(value), crc32c(value)))
+            references.append(Reference(self._segment, self._end, len(value), crc32c(value, 0, KEEP_THE_GIL)))
             self._end += len(value)
         for first in range(0, len(values), _BUFFERS_MAX):
             _write_all(self._file, values[first : first + _BUFFERS_MAX])

@@ -30,6 +30,7 @@ from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.audit import AuditLog
 from coordinator_server.backups import ServerBackups
+from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_reads import FairReads
@@ -136,6 +137,7 @@ def build(
         disk=DiskGuard(config.disk_free_min_bytes),
         backups=backups,
         levels=quotas.budgets,
+        examine_batch=fastest_examine_batch(),
     )
     core = assemble(runtime, opened.store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers

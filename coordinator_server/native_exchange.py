@@ -12,6 +12,7 @@ import structlog
 import txn_native_transport as native
 
 from coordinator_protocol.acls import ANONYMOUS
+from coordinator_protocol.batch import ExamineBatch
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
@@ -22,9 +23,11 @@ from coordinator_server.native_streams import Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 9
+_INTERFACE: Final = 10
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
+
+compiled_examine_batch: Final[ExamineBatch] = native.examine_batch
 
 _ARRIVALS_PER_TURN: Final = 256
 """Arrivals taken at once. There is a bound, because timers and the disk must have their turn in between."""

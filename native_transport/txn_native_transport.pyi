@@ -1,5 +1,6 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
-(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`).
+(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`). The log uses
+`examine_batch`, whichever transport its server has.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
@@ -65,6 +66,11 @@ REPLY: Final[int]
 END: Final[int]
 SEND: Final[int]
 CREDIT: Final[int]
+
+def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[bytes, int, int | None]:
+    """The rest of a batch's header with the checksum, the checksum, and how many records the payload holds, as the
+    message `Records`. `covered` is what the checksum covers besides the payload. None: `counts` is false, or it is no
+    such message, or one of which versions of protobuf disagree whether it is; whoever needs to know must parse it."""
 
 class Server:
     """One server. It starts and stops once, and does not work in a forked child: RuntimeError."""

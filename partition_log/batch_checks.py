@@ -20,6 +20,7 @@ from coordinator_protocol.batch import (
     BatchHeader,
     Compression,
     Encoding,
+    ExamineBatch,
     OffsetlessBatch,
     encode_client_batch,
     misplaced_delta,
@@ -32,7 +33,7 @@ from coordinator_runtime.decision import NotCommon
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
-from partition_log.codec import RECORD_FIELD, NotRecords, offset_deltas_of, record_count_of
+from partition_log.codec import RECORD_FIELD, NotRecords, examine_batch, offset_deltas_of, record_count_of
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
 """A compressed payload that unpacks to more is checked by the worker. To unpack and parse as much takes 0.1 ms, and
@@ -81,11 +82,18 @@ class CheckEnd(StrEnum):
 class BatchChecks:
     """Looks at batches before they are appended: header and checksum, then the payload, here or by a worker."""
 
-    def __init__(self, worker: Worker, limits: Limits, disk: DiskGuard | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        limits: Limits,
+        disk: DiskGuard | None = None,
+        examine: ExamineBatch = examine_batch,
+    ) -> None:
         self.worker = worker
         self.limits = limits
         self.disk = DiskGuard() if disk is None else disk
         """Says whether there is room for batches at all."""
+        self._examine = examine
         self._room = bytearray(UNPACKED_HERE_BYTES_MAX)
         self.waiting_bytes = 0
         """Bytes of the payloads that the worker has not checked yet."""
@@ -102,8 +110,16 @@ class BatchChecks:
         Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED where too
         many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again.
         Raises NotCommon where the caller may not wait for a check."""
-        offsetless = encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
-        if not validates_payload:
+        counts = (
+            validates_payload
+            and header.compression is _PLAIN
+            and header.encoding is _RECORDS
+            and len(payload) <= UNPACKED_HERE_BYTES_MAX
+        )
+        offsetless, found = encode_client_batch(
+            header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max, examine=self._examine, counts=counts
+        )
+        if not validates_payload or found == header.record_count:
             return offsetless, None
         plain = payload
         if header.compression is not _PLAIN:
@@ -115,12 +131,11 @@ class BatchChecks:
             plain = bytes(memoryview(self._room)[:size])
         elif header.record_count > RECORDS_HERE_MAX or len(payload) > PLAIN_HERE_BYTES_MAX:
             return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
-        found: int | None
         if header.encoding is _RECORDS:
             if len(plain) > UNPACKED_HERE_BYTES_MAX and _may_hold_many(plain):
                 return offsetless, self._check_by_worker(header, payload, may_wait=may_wait)
             try:
-                found = record_count_of(plain)
+                found = record_count_of(plain) if found is None else found
             except NotRecords as error:
                 raise _unreadable(_no_records(error)) from error
         else:

@@ -38,6 +38,8 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
+from coordinator_protocol.batch import pack_uncovered
+from coordinator_protocol.checksum import KEEP_THE_GIL, crc32c
 from coordinator_protocol.limits import SHARD_COUNT_MAX
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
@@ -530,6 +532,16 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
     still_open.sort(key=itemgetter(0))
     for _first_offset, restored in still_open:
         yield restored
+
+
+def examine_batch(covered: bytes, payload: bytes, counts: bool) -> tuple[bytes, int, int | None]:
+    """Find what `ExamineBatch` says. The compiled transport brings the same function, compiled."""
+    crc = crc32c(payload, crc32c(covered), KEEP_THE_GIL)
+    try:
+        count = len(_parse_records(payload).records) if counts else None
+    except DecodeError:
+        count = None
+    return pack_uncovered(crc) + covered, crc, count
 
 
 def record_count_of(payload: bytes) -> int:

@@ -1,0 +1,174 @@
+"""What the log must know of a batch that came: the compiled function finds what the one in Python finds, whatever the
+bytes are."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.encodings import encode_records
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
+from coordinator_protocol.compression import pack
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.wire import varint
+from coordinator_server.compiled import fastest_examine_batch
+from partition_log.batch_checks import UNPACKED_HERE_BYTES_MAX, BatchChecks
+from partition_log.codec import examine_batch
+from tests.harness.workers import HeldWorker
+
+compiled = fastest_examine_batch()
+needs_it = pytest.mark.skipif(compiled is examine_batch, reason="the compiled transport is not installed (make native)")
+
+DISPUTED: Final = re.compile(rb"[\x80-\xff]{5}|[" + bytes(range(3, 256, 8)) + rb"].*[\0-\7]", re.DOTALL)
+"""What bytes hold of which versions of protobuf disagree whether they are a message: sizes of more than five bytes,
+and groups with a field number 0 in them. Others hold it, too."""
+
+NUMBERS = st.sampled_from([1, 1, 1, 2, 4, 4, 3, 5, 0, 6, 2**29 - 1])
+PADDINGS = st.sampled_from([0, 0, 0, 0, 1, 3, 4, 9])
+TEXTS = st.text(max_size=3).map(str.encode)
+
+
+def padded(number: int, padding: int) -> bytes:
+    """A varint in so many more bytes than it needs."""
+    if not padding:
+        return varint(number)
+    *others, last = varint(number)
+    return bytes([*others, last | 0x80, *[0x80] * (padding - 1), 0])
+
+
+def fields(contents: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """Messages of any fields: of those that they have, and of others, written well and badly."""
+
+    def tagged(wire_type: int, content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+        tags = st.builds(lambda number, padding: padded(number << 3 | wire_type, padding), NUMBERS, PADDINGS)
+        return st.builds(bytes.__add__, tags, content)
+
+    def sized(content: bytes, padding: int) -> bytes:
+        return padded(len(content), padding) + content
+
+    def group(number: int, content: bytes, depth: int) -> bytes:
+        return varint(number << 3 | 3) * depth + content + varint(number << 3 | 4) * depth
+
+    field = st.one_of(
+        tagged(2, st.builds(sized, contents, PADDINGS)),
+        tagged(2, st.builds(sized, contents, st.just(0))),
+        tagged(0, st.builds(padded, st.sampled_from([0, 1, 2**63, 2**64 - 1]), PADDINGS)),
+        tagged(1, st.binary(min_size=8, max_size=8)),
+        tagged(5, st.binary(min_size=4, max_size=4)),
+        st.builds(group, NUMBERS, contents, st.sampled_from([1, 1, 2, 97, 98, 99, 100, 101])),
+    )
+    return st.lists(field, max_size=4).map(b"".join)
+
+
+ODD = st.recursive(st.binary(max_size=9) | TEXTS, fields, max_leaves=12)
+CONTENTS = st.none() | st.binary(max_size=20)
+ROWS = st.lists(
+    st.tuples(
+        CONTENTS,
+        CONTENTS,
+        st.integers(-1, 2**62),
+        st.lists(st.tuples(st.text(max_size=5), CONTENTS), max_size=2).map(tuple),
+    ),
+    max_size=4,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, payloads: st.SearchStrategy[bytes]) -> bytes:
+    """Bytes of which some have become others, or the end is missing."""
+    payload = bytearray(draw(payloads))
+    for _ in range(draw(st.integers(0, 3)) if payload else 0):
+        payload[draw(st.integers(0, len(payload) - 1))] = draw(st.integers(0, 255))
+    return bytes(payload[: draw(st.integers(0, len(payload)))] if draw(st.booleans()) else payload)
+
+
+GOOD = st.builds(encode_records, ROWS)
+PAYLOADS = st.one_of(GOOD, damaged(GOOD), ODD, damaged(ODD))
+
+
+@needs_it
+@settings(max_examples=500)
+@given(covered=st.binary(max_size=60), payload=PAYLOADS, counts=st.booleans())
+def test_compiled_or_not_the_same_is_found(covered: bytes, payload: bytes, counts: bool) -> None:
+    found, expected = compiled(covered, payload, counts), examine_batch(covered, payload, counts)
+    if found != expected:
+        assert found == (*expected[:2], None)
+        assert DISPUTED.search(payload)
+
+
+@needs_it
+@given(GOOD)
+def test_what_a_writer_made_is_counted(payload: bytes) -> None:
+    assert compiled(b"", payload, True)[2] == len(log.Records.FromString(payload).records)
+
+
+def outcome(checks: BatchChecks, header: BatchHeader, payload: bytes, crc: int | None, *, validates: bool) -> Any:
+    """The batch as it will be stored, or why it is refused, and whether a worker had to look."""
+    worker = checks.worker
+    assert isinstance(worker, HeldWorker)
+    before = worker.done_count
+    try:
+        offsetless, check = checks.take(header, payload, crc=crc, validates_payload=validates)
+        if check is not None:
+            check.result()
+    except Refused as why:
+        return why.code, why.message, worker.done_count - before
+    return offsetless, worker.done_count - before
+
+
+IN_PYTHON, COMPILED = (BatchChecks(HeldWorker(), Limits(), examine=examine) for examine in (examine_batch, compiled))
+
+
+@needs_it
+@settings(max_examples=500)
+@given(
+    payload=PAYLOADS,
+    count=st.integers(1, 5) | st.just(40_000),
+    compression=st.sampled_from([Compression.NONE, Compression.NONE, Compression.LZ4]),
+    encoding=st.sampled_from([Encoding.RECORDS_V1, Encoding.RECORDS_V1, Encoding.ARROW_V1]),
+    crc=st.sampled_from(["right", "wrong", "none"]),
+    validates=st.booleans(),
+)
+def test_compiled_or_not_the_same_batches_are_taken_and_refused_for_the_same_reason(
+    payload: bytes, count: int, compression: Compression, encoding: Encoding, crc: str, validates: bool
+) -> None:
+    header = BatchHeader(
+        base_offset=0,
+        record_count=count,
+        base_timestamp_ms=5,
+        max_timestamp_ms=5,
+        encoding=encoding,
+        compression=compression,
+    )
+    sent = pack(payload, compression)
+    right = batch_crc(header, sent)
+    shown = {"right": right, "wrong": right ^ 1, "none": None}[crc]
+    judged = [outcome(checks, header, sent, shown, validates=validates) for checks in (IN_PYTHON, COMPILED)]
+    assert judged[0] == judged[1]
+
+
+@needs_it
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_payload_that_is_counted_at_once_is_judged_as_a_larger_one(more: int) -> None:
+    payload = encode_records([(None, bytes(UNPACKED_HERE_BYTES_MAX + more - 8), 0, ())])
+    assert len(payload) == UNPACKED_HERE_BYTES_MAX + more
+    header = BatchHeader(0, 1, 5, 5, Encoding.RECORDS_V1)
+    judged = [outcome(checks, header, payload, None, validates=True) for checks in (IN_PYTHON, COMPILED)]
+    assert judged[0] == judged[1] == (judged[0][0], 0)
+
+
+def test_the_compiled_function_knows_all_fields_that_could_be_written_wrongly() -> None:
+    """It passes over others: a new field that is text or a message belongs into `native_transport/src/records.rs`."""
+    looked_into = {
+        (message.DESCRIPTOR.name, field.name)
+        for message in (log.Records, log.Record, log.Header)
+        for field in message.DESCRIPTOR.fields
+        if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE, field.TYPE_GROUP)
+    }
+    assert looked_into == {("Records", "records"), ("Record", "headers"), ("Header", "key")}

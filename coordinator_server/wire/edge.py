@@ -86,11 +86,9 @@ def set_error(message: ResponseT, method: Method, error: CoordinatorError | None
     """Return a response or one of its items with its error fields filled in, if there is an error."""
     if error is None:
         return message
-    fields = message.DESCRIPTOR.fields_by_name
     message.error_code = int(error.code)  # type: ignore[attr-defined]  # a convention of our .proto files
     message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
-    if "error_message" in fields:
-        message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
+    message.error_message = error.message  # type: ignore[attr-defined]  # the same
     return message
 
 

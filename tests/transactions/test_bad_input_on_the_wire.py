@@ -133,6 +133,11 @@ async def test_partitions_beside_an_unknown_one_are_not_attempted(server: InProc
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+    untried, unknown = (result.error_message for result in response.results)
+    assert (untried, unknown) == (
+        "another partition of the request was refused; nothing was added",
+        response.error_message,
+    )
     described = await stub.DescribeTransactions(
         transaction_pb2.DescribeTransactionsRequest(transactional_ids=["known"])
     )

@@ -27,6 +27,10 @@ _UNDECIDED = (TransactionState.EMPTY, TransactionState.ONGOING)
 _FORGOTTEN = "Dead"
 """Kafka's name for an id that expired. Nothing is ever in this state here: it is the end of a history."""
 
+_NOT_ATTEMPTED: Final = Refused(
+    ErrorCode.OPERATION_NOT_ATTEMPTED, "another part of the request was refused; nothing was written"
+)
+
 _AddRequest: TypeAlias = transaction_pb2.AddPartitionsToTxnRequest | transaction_pb2.AddPartitionsToTxnTransaction
 _AddResponseT = TypeVar(
     "_AddResponseT", transaction_pb2.AddPartitionsToTxnResponse, transaction_pb2.AddPartitionsToTxnTransactionResult
@@ -327,7 +331,7 @@ def transact_refused(request: transaction_pb2.TransactRequest, error: Exception)
         raise error
     response = error_response(Method.TRANSACT, transaction_pb2.TransactResponse, error)
     part = error.part if isinstance(error, PartRefused) else None
-    others = error if part is None else Refused(ErrorCode.OPERATION_NOT_ATTEMPTED, "")
+    others = error if part is None else _NOT_ATTEMPTED
     for batch in request.batches:
         result = response.results.add(topic=batch.topic, topic_id=batch.topic_id, partition=batch.partition)
         set_error(result, Method.TRANSACT, error if _is_named(batch, part) else others)

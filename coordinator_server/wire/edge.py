@@ -92,6 +92,16 @@ def set_error(message: ResponseT, method: Method, error: CoordinatorError | None
     return message
 
 
+def set_item_error(
+    item: Message, method: Method, error: CoordinatorError | None, whole: CoordinatorError | None
+) -> None:
+    """Fill in the error fields of an item in a response with the error `whole`. What that says is not said again:
+    thousands of copies of it would be more than many clients take."""
+    set_error(item, method, error)
+    if error is not None and (error is whole or error.code is ErrorCode.OPERATION_NOT_ATTEMPTED):
+        item.ClearField("error_message")
+
+
 def outcome_of(
     message: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest | log_pb2.ControlMarker,
 ) -> Outcome:

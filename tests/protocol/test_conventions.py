@@ -43,6 +43,14 @@ def procedures() -> Iterator[tuple[str, str, str]]:
                     yield method.name, taken, given
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_generated_code_has_the_same_package_for_every_file(file: FileDescriptorProto) -> None:
+    options, name = file.options, file.name.rpartition("/")[2].removesuffix(".proto")
+    assert options.go_package == "github.com/txn-coordinator/txn-coordinator/proto/coordinator_api/v1;coordinatorapiv1"
+    assert (options.java_package, options.java_multiple_files) == ("io.github.txn_coordinator.api.v1", True)
+    assert options.java_outer_classname == f"{name.title()}Proto", "a class of the name of a message would be renamed"
+
+
 def test_a_procedure_has_a_request_and_a_response_of_its_own() -> None:
     for name, taken, given in procedures():
         assert (taken, given) == (f"{name}Request", f"{name}Response")

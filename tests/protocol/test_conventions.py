@@ -21,7 +21,6 @@ HARMLESS: Final = {
     "ERROR_CODE_NONE",
     "COMPRESSION_NONE",
     "TIMESTAMP_TYPE_CREATE_TIME",
-    "COORDINATOR_KEY_TYPE_GROUP",
 }
 """First values that are the usual case, so that who says nothing says the right thing."""
 OF_TIME: Final = re.compile(r"(?:^|_)(?:timeout|interval|delay|duration|age|lease|wait|timestamp|throttle)$")

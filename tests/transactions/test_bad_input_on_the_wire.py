@@ -145,6 +145,16 @@ async def test_what_is_wrong_with_each_partition_is_said_of_it(server: InProcess
     assert "no partition 9" in second.error_message
 
 
+@pytest.mark.parametrize("key_type", [0, 2, 4, -1])
+async def test_a_key_of_no_type_has_no_coordinator(server: InProcessServer, key_type: int) -> None:
+    """Kafka's 0 is a group: here it is what those send who forget it, be it for a transactional id."""
+    stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
+    request = transaction_pb2.FindCoordinatorRequest(key_type=key_type, keys=["known"])  # type: ignore[arg-type]
+    (found,) = (await stub.FindCoordinator(request)).coordinators
+    assert (found.error_code, found.key, found.host) == (ErrorCode.INVALID_REQUEST, "known", "")
+    assert f"key_type is {key_type}" in found.error_message
+
+
 async def test_partitions_beside_an_unknown_one_are_not_attempted(server: InProcessServer) -> None:
     stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
     request = _add(_Topic(topic="t", partitions=[0]), _Topic(topic="nowhere", partitions=[0]))

@@ -28,14 +28,21 @@ class _CoordinatorKeyType:
 
 class _CoordinatorKeyTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoordinatorKeyType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    COORDINATOR_KEY_TYPE_GROUP: _CoordinatorKeyType.ValueType  # 0
+    COORDINATOR_KEY_TYPE_UNSPECIFIED: _CoordinatorKeyType.ValueType  # 0
+    """Refused."""
     COORDINATOR_KEY_TYPE_TRANSACTION: _CoordinatorKeyType.ValueType  # 1
+    """Kafka's number."""
+    COORDINATOR_KEY_TYPE_GROUP: _CoordinatorKeyType.ValueType  # 3
+    """Not Kafka's number: that is 0, which here is what a client sends that says nothing. Kafka's 2 stands for share groups."""
 
-class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper):
-    """The numbers are Kafka's."""
+class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper): ...
 
-COORDINATOR_KEY_TYPE_GROUP: CoordinatorKeyType.ValueType  # 0
+COORDINATOR_KEY_TYPE_UNSPECIFIED: CoordinatorKeyType.ValueType  # 0
+"""Refused."""
 COORDINATOR_KEY_TYPE_TRANSACTION: CoordinatorKeyType.ValueType  # 1
+"""Kafka's number."""
+COORDINATOR_KEY_TYPE_GROUP: CoordinatorKeyType.ValueType  # 3
+"""Not Kafka's number: that is 0, which here is what a client sends that says nothing. Kafka's 2 stands for share groups."""
 Global___CoordinatorKeyType: _TypeAlias = CoordinatorKeyType  # noqa: Y015
 
 @_typing.final

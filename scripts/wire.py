@@ -33,7 +33,7 @@ from scripts.promises import keeps_promises
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROTO_ROOT: Final = ROOT / "proto"
 PROMISED: Final = PROTO_ROOT / "promised.txt"
-NAMING_OPTIONS: Final = ("go_package", "java_package", "java_multiple_files")
+NAMING_OPTIONS: Final = ("go_package", "java_package", "java_multiple_files", "java_outer_classname")
 """They say how generated code is imported, so another value breaks the source of clients, though not their messages."""
 
 

@@ -16,10 +16,10 @@ from txn_coordinator.steps import TransactionStep
 
 
 class KeyType(IntEnum):
-    """What a coordinator can be asked for, with Kafka's numbers."""
+    """What a coordinator can be asked for, with the numbers of the wire."""
 
-    GROUP = 0
     TRANSACTION = 1
+    GROUP = 3
 
 
 class Located(Struct, frozen=True):

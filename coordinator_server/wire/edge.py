@@ -86,13 +86,21 @@ def set_error(message: ResponseT, method: Method, error: CoordinatorError | None
     """Return a response or one of its items with its error fields filled in, if there is an error."""
     if error is None:
         return message
-    fields = message.DESCRIPTOR.fields_by_name
     message.error_code = int(error.code)  # type: ignore[attr-defined]  # a convention of our .proto files
     message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
-    if "error_message" in fields:
-        message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
+    message.error_message = error.message  # type: ignore[attr-defined]  # the same
     error.drop_frames()
     return message
+
+
+def set_item_error(
+    item: Message, method: Method, error: CoordinatorError | None, whole: CoordinatorError | None
+) -> None:
+    """Fill in the error fields of an item in a response with the error `whole`. What that says is not said again:
+    thousands of copies of it would be more than many clients take."""
+    set_error(item, method, error)
+    if error is not None and (error is whole or error.code is ErrorCode.OPERATION_NOT_ATTEMPTED):
+        item.ClearField("error_message")
 
 
 def outcome_of(

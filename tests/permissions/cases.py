@@ -121,7 +121,7 @@ TRANSACTIONS: Final = (
     ),
     Case(
         "FindCoordinator of a group",
-        lambda _room, n: _txn.FindCoordinatorRequest(key_type=0, keys=[n.group]),  # type: ignore[arg-type]
+        lambda _room, n: _txn.FindCoordinatorRequest(key_type=3, keys=[n.group]),  # type: ignore[arg-type]
         (_one(_P.DESCRIBE, _G),),
     ),
     Case(

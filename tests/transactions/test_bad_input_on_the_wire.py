@@ -125,6 +125,36 @@ async def test_a_bad_request_is_refused_precisely_and_changes_nothing(
     assert not again.error_code, "the server goes on"
 
 
+async def test_what_holds_for_every_partition_is_said_once(server: InProcessServer) -> None:
+    """Ten thousand copies of a long message would be more than a client takes that was made with defaults."""
+    stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
+    response = await stub.AddPartitionsToTxn(
+        _add(_Topic(topic="t", partitions=range(2)), transactional_id="x" * 1_000, producer_id=7)
+    )
+    assert response.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert "x" * 1_000 in response.error_message
+    assert [(each.error_code, each.error_message) for each in response.results] == [(response.error_code, "")] * 2
+
+
+async def test_what_is_wrong_with_each_partition_is_said_of_it(server: InProcessServer) -> None:
+    stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
+    response = await stub.AddPartitionsToTxn(_add(_Topic(topic="t", partitions=[0, 8, 9])))
+    untried, first, second = response.results
+    assert "no partition 8" in response.error_message
+    assert (untried.error_message, first.error_message) == ("", ""), "the response says it"
+    assert "no partition 9" in second.error_message
+
+
+@pytest.mark.parametrize("key_type", [0, 2, 4, -1])
+async def test_a_key_of_no_type_has_no_coordinator(server: InProcessServer, key_type: int) -> None:
+    """Kafka's 0 is a group: here it is what those send who forget it, be it for a transactional id."""
+    stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
+    request = transaction_pb2.FindCoordinatorRequest(key_type=key_type, keys=["known"])  # type: ignore[arg-type]
+    (found,) = (await stub.FindCoordinator(request)).coordinators
+    assert (found.error_code, found.key, found.host) == (ErrorCode.INVALID_REQUEST, "known", "")
+    assert f"key_type is {key_type}" in found.error_message
+
+
 async def test_partitions_beside_an_unknown_one_are_not_attempted(server: InProcessServer) -> None:
     stub = transaction_pb2_grpc.TransactionServiceStub(server.channel)
     request = _add(_Topic(topic="t", partitions=[0]), _Topic(topic="nowhere", partitions=[0]))

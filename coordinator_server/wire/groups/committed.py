@@ -9,7 +9,7 @@ from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Method, Refused
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Committer, GroupOffsets, Membership, NamedOffset, PartitionName
-from coordinator_server.wire.edge import error_response, set_error, unchecked_names
+from coordinator_server.wire.edge import error_response, set_error, set_item_error, unchecked_names
 from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,
@@ -127,16 +127,18 @@ def _answer_each(
     """One result per partition named. The refusal of a whole request is the response's, and every partition repeats
     it, so that a client that reads results alone learns of it."""
 
-    def filled(response: ResponseT, errors: Sequence[CoordinatorError | None]) -> ResponseT:
+    def filled(
+        response: ResponseT, errors: Sequence[CoordinatorError | None], whole: CoordinatorError | None = None
+    ) -> ResponseT:
         for name, error in zip(names, errors, strict=True):
             result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
-            set_error(result, method, error)
+            set_item_error(result, method, error, whole)
         return response
 
     def refuse(error: Exception) -> ResponseT:
         if not isinstance(error, CoordinatorError):
             raise error
-        return filled(error_response(method, response_type, error), [error] * len(names))
+        return filled(error_response(method, response_type, error), [error] * len(names), error)
 
     try:
         return use_case().map(lambda results: filled(response_type(), results), refuse)

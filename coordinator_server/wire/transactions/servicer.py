@@ -13,7 +13,15 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Ref
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
-from coordinator_server.wire.edge import Front, error_response, outcome_of, set_error, topic_partitions, unchecked_names
+from coordinator_server.wire.edge import (
+    Front,
+    error_response,
+    outcome_of,
+    set_error,
+    set_item_error,
+    topic_partitions,
+    unchecked_names,
+)
 from coordinator_server.wire.groups.committed import transacted_offsets
 from coordinator_server.wire.log.servicer import client_batch, lane_batches
 from txn_coordinator import requests
@@ -270,7 +278,7 @@ def _fill_added(response: _AddResponseT, added: requests.AddedPartitions) -> _Ad
     set_error(response, Method.ADD_PARTITIONS_TO_TXN, added.error)
     for name, error in added.results:
         result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
-        set_error(result, Method.ADD_PARTITIONS_TO_TXN, error)
+        set_item_error(result, Method.ADD_PARTITIONS_TO_TXN, error, added.error)
     return response
 
 
@@ -330,10 +338,10 @@ def transact_refused(request: transaction_pb2.TransactRequest, error: Exception)
     others = error if part is None else Refused(ErrorCode.OPERATION_NOT_ATTEMPTED, "")
     for batch in request.batches:
         result = response.results.add(topic=batch.topic, topic_id=batch.topic_id, partition=batch.partition)
-        set_error(result, Method.TRANSACT, error if _is_named(batch, part) else others)
+        set_item_error(result, Method.TRANSACT, error if _is_named(batch, part) else others, error)
     for group in request.groups:
         told = response.group_results.add(group_id=group.group_id)
-        set_error(told, Method.TRANSACT, error if group.group_id == part else others)
+        set_item_error(told, Method.TRANSACT, error if group.group_id == part else others, error)
     return response
 
 

@@ -6,8 +6,10 @@ What every service of the API shares: the request header, error codes and classe
 Conventions of the whole API:
 - Field 1 of every request is a RequestHeader.
 - Protocol outcomes travel in the reply: error_code (Kafka's number), error_class (what to do about it) and
-  error_message (for people). A reply or item without error_code succeeded. The gRPC status is only for transport,
-  authentication and defects of the server.
+  error_message (for people), which are fields 1 to 3 of every response and of every item that may fail by itself. A reply
+  or item without error_code succeeded. The error_message of an item is empty where that of the response says it already. The gRPC status is only for transport, authentication and defects of the server.
+- Field 4 of every response is throttle_ms: the pause, in milliseconds, that the server asks for before the next
+  request; 0 = none.
 - A field that is "meaningful only without an error" holds its zero value when error_code is set.
 - Times are milliseconds since the Unix epoch unless a name says otherwise; durations are in milliseconds.
 - Offsets are half-open: the record AT an end offset is not included.

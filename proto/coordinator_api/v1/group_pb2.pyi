@@ -1365,27 +1365,27 @@ Global___OffsetCommitResponse: _TypeAlias = OffsetCommitResponse  # noqa: Y015
 class OffsetCommitResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TOPIC_FIELD_NUMBER: _builtins.int
-    TOPIC_ID_FIELD_NUMBER: _builtins.int
-    PARTITION_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    topic_id: _builtins.bytes
-    partition: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
     def __init__(
         self,
         *,
-        topic: _builtins.str = ...,
-        topic_id: _builtins.bytes = ...,
-        partition: _builtins.int = ...,
         error_code: _common_pb2.ErrorCode.ValueType = ...,
         error_class: _common_pb2.ErrorClass.ValueType = ...,
         error_message: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1532,23 +1532,23 @@ Global___FetchedGroup: _TypeAlias = FetchedGroup  # noqa: Y015
 class FetchedOffset(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TOPIC_FIELD_NUMBER: _builtins.int
-    TOPIC_ID_FIELD_NUMBER: _builtins.int
-    PARTITION_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
     COMMITTED_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    topic_id: _builtins.bytes
-    partition: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
     committed_offset: _builtins.int
     """-1 where nothing is committed."""
     committed_leader_epoch: _builtins.int
@@ -1565,12 +1565,12 @@ class FetchedOffset(_message.Message):
     def __init__(
         self,
         *,
-        topic: _builtins.str = ...,
-        topic_id: _builtins.bytes = ...,
-        partition: _builtins.int = ...,
         error_code: _common_pb2.ErrorCode.ValueType = ...,
         error_class: _common_pb2.ErrorClass.ValueType = ...,
         error_message: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
         committed_offset: _builtins.int = ...,
         committed_leader_epoch: _builtins.int | None = ...,
         metadata: _builtins.str = ...,

@@ -28,14 +28,21 @@ class _CoordinatorKeyType:
 
 class _CoordinatorKeyTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoordinatorKeyType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    COORDINATOR_KEY_TYPE_GROUP: _CoordinatorKeyType.ValueType  # 0
+    COORDINATOR_KEY_TYPE_UNSPECIFIED: _CoordinatorKeyType.ValueType  # 0
+    """Refused."""
     COORDINATOR_KEY_TYPE_TRANSACTION: _CoordinatorKeyType.ValueType  # 1
+    """Kafka's number."""
+    COORDINATOR_KEY_TYPE_GROUP: _CoordinatorKeyType.ValueType  # 3
+    """Not Kafka's number: that is 0, which here is what a client sends that says nothing. Kafka's 2 stands for share groups."""
 
-class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper):
-    """The numbers are Kafka's."""
+class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper): ...
 
-COORDINATOR_KEY_TYPE_GROUP: CoordinatorKeyType.ValueType  # 0
+COORDINATOR_KEY_TYPE_UNSPECIFIED: CoordinatorKeyType.ValueType  # 0
+"""Refused."""
 COORDINATOR_KEY_TYPE_TRANSACTION: CoordinatorKeyType.ValueType  # 1
+"""Kafka's number."""
+COORDINATOR_KEY_TYPE_GROUP: CoordinatorKeyType.ValueType  # 3
+"""Not Kafka's number: that is 0, which here is what a client sends that says nothing. Kafka's 2 stands for share groups."""
 Global___CoordinatorKeyType: _TypeAlias = CoordinatorKeyType  # noqa: Y015
 
 @_typing.final
@@ -566,7 +573,6 @@ class FindCoordinatorResponse(_message.Message):
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
-    """Pause in milliseconds that the server asks for before the next request; 0 = none."""
     @_builtins.property
     def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___Coordinator]:
         """One per key, in the order asked."""
@@ -881,25 +887,25 @@ Global___AddPartitionsToTxnResponse: _TypeAlias = AddPartitionsToTxnResponse  # 
 class AddPartitionsToTxnTransactionResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
-    transactional_id: _builtins.str
     error_code: _common_pb2.ErrorCode.ValueType
     """The error of this transaction; results then say so as in AddPartitionsToTxnResponse."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
+    transactional_id: _builtins.str
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResult]: ...
     def __init__(
         self,
         *,
-        transactional_id: _builtins.str = ...,
         error_code: _common_pb2.ErrorCode.ValueType = ...,
         error_class: _common_pb2.ErrorClass.ValueType = ...,
         error_message: _builtins.str = ...,
+        transactional_id: _builtins.str = ...,
         results: _abc.Iterable[Global___AddPartitionsToTxnResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -914,29 +920,32 @@ Global___AddPartitionsToTxnTransactionResult: _TypeAlias = AddPartitionsToTxnTra
 class AddPartitionsToTxnResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
-    ERROR_CODE_FIELD_NUMBER: _builtins.int
-    ERROR_CLASS_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    topic_id: _builtins.bytes
-    partition: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """OPERATION_NOT_ATTEMPTED where only other partitions of the request are at fault."""
     error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
     def __init__(
         self,
         *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
         topic: _builtins.str = ...,
         topic_id: _builtins.bytes = ...,
         partition: _builtins.int = ...,
-        error_code: _common_pb2.ErrorCode.ValueType = ...,
-        error_class: _common_pb2.ErrorClass.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1352,12 +1361,16 @@ Global___TransactResponse: _TypeAlias = TransactResponse  # noqa: Y015
 class TransactResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
-    ERROR_CODE_FIELD_NUMBER: _builtins.int
-    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -1366,21 +1379,20 @@ class TransactResult(_message.Message):
     a partition follow each other from there on. -1: the answer is repeated, and the topic was deleted meanwhile, or
     the place cannot be read because the disk damaged it. Meaningful only without an error.
     """
-    error_code: _common_pb2.ErrorCode.ValueType
-    error_class: _common_pb2.ErrorClass.ValueType
     def __init__(
         self,
         *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
         topic: _builtins.str = ...,
         topic_id: _builtins.bytes = ...,
         partition: _builtins.int = ...,
         first_offset: _builtins.int = ...,
-        error_code: _common_pb2.ErrorCode.ValueType = ...,
-        error_class: _common_pb2.ErrorClass.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "first_offset", b"first_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "first_offset", b"first_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1390,22 +1402,25 @@ Global___TransactResult: _TypeAlias = TransactResult  # noqa: Y015
 class TransactGroupResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    GROUP_ID_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
-    group_id: _builtins.str
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    group_id: _builtins.str
     def __init__(
         self,
         *,
-        group_id: _builtins.str = ...,
         error_code: _common_pb2.ErrorCode.ValueType = ...,
         error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        group_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "group_id", b"group_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

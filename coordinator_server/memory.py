@@ -17,7 +17,8 @@ from coordinator_runtime.clock import Clock
 _YOUNG_OBJECTS_MAX: Final = 20_000
 """New objects after which the collector looks for cycles among them. A transaction makes dozens that live until the
 next flush and are no garbage: at Python's 700 the collector took a tenth of the time of a busy server. At this number
-it looks for about a millisecond at once."""
+it looks for about a millisecond at once. It counts objects and not their bytes, so calls must leave it nothing: answers
+of fetches in cycles were 20 MiB at times (`tests/harness/garbage.py` watches)."""
 _MIDDLE_EVERY: Final = 50
 _OLD_EVERY: Final = 100
 

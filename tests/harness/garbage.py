@@ -1,7 +1,7 @@
 """What calls leave to Python's collector of cycles. It should be nothing.
 
-A server looks for cycles seldom: after twenty thousand new objects, however large they are, and for hours not again at
-those that happened to live at that moment. So a cycle with an answer in it keeps the answer, and memory grows.
+A server looks for cycles seldom: after twenty thousand new objects, however large they are, and at those that happened
+to live at such a moment again only the fiftieth time after it. So a cycle with an answer in it keeps the answer.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class LateAnswers:
         waiting = self._waiting.pop(ticket, None)
         if waiting is not None:
             self._runtime.write(operation)
-            waiting[1].drop()
+            waiting[1].give_up()
 
 
 def _only_waits(decision: Decision) -> bool:

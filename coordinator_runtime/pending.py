@@ -29,8 +29,8 @@ class Pending(Struct, Generic[T], eq=False):
     """True once the caller said that it does not want the answer any more."""
     on_cancel: Callable[[], None] | None = None
     """What to do when the caller gives up: only work that has not been staged can be dropped, and whoever drops it
-    settles the reply (`drop`), or the call would count as under way for ever. Whoever makes the reply sets it. It goes
-    when the reply is settled: it often leads back to it, and would keep the answer until the collector comes by."""
+    settles the reply (`give_up`), or the call would count as under way for ever. Whoever makes the reply sets it. It
+    goes when the reply is settled: it often leads back to it, and would keep the answer until the collector comes."""
     _value: T | None = None
     error: Exception | None = None
     """Why there is no value; None until it is settled."""
@@ -62,7 +62,7 @@ class Pending(Struct, Generic[T], eq=False):
         else:
             self.succeed(other.result())
 
-    def drop(self) -> None:
+    def give_up(self) -> None:
         """The caller has left, and what it asked for is not done. The reply is settled all the same: nobody hears it,
         and the call counts as under way until it is."""
         self.fail(Refused(ErrorCode.REQUEST_TIMED_OUT, "the caller gave up waiting"))
@@ -91,11 +91,12 @@ class Pending(Struct, Generic[T], eq=False):
 
     def drop(self, error: Exception) -> None:
         """Settle it with this error, and drop the work as if the caller had given up."""
+        on_cancel = self.on_cancel
         self.fail(error)
         if not self.is_cancelled:
             self.is_cancelled = True
-            if self.on_cancel is not None:
-                self.on_cancel()
+            if on_cancel is not None:
+                on_cancel()
 
     def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
         """This reply with its value transformed. Errors pass through, or `recover` turns them into a value, and raises

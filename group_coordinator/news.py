@@ -78,7 +78,7 @@ class News:
 
         def give_up() -> None:
             leave()
-            answer.drop()
+            answer.give_up()
 
         def looked(reply: Pending[ReplyT], *, is_last: bool) -> None:
             if answer.is_settled:

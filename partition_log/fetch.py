@@ -317,7 +317,7 @@ class Fetcher:
 
     def _give_up(self, fetch: _Fetch) -> None:
         self._leave(fetch)
-        fetch.reply.drop()
+        fetch.reply.give_up()
 
     def _leave(self, fetch: _Fetch) -> None:
         self.waiting_fetches -= 1

@@ -122,7 +122,7 @@ def test_a_settled_reply_leaves_nothing_to_the_collector() -> None:
     with nothing_left_to_the_collector():
         for error in (None, Refused(ErrorCode.INVALID_REQUEST, "")):
             reply: Pending[int] = Pending()
-            reply.on_cancel = lambda kept=reply: kept.drop()
+            reply.on_cancel = lambda kept=reply: kept.give_up()
             chain = reply.map(refused).then(settled)
             if error is None:
                 reply.succeed(1)

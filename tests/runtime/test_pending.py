@@ -103,6 +103,25 @@ def test_a_settled_reply_cannot_be_given_up() -> None:
     assert not reply.is_cancelled
 
 
+def test_what_is_dropped_has_its_answer_and_starts_no_further_step() -> None:
+    steps: list[int] = []
+    first: Pending[int] = Pending()
+    dropped: list[str] = []
+    first.on_cancel = lambda: dropped.append("first")
+
+    def second(value: int) -> Pending[int]:
+        steps.append(value)
+        return settled(value)
+
+    both = first.then(second).map(lambda value: value)
+    both.drop(Broken())
+    both.drop(Broken())
+    with pytest.raises(Broken):
+        both.result()
+    first.succeed(1)
+    assert (steps, dropped) == ([], ["first"])
+
+
 def test_all_of_waits_for_everyone_and_answers_in_order() -> None:
     parts: list[Pending[int]] = [Pending(), Pending(), Pending()]
     together = all_of(parts)

@@ -108,9 +108,9 @@ def test_a_settled_reply_cannot_be_given_up() -> None:
     assert not reply.is_cancelled
 
 
-def test_what_was_dropped_for_a_caller_that_left_is_settled() -> None:
+def test_what_a_caller_that_left_gave_up_is_settled() -> None:
     reply: Pending[int] = Pending()
-    reply.on_cancel = reply.drop
+    reply.on_cancel = reply.give_up
     chain = reply.map(lambda value: value)
     chain.cancel()
     with pytest.raises(Refused, match="gave up"):
@@ -130,6 +130,25 @@ def test_a_settled_reply_leaves_nothing_to_the_collector() -> None:
                 reply.fail(error)
             assert isinstance(chain.error, Refused)
         del reply, chain, error
+
+
+def test_what_is_dropped_has_its_answer_and_starts_no_further_step() -> None:
+    steps: list[int] = []
+    first: Pending[int] = Pending()
+    dropped: list[str] = []
+    first.on_cancel = lambda: dropped.append("first")
+
+    def second(value: int) -> Pending[int]:
+        steps.append(value)
+        return settled(value)
+
+    both = first.then(second).map(lambda value: value)
+    both.drop(Broken())
+    both.drop(Broken())
+    with pytest.raises(Broken):
+        both.result()
+    first.succeed(1)
+    assert (steps, dropped) == ([], ["first"])
 
 
 def test_all_of_waits_for_everyone_and_answers_in_order() -> None:

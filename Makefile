@@ -99,7 +99,7 @@ lock-upgrade: ## Write requirements/*.txt again with the newest versions
 venv: ## Make the virtual environment .venv, or bring it up to date with the lock
 	@$(PYTHON) scripts/venv.py dev
 
-native: venv ## Build the compiled transport with cargo, and install it into .venv (optional: a server needs less processor time)
+native: venv ## Check the compiled transport (clippy, cargo test), build it, and install it into .venv (optional: a server needs less processor time)
 	@.venv/bin/python scripts/native.py --look
 	@$(PYTHON) scripts/venv.py native
 	@.venv/bin/python scripts/native.py

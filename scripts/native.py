@@ -1,4 +1,4 @@
-"""Builds the wheel of the compiled transport (`native_transport/`) and installs it into .venv.
+"""Checks the compiled transport (`native_transport/`), builds its wheel and installs it into .venv.
 
 Only this needs cargo: the server runs without the wheel, and every test does.
 """
@@ -17,6 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 CRATE = ROOT / "native_transport"
 WHEELS = ROOT / ".cache" / "native"
 BUILDER = ROOT / ".venv-native" / "bin" / "maturin"
+CHECKS: tuple[tuple[str, ...], ...] = (
+    ("cargo", "clippy", "--quiet", "--all-targets", "--", "-D", "warnings"),
+    ("cargo", "test", "--quiet"),
+)
+"""What must end well before a wheel is built: clippy first."""
 
 
 def main() -> int:
@@ -33,12 +38,29 @@ def main() -> int:
         return 0
     try:
         if not asked.built:
+            check()
             build()
         install()
     except subprocess.CalledProcessError as failed:
         print(f"the compiled transport is not installed: {' '.join(map(str, failed.cmd))} failed", file=sys.stderr)
         return failed.returncode
     return 0
+
+
+def check() -> None:
+    """Let the crate's own tests and clippy look at it. What they compile stays in the crate's folder `target`, so the
+    next look takes seconds. Raises: CalledProcessError."""
+    checks = CHECKS
+    if not has_clippy():
+        print("clippy is not installed beside cargo: the crate is tested, and not checked by it", file=sys.stderr)
+        checks = CHECKS[1:]
+    for command in checks:
+        subprocess.run(command, cwd=CRATE, check=True)
+
+
+def has_clippy() -> bool:
+    """Whether cargo has clippy, which some systems package apart."""
+    return subprocess.run(["cargo", "clippy", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def build() -> None:

@@ -8,8 +8,10 @@ from types import ModuleType
 import pytest
 
 from coordinator_runtime.clock import SystemClock
+from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.transport_choice import TransportMissing, open_transport
 from coordinator_server.transports import Transport, TransportName, TransportOptions
+from partition_log.codec import examine_batch
 from tests.harness.transports import skip_what_is_missing
 
 
@@ -39,6 +41,11 @@ async def test_without_the_compiled_transport_auto_is_grpc_and_native_is_refused
         opened(TransportName.NATIVE)
 
 
+@pytest.mark.usefixtures("not_installed")
+def test_without_it_batches_are_examined_in_python() -> None:
+    assert fastest_examine_batch() is examine_batch
+
+
 async def test_with_it_auto_is_native_and_grpc_can_be_had() -> None:
     skip_what_is_missing(TransportName.NATIVE)
     assert await stopped(opened(TransportName.AUTO)) is TransportName.NATIVE
@@ -52,5 +59,6 @@ async def test_one_of_another_interface_is_as_good_as_none(
     monkeypatch.setattr(old, "INTERFACE", 99, raising=False)
     monkeypatch.setitem(sys.modules, old.__name__, old)
     assert await stopped(opened(TransportName.AUTO)) is TransportName.GRPC
+    assert fastest_examine_batch() is examine_batch
     with pytest.raises(TransportMissing, match="has interface 99, and this server knows"):
         opened(TransportName.NATIVE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from scripts.generate import differences
 from scripts.java import java_problem, java_version
-from scripts.native import cargo_problem
+from scripts.native import cargo_problem, check
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,35 @@ def test_an_old_cargo_is_named_with_its_version(empty_path: Path) -> None:
     problem = cargo_problem()
     assert problem is not None
     assert f"{cargo} is 1.70" in problem
+
+
+def noting_cargo(folder: Path, *, fails_at: str) -> Path:
+    """A cargo that fails at one thing, and the file in which it notes what it is asked."""
+    notes, cargo = folder / "asked", folder / "cargo"
+    cargo.write_text(f'#!/bin/sh\necho "$*" >>{notes}\ncase "$*" in {fails_at}) exit 1;; esac\n')
+    cargo.chmod(0o755)
+    return notes
+
+
+def test_the_crate_is_checked_by_clippy_and_its_own_tests(empty_path: Path) -> None:
+    notes = noting_cargo(empty_path, fails_at="never")
+    check()
+    assert notes.read_text().splitlines() == [
+        "clippy --version",
+        "clippy --quiet --all-targets -- -D warnings",
+        "test --quiet",
+    ]
+
+
+def test_no_wheel_is_made_of_a_crate_with_warnings(empty_path: Path) -> None:
+    notes = noting_cargo(empty_path, fails_at="*warnings")
+    with pytest.raises(subprocess.CalledProcessError):
+        check()
+    assert "test" not in notes.read_text()
+
+
+def test_a_cargo_without_clippy_still_tests(empty_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    notes = noting_cargo(empty_path, fails_at='"clippy --version"')
+    check()
+    assert notes.read_text().splitlines() == ["clippy --version", "test --quiet"]
+    assert "clippy is not installed" in capfd.readouterr().err

@@ -178,7 +178,7 @@ def _step(step: txn.TransactionStep) -> TransactionStep:
         producer_id=step.producer_id,
         producer_epoch=step.producer_epoch,
         fenced=Identity(step.fenced_producer_id, step.fenced_producer_epoch) if is_fencing else None,
-        participants=step.participants,
+        participants=step.participant_count,
         csn=step.csn,
     )
 

@@ -76,7 +76,7 @@ class GroupCalls:
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """Return the groups whose state is one of `states` and whose type one of `types`, by id; what is not given
         holds for all. A name that the server does not know matches nothing."""
-        request = group.ListGroupsRequest(header=self._connection.header(), states_filter=states, types_filter=types)
+        request = group.ListGroupsRequest(header=self._connection.header(), state_filters=states, type_filters=types)
         reply = self._connection.ask(LIST_GROUPS, request, deadlines=self._deadlines)
         return [
             GroupListing(

@@ -178,4 +178,4 @@ class Sink:
             run_id=self.run_id,
             batch_id=batch_id,
         )
-        return self._connection.ask(ABORT_BATCH, request, deadlines=self._deadlines).members
+        return self._connection.ask(ABORT_BATCH, request, deadlines=self._deadlines).member_count

@@ -148,7 +148,9 @@ def release_lease(
     connection: Connection, snapshot_id: bytes, *, part: int = 0, parts: int = 0, deadlines: Deadlines
 ) -> None:
     """Hold the records of the snapshot with this id no longer: at once, or, with `parts`, once each part was named."""
-    request = log.ReleaseSnapshotRequest(header=connection.header(), snapshot_id=snapshot_id, part=part, parts=parts)
+    request = log.ReleaseSnapshotRequest(
+        header=connection.header(), snapshot_id=snapshot_id, part=part, part_count=parts
+    )
     connection.ask(RELEASE_SNAPSHOT, request, deadlines=deadlines)
 
 

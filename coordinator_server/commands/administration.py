@@ -174,7 +174,7 @@ def _acted(result: admin_pb2.TransactionActResult, word: str) -> Row:
         "fenced_producer_id": result.fenced_producer_id,
         "fenced_producer_epoch": result.fenced_producer_epoch,
         "age_ms": result.age_ms if result.HasField("age_ms") else None,
-        "partitions": result.partitions,
+        "partitions": result.partition_count,
         "error": None,
     }
 

@@ -124,7 +124,7 @@ def _give_up(name: str, server: str, timeout_ms: int) -> int:
     """Return how many members were given up."""
     with remote.connected(server) as connection:
         request = transaction_pb2.AbortBatchRequest(header=connection.header(), sink=name)
-        return connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms)).members
+        return connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms)).member_count
 
 
 def _described(names: Sequence[str], server: str, timeout_ms: int) -> Sequence[transaction_pb2.SinkDescription]:
@@ -159,6 +159,6 @@ def _member(found: transaction_pb2.SinkMemberDescription) -> Row:
         "batch_id": found.batch_id,
         "attempt": found.attempt,
         "state": found.state,
-        "partition_count": found.partitions,
+        "partition_count": found.partition_count,
         "age_ms": found.age_ms,
     }

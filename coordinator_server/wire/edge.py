@@ -25,13 +25,9 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Ref
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import PartitionName, PartitionRef
-from partition_log.state import Isolation
 
 THROTTLE_MS: Final = 50
 """Pause that a refusal for want of room asks for: several group commits long, short beside a client's deadline."""
-
-_ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
-"""By their numbers on the wire; 0 is what a client sends that says nothing."""
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -112,16 +108,6 @@ def outcome_of(
             ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"
         )
     return Outcome.COMMIT if message.committed else Outcome.ABORT
-
-
-def isolation_of(level: int) -> Isolation:
-    """Raises Refused INVALID_REQUEST for a number that is none."""
-    if not 0 <= level < len(_ISOLATIONS):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"isolation level {level} is not known here; use READ_COMMITTED (1) or READ_UNCOMMITTED (2)",
-        )
-    return _ISOLATIONS[level]
 
 
 def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:

@@ -276,7 +276,7 @@ class BusyServer:
                 assert (await self.transactions.CommitBatch(commit, timeout=DEADLINE_SECONDS)).error_code == 0
         assert (await self._join_batch(0, b"%016d" % 2)).already_committed
         abort = transaction_pb2.AbortBatchRequest(sink="s")
-        assert (await self.transactions.AbortBatch(abort, timeout=DEADLINE_SECONDS)).members == 1
+        assert (await self.transactions.AbortBatch(abort, timeout=DEADLINE_SECONDS)).member_count == 1
         await self.until(lambda readings: readings["txn_sink_batches_total"]["given_up",] == 1)
 
     async def _join_batch(self, batch_id: int, request_id: bytes) -> transaction_pb2.JoinBatchResponse:

@@ -95,7 +95,7 @@ async def test_abort_and_fence_answer_the_fenced_identity_and_the_age(api: Api) 
             )
         )
         aborted, ghost = reply.results
-        assert (aborted.error_code, aborted.state, aborted.partitions) == (0, "Ongoing", 1)
+        assert (aborted.error_code, aborted.state, aborted.partition_count) == (0, "Ongoing", 1)
         assert (aborted.fenced_producer_id, aborted.fenced_producer_epoch) == (
             identity.producer_id,
             identity.producer_epoch,
@@ -130,7 +130,7 @@ async def test_a_description_has_a_history_when_asked(api: Api) -> None:
         identity.producer_id,
         identity.producer_epoch,
     )
-    assert (decided.participants, decided.csn) == (1, 1)
+    assert (decided.participant_count, decided.csn) == (1, 1)
     assert decided.host
     assert not described.history_complete
     plain = await api.transactions.DescribeTransactions(

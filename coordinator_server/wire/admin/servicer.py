@@ -133,7 +133,7 @@ def _act_result(method: Method, result: ActResult) -> admin_pb2.TransactionActRe
         message.fenced_producer_id, message.fenced_producer_epoch = result.acted.fenced
         if result.age_ms is not None:
             message.age_ms = result.age_ms
-            message.partitions = len(result.acted.before.partitions)
+            message.partition_count = len(result.acted.before.partitions)
     return message
 
 

@@ -24,7 +24,7 @@ class AdministrationServicer:
         self, request: group_pb2.ListGroupsRequest, context: CallContext
     ) -> Pending[group_pb2.ListGroupsResponse]:
         response = group_pb2.ListGroupsResponse()
-        wanted = GroupFilter(frozenset(request.states_filter), frozenset(request.types_filter))
+        wanted = GroupFilter(frozenset(request.state_filters), frozenset(request.type_filters))
         for group in self._service.list(wanted, context):
             response.groups.add(
                 group_id=group.group_id,

@@ -13,17 +13,21 @@ from typing import Final
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, payload_of, stored_crc
-from coordinator_protocol.errors import Method
+from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_protocol.wire import Buffer, bytes_field, field_prefix
 from coordinator_server.wire.edge import set_error
 from partition_log.leadership import Diverged
 from partition_log.requests import FetchResult
+from partition_log.state import Isolation
 
 _RESULTS: Final = bytes_field(log_pb2.FetchResponse.RESULTS_FIELD_NUMBER)
 _BATCHES: Final = bytes_field(log_pb2.FetchResult.BATCHES_FIELD_NUMBER)
 _PAYLOAD: Final = bytes_field(log_pb2.RecordBatch.PAYLOAD_FIELD_NUMBER)
+
+_ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+"""By their numbers on the wire; 0 is what a client sends that says nothing."""
 
 
 class FetchAnswer:
@@ -122,3 +126,13 @@ def _batch_fields(header: BatchHeader, encoded: Buffer) -> log_pb2.RecordBatch:
             )
         )
     return message
+
+
+def isolation_of(level: int) -> Isolation:
+    """Raises Refused INVALID_REQUEST for a number that is none."""
+    if not 0 <= level < len(_ISOLATIONS):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"isolation level {level} is not known here; use READ_COMMITTED (1) or READ_UNCOMMITTED (2)",
+        )
+    return _ISOLATIONS[level]

@@ -9,7 +9,8 @@ from msgspec.structs import asdict
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.errors import Method
 from coordinator_runtime.ports import PartitionName
-from coordinator_server.wire.edge import isolation_of, set_error
+from coordinator_server.wire.edge import set_error
+from coordinator_server.wire.log.fetch_edge import isolation_of
 from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.requests import MeasureQuery, MeasureRecords, MeasureResult
 

@@ -33,13 +33,12 @@ from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.wire.edge import (
     Front,
     ResponseT,
-    isolation_of,
     outcome_of,
     set_error,
     throttle_ms_of,
     unchecked_names,
 )
-from coordinator_server.wire.log.fetch_edge import FetchAnswer
+from coordinator_server.wire.log.fetch_edge import FetchAnswer, isolation_of
 from coordinator_server.wire.log.ranges import (
     committed_transactions,
     committed_transactions_response,

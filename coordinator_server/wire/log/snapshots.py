@@ -35,7 +35,7 @@ class SnapshotServicer:
     def ReleaseSnapshot(
         self, request: log_pb2.ReleaseSnapshotRequest, context: CallContext
     ) -> Pending[log_pb2.ReleaseSnapshotResponse]:
-        self._snapshots.release(ReleaseSnapshot(request.snapshot_id, request.part, request.parts), context)
+        self._snapshots.release(ReleaseSnapshot(request.snapshot_id, request.part, request.part_count), context)
         return settled(log_pb2.ReleaseSnapshotResponse())
 
 

@@ -394,7 +394,7 @@ def _step(step: requests.Step) -> transaction_pb2.TransactionStep:
     after = step.after
     told.state = after.state_name
     told.producer_id, told.producer_epoch = after.client_identity
-    told.participants = after.participant_count
+    told.participant_count = after.participant_count
     told.csn = 0 if after.state in _UNDECIDED else after.csn
     if step.fenced is not None:
         told.fenced_producer_id, told.fenced_producer_epoch = step.fenced

@@ -62,7 +62,7 @@ class SinkServicer:
             batch_id=request.batch_id if request.HasField("batch_id") else None,
         )
         return self._service.abort_batch(abort, context).map(
-            lambda count: transaction_pb2.AbortBatchResponse(members=count)
+            lambda count: transaction_pb2.AbortBatchResponse(member_count=count)
         )
 
     def DescribeSinks(
@@ -114,6 +114,6 @@ def _member(sink: Sink, transaction: Transaction, now_ms: int) -> transaction_pb
         batch_id=transaction.member.batch_id,
         attempt=transaction.member.attempt,
         state=rules.standing(sink, transaction),
-        partitions=len(transaction.partitions),
+        partition_count=len(transaction.partitions),
         age_ms=transaction.age_ms(now_ms) or 0,
     )

@@ -439,7 +439,7 @@ class TransactionActResult(_message.Message):
     FENCED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     FENCED_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
-    PARTITIONS_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE (AbortTransactions: no transaction is open, or it is decided already)."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -452,8 +452,8 @@ class TransactionActResult(_message.Message):
     fenced_producer_epoch: _builtins.int
     age_ms: _builtins.int
     """How long the aborted transaction had been open. Absent: none was."""
-    partitions: _builtins.int
-    """Partitions that it was open in."""
+    partition_count: _builtins.int
+    """How many partitions it was open in."""
     def __init__(
         self,
         *,
@@ -465,11 +465,11 @@ class TransactionActResult(_message.Message):
         fenced_producer_id: _builtins.int = ...,
         fenced_producer_epoch: _builtins.int = ...,
         age_ms: _builtins.int | None = ...,
-        partitions: _builtins.int = ...,
+        partition_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id", "partitions", b"partitions", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id", "partition_count", b"partition_count", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
     _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015

@@ -1028,28 +1028,28 @@ class ListGroupsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
-    STATES_FILTER_FIELD_NUMBER: _builtins.int
-    TYPES_FILTER_FIELD_NUMBER: _builtins.int
+    STATE_FILTERS_FIELD_NUMBER: _builtins.int
+    TYPE_FILTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
-    def states_filter(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def state_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of states, upper and lower case alike; a name that is none matches nothing. Empty: all."""
 
     @_builtins.property
-    def types_filter(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def type_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """classic, consumer; the same. Empty: all."""
 
     def __init__(
         self,
         *,
         header: _common_pb2.RequestHeader | None = ...,
-        states_filter: _abc.Iterable[_builtins.str] | None = ...,
-        types_filter: _abc.Iterable[_builtins.str] | None = ...,
+        state_filters: _abc.Iterable[_builtins.str] | None = ...,
+        type_filters: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "states_filter", b"states_filter", "types_filter", b"types_filter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "state_filters", b"state_filters", "type_filters", b"type_filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

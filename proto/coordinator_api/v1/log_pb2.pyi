@@ -1596,7 +1596,9 @@ class FetchResult(_message.Message):
         """
 
     @_builtins.property
-    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordBatch]: ...
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordBatch]:
+        """Written last, so that they can be written and read without copying."""
+
     def __init__(
         self,
         *,
@@ -2525,14 +2527,14 @@ class ReleaseSnapshotRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
-    PARTS_FIELD_NUMBER: _builtins.int
+    PART_COUNT_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.bytes
     part: _builtins.int
     """For readers who share a snapshot and do not know of each other: which part of it was read, from 0 on, and how many
-    there are, up to 100,000. It is released with the last of them; to repeat a part changes nothing. 0 parts: all of it
+    there are, up to 100,000. It is released with the last of them; to repeat a part changes nothing. part_count 0: all of it
     is released now. INVALID_REQUEST for a part that is none, or another number of parts than before.
     """
-    parts: _builtins.int
+    part_count: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -2541,11 +2543,11 @@ class ReleaseSnapshotRequest(_message.Message):
         header: _common_pb2.RequestHeader | None = ...,
         snapshot_id: _builtins.bytes = ...,
         part: _builtins.int = ...,
-        parts: _builtins.int = ...,
+        part_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "part", b"part", "parts", b"parts", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "part", b"part", "part_count", b"part_count", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -339,12 +339,12 @@ class AbortBatchResponse(_message.Message):
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
-    MEMBERS_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
-    members: _builtins.int
+    member_count: _builtins.int
     """How many undecided members were given up."""
     def __init__(
         self,
@@ -353,11 +353,11 @@ class AbortBatchResponse(_message.Message):
         error_class: _common_pb2.ErrorClass.ValueType = ...,
         error_message: _builtins.str = ...,
         throttle_ms: _builtins.int = ...,
-        members: _builtins.int = ...,
+        member_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "members", b"members", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "member_count", b"member_count", "throttle_ms", b"throttle_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -497,7 +497,7 @@ class SinkMemberDescription(_message.Message):
     BATCH_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    PARTITIONS_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
@@ -506,7 +506,7 @@ class SinkMemberDescription(_message.Message):
     attempt: _builtins.str
     state: _builtins.str
     """"open", "sealed", "committing" or "given_up"."""
-    partitions: _builtins.int
+    partition_count: _builtins.int
     age_ms: _builtins.int
     def __init__(
         self,
@@ -517,12 +517,12 @@ class SinkMemberDescription(_message.Message):
         batch_id: _builtins.int = ...,
         attempt: _builtins.str = ...,
         state: _builtins.str = ...,
-        partitions: _builtins.int = ...,
+        partition_count: _builtins.int = ...,
         age_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "attempt", b"attempt", "batch_id", b"batch_id", "partitions", b"partitions", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "attempt", b"attempt", "batch_id", b"batch_id", "partition_count", b"partition_count", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1620,7 +1620,7 @@ class TransactionStep(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     FENCED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     FENCED_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
-    PARTICIPANTS_FIELD_NUMBER: _builtins.int
+    PARTICIPANT_COUNT_FIELD_NUMBER: _builtins.int
     CSN_FIELD_NUMBER: _builtins.int
     at_ms: _builtins.int
     state: _builtins.str
@@ -1638,8 +1638,8 @@ class TransactionStep(_message.Message):
     fenced_producer_id: _builtins.int
     """The identity that the step fenced: nothing that still shows it is accepted. Absent: none."""
     fenced_producer_epoch: _builtins.int
-    participants: _builtins.int
-    """Partitions and groups in the transaction after the step."""
+    participant_count: _builtins.int
+    """How many partitions and groups are in the transaction after the step."""
     csn: _builtins.int
     """Number of the outcome, where one is decided; else 0."""
     def __init__(
@@ -1654,12 +1654,12 @@ class TransactionStep(_message.Message):
         producer_epoch: _builtins.int = ...,
         fenced_producer_id: _builtins.int | None = ...,
         fenced_producer_epoch: _builtins.int | None = ...,
-        participants: _builtins.int = ...,
+        participant_count: _builtins.int = ...,
         csn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch", "_fenced_producer_id", b"_fenced_producer_id", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch", "_fenced_producer_id", b"_fenced_producer_id", "at_ms", b"at_ms", "cause", b"cause", "client_id", b"client_id", "csn", b"csn", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id", "host", b"host", "participants", b"participants", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch", "_fenced_producer_id", b"_fenced_producer_id", "at_ms", b"at_ms", "cause", b"cause", "client_id", b"client_id", "csn", b"csn", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id", "host", b"host", "participant_count", b"participant_count", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fenced_producer_epoch: _TypeAlias = _typing.Literal["fenced_producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__fenced_producer_epoch: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch"]  # noqa: Y015

@@ -58,9 +58,9 @@ def a_group_of_each_kind() -> ClassicRoom:
 @case(121)
 def test_groups_are_listed_by_state_and_kind() -> None:
     room = a_group_of_each_kind()
-    assert listed(room, states_filter=["EMPTY"]) == ["empty"]
-    assert listed(room, states_filter=[" stable "]) == ["classic", "new"]
-    assert listed(room, types_filter=["Classic"]) == ["classic", "empty"]
-    assert listed(room, types_filter=["consumer", "share"]) == ["new"]
-    assert listed(room, states_filter=["nonsense"]) == []
+    assert listed(room, state_filters=["EMPTY"]) == ["empty"]
+    assert listed(room, state_filters=[" stable "]) == ["classic", "new"]
+    assert listed(room, type_filters=["Classic"]) == ["classic", "empty"]
+    assert listed(room, type_filters=["consumer", "share"]) == ["new"]
+    assert listed(room, state_filters=["nonsense"]) == []
     assert listed(room) == ["classic", "empty", "new"]

@@ -21,6 +21,7 @@ HEADERS: Final = 1
 RST_STREAM: Final = 3
 SETTINGS: Final = 4
 PING: Final = 6
+GOAWAY: Final = 7
 WINDOW_UPDATE: Final = 8
 CONTINUATION: Final = 9
 
@@ -35,6 +36,8 @@ _WINDOW_DEFAULT: Final = 65_535
 _INITIAL_WINDOW_SETTING: Final = 4
 _INTEGER_PREFIX: Final = 127
 _READ_BYTES: Final = 1 << 16
+_FRAME_BYTES_MAX: Final = 1 << 14
+_HEADER_BYTES: Final = 9
 _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket that does not block says where it would."""
 
@@ -104,8 +107,21 @@ class RawPeer:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=HOST)
+        self._heard = _Heard()
         setting = struct.pack(">HI", _INITIAL_WINDOW_SETTING, stream_window_bytes)
         self.send(_PREFACE + frame(SETTINGS, 0, 0, setting))
+
+    def begin(self, stream: int, headers: bytes, part: bytes) -> None:
+        """Begin a call and send this part of its request, as the other end takes it, until it wants no more of it.
+        Raises OSError."""
+        self.send(frame(HEADERS, END_HEADERS, stream, headers))
+        for start in range(0, len(part), _FRAME_BYTES_MAX):
+            piece = part[start : start + _FRAME_BYTES_MAX]
+            while not self._heard.takes(stream, len(piece)):
+                self._heard.hear(self._socket.recv(_READ_BYTES))
+            if stream in self._heard.ended:
+                break
+            self.send(frame(DATA, 0, stream, piece))
 
     def send(self, frames: bytes) -> None:
         """Send all of it, and wait as long as that needs. Raises OSError."""
@@ -173,6 +189,48 @@ class RawPeer:
         self.close()
 
 
+class _Heard:
+    """What the other end says of how much it takes. Its settings do not count before they are acknowledged."""
+
+    def __init__(self) -> None:
+        self.ended: set[int] = set()
+        """The streams of which it wants no more."""
+        self._windows = {0: _WINDOW_DEFAULT}
+        self._bytes = b""
+
+    def takes(self, stream: int, size: int) -> bool:
+        """Whether so many bytes may be sent now; they count as sent."""
+        if stream in self.ended:
+            return True
+        if size > min(self._windows.setdefault(stream, _WINDOW_DEFAULT), self._windows[0]):
+            return False
+        for each in (0, stream):
+            self._windows[each] -= size
+        return True
+
+    def hear(self, received: bytes) -> None:
+        """Raises ConnectionError once it has ended the connection."""
+        self._bytes += received
+        while len(self._bytes) >= _HEADER_BYTES:
+            size, kind = int.from_bytes(self._bytes[:3]), self._bytes[3]
+            end = _HEADER_BYTES + size
+            if len(self._bytes) < end:
+                break
+            self._judge(kind, int.from_bytes(self._bytes[5:9]), self._bytes[_HEADER_BYTES:end])
+            self._bytes = self._bytes[end:]
+        if not received:
+            raise ConnectionResetError("the other end has closed")
+
+    def _judge(self, kind: int, stream: int, payload: bytes) -> None:
+        match kind:
+            case _ if kind == WINDOW_UPDATE:
+                self._windows[stream] = self._windows.get(stream, _WINDOW_DEFAULT) + int.from_bytes(payload)
+            case _ if kind == RST_STREAM:
+                self.ended.add(stream)
+            case _ if kind == GOAWAY:
+                raise ConnectionAbortedError(payload[8:].decode(errors="replace"))
+
+
 def floods(method: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str, Iterator[bytes]]:
     """Return, by name, endless sequences of frames that cost a server work. `extra` are further headers of calls."""
     headers = request_headers(method, extra)
@@ -185,6 +243,7 @@ def floods(method: str, extra: tuple[tuple[str, str], ...] = ()) -> dict[str, It
         "settings": _same(frame(SETTINGS, 0, 0)),
         "window updates": _same(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))),
         "empty data": _after(begin, frame(DATA, 0, 1)),
+        "small pieces": _after(begin + frame(DATA, 0, 1, message(b"x" * 65_535)[:5]), frame(DATA, 0, 1, b"x")),
         "continuations": _after(frame(HEADERS, 0, 1, headers), frame(CONTINUATION, 0, 1, _literal(b"x-a", b"y" * 999))),
     }
 

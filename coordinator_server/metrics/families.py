@@ -366,7 +366,9 @@ FAMILIES: Final = (
         "system could not give (not_taken), callers that failed in the handshake of TLS (handshakes), connections of "
         "hosts where that happened too often just now (strangers), connections on which nobody was known where there "
         "was one too many of those (unauthenticated), messages that are too large, or would be once they are "
-        "decompressed (messages), and connections that reset streams (resets) or send frames without a call "
+        "decompressed (messages), requests that had come in part where all of those held too much (requests), "
+        "connections that broke the rules of HTTP/2, or had headers without end (rules), and connections that call "
+        "without a credential that counts (unknown_calls) or reset streams (resets) or send frames without a call "
         "(control_frames) or begin calls without requests (unfinished_calls) or more calls than they may have open "
         "(refused_calls) again and again. The transport grpc does not say any of it.",
     ),

@@ -14,6 +14,8 @@ const WAITING_MAX: usize = 256;
 pub struct Backlog {
     /// Calls that HTTP/2 let through, since they were last looked at.
     served: AtomicUsize,
+    /// Calls of nobody that is known, since they were last looked at.
+    refused: AtomicUsize,
     /// Calls that wait for Python.
     waiting: AtomicUsize,
     reader: AtomicWaker,
@@ -28,6 +30,16 @@ impl Backlog {
     /// How many calls were let through since this was asked last.
     pub fn take_served(&self) -> usize {
         self.served.swap(0, Ordering::Relaxed)
+    }
+
+    /// Nobody knows who made a call.
+    pub fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many such calls there were since this was asked last.
+    pub fn take_refused(&self) -> usize {
+        self.refused.swap(0, Ordering::Relaxed)
     }
 
     /// One more call waits.

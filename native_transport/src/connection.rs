@@ -19,7 +19,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tonic::transport::server::Connected;
 
 use crate::backlog::Backlog;
-use crate::frames::{Flood, Watch};
+use crate::frames::{Farewell, Flood, Watch};
 use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
 use crate::strangers::{Entry, Stranger, Strangers};
@@ -76,6 +76,12 @@ pub enum Harm {
     Unauthenticated,
     /// A message that is larger than messages may be, or becomes so once it is decompressed.
     Messages,
+    /// A request of which a part had come, where all of those held too much.
+    Requests,
+    /// A connection that HTTP/2 ended because its peer broke the rules, or asked for more than it takes.
+    Rules,
+    /// A connection with calls of nobody that is known, again and again.
+    Unknown,
     /// A connection that reset streams, again and again.
     Resets,
     /// A connection that sent what carries no call, again and again.
@@ -87,13 +93,16 @@ pub enum Harm {
 }
 
 impl Harm {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 13] = [
         Self::Connections,
         Self::NotTaken,
         Self::Handshakes,
         Self::Strangers,
         Self::Unauthenticated,
         Self::Messages,
+        Self::Requests,
+        Self::Rules,
+        Self::Unknown,
         Self::Resets,
         Self::Control,
         Self::Unfinished,
@@ -109,6 +118,9 @@ impl Harm {
             Self::Strangers => "strangers",
             Self::Unauthenticated => "unauthenticated",
             Self::Messages => "messages",
+            Self::Requests => "requests",
+            Self::Rules => "rules",
+            Self::Unknown => "unknown_calls",
             Self::Resets => "resets",
             Self::Control => "control_frames",
             Self::Unfinished => "unfinished_calls",
@@ -124,6 +136,7 @@ impl From<Flood> for Harm {
             Flood::Control => Self::Control,
             Flood::Unfinished => Self::Unfinished,
             Flood::Refused => Self::Refused,
+            Flood::Unknown => Self::Unknown,
         }
     }
 }
@@ -369,6 +382,7 @@ impl Taken {
             oldest: now + age_max,
             end: Box::pin(sleep_until(now + FIRST_BYTE_MAX)),
             watch: Watch::new(entered.among.streams_max, now),
+            farewell: Farewell::default(),
             turn_frames: 0,
             cut,
             entered,
@@ -387,6 +401,7 @@ pub struct Connection {
     oldest: Instant,
     end: Pin<Box<Sleep>>,
     watch: Watch,
+    farewell: Farewell,
     /// That were looked at since the others had their turn.
     turn_frames: usize,
     cut: Cut,
@@ -394,9 +409,21 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn sent(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn sent<'a>(
+        &mut self,
+        buffers: impl IntoIterator<Item = &'a [u8]>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.watch.sent(bytes);
+            let mut left = bytes;
+            for buffer in buffers {
+                let gone = &buffer[..buffer.len().min(left)];
+                left -= gone.len();
+                if self.farewell.is_in(gone) {
+                    self.entered.among.met(Harm::Rules, &self.peer.host);
+                }
+            }
         }
         written
     }
@@ -429,9 +456,11 @@ impl AsyncRead for Connection {
         ready!(self.peer.backlog.poll_room(cx));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let served = self.peer.backlog.take_served();
+        let (served, refused, now) =
+            (self.peer.backlog.take_served(), self.peer.backlog.take_refused(), Instant::now());
         self.watch.served(served);
-        if let Some(flood) = self.watch.received(&buffer.filled()[before..], Instant::now()) {
+        let flood = self.watch.unknown(refused, now);
+        if let Some(flood) = flood.or_else(|| self.watch.received(&buffer.filled()[before..], now)) {
             self.entered.among.met(flood.into(), &self.peer.host);
             buffer.set_filled(before);
             self.is_flooded = true;
@@ -451,7 +480,7 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buffer);
-        self.sent(written)
+        self.sent([buffer], written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -468,7 +497,7 @@ impl AsyncWrite for Connection {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.sent(written)
+        self.sent(buffers.iter().map(|buffer| &**buffer), written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -25,6 +25,8 @@ pub enum Flood {
     Unfinished,
     /// Calls that were begun while as many were open as may be.
     Refused,
+    /// Calls of nobody that is known.
+    Unknown,
     /// Streams that were reset.
     Resets,
     /// Frames that carry no call: pings, settings, priorities, windows, empty data, pieces of headers.
@@ -53,6 +55,9 @@ const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 100 };
 /// Calls that were not served: HTTP/2 refuses them where as many are open as may be. Who has read our settings begins none
 /// of those; but as many calls as fit into one read are seen here before the first of them is served.
 const REFUSED: Allowance = Allowance { at_once: 4_000, per_second: 100 };
+
+/// Calls of nobody that is known: of whoever has lost his token, until he notices.
+const UNKNOWN: Allowance = Allowance { at_once: 200, per_second: 10 };
 
 /// What is left of an allowance.
 #[derive(Debug)]
@@ -108,6 +113,7 @@ pub struct Watch {
     controls: Left,
     unfinished: Left,
     refused: Left,
+    unknown: Left,
     frames: usize,
     sent_bytes: usize,
 }
@@ -118,8 +124,8 @@ impl Watch {
         let (resets, controls) = (Left::new(RESETS, now), Left::new(CONTROLS, now));
         let at_once = UNFINISHED.at_once.saturating_add(streams_max);
         let unfinished = Left::new(Allowance { at_once, ..UNFINISHED }, now);
-        let refused = Left::new(REFUSED, now);
-        Self { place: Place::Preface(0), resets, controls, unfinished, refused, frames: 0, sent_bytes: 0 }
+        let (refused, unknown) = (Left::new(REFUSED, now), Left::new(UNKNOWN, now));
+        Self { place: Place::Preface(0), resets, controls, unfinished, refused, unknown, frames: 0, sent_bytes: 0 }
     }
 
     /// How many frames came since this was asked last.
@@ -139,6 +145,11 @@ impl Watch {
     /// So many calls of the peer were not refused.
     pub fn served(&mut self, calls: usize) {
         self.refused.add(calls);
+    }
+
+    /// Nobody knows who made so many calls. Says whether the peer must be cut.
+    pub fn unknown(&mut self, calls: usize, now: Instant) -> Option<Flood> {
+        (!(0..calls).all(|_| self.unknown.takes(now))).then_some(Flood::Unknown)
     }
 
     /// Look at the next bytes from the peer. Says why it must be cut, if it must.
@@ -213,6 +224,49 @@ impl Watch {
             }
             _ => (!self.controls.takes(now)).then_some(Flood::Control),
         }
+    }
+}
+
+/// Looks for the frame by which HTTP/2 ends a connection whose peer has broken its rules, or asked it for more than it
+/// takes: header fields without end, say, or a request in a great many small pieces.
+#[derive(Debug, Default)]
+pub struct Farewell {
+    begun: [u8; FAREWELL_BYTES],
+    filled: usize,
+    payload_left: usize,
+}
+
+const GOAWAY: u8 = 7;
+/// The header of such a frame, the last stream and the reason, which is 0 where nothing is wrong.
+const FAREWELL_BYTES: usize = HEADER_BYTES + 8;
+
+impl Farewell {
+    /// Look at the next bytes to the peer. Says whether such a frame is among them.
+    pub fn is_in(&mut self, mut bytes: &[u8]) -> bool {
+        let mut is_found = false;
+        while !bytes.is_empty() {
+            let is_goaway = self.filled >= HEADER_BYTES && self.begun[3] == GOAWAY;
+            let wanted = if is_goaway { FAREWELL_BYTES } else { HEADER_BYTES };
+            if self.payload_left > 0 {
+                let taken = bytes.len().min(self.payload_left);
+                self.payload_left -= taken;
+                bytes = &bytes[taken..];
+                continue;
+            }
+            let taken = bytes.len().min(wanted - self.filled);
+            self.begun[self.filled..self.filled + taken].copy_from_slice(&bytes[..taken]);
+            self.filled += taken;
+            bytes = &bytes[taken..];
+            if self.filled < wanted || (!is_goaway && self.begun[3] == GOAWAY) {
+                continue;
+            }
+            let length =
+                usize::from(self.begun[0]) << 16 | usize::from(self.begun[1]) << 8 | usize::from(self.begun[2]);
+            is_found |= is_goaway && self.begun[FAREWELL_BYTES - 4..] != [0; 4];
+            self.payload_left = length.saturating_sub(wanted - HEADER_BYTES);
+            self.filled = 0;
+        }
+        is_found
     }
 }
 
@@ -306,6 +360,29 @@ mod tests {
         assert_eq!(count, REFUSED.at_once as usize);
         let without_request = frame(HEADERS, END_STREAM, &[]);
         assert_eq!(watch.received(&without_request, now), Some(Flood::Refused));
+    }
+
+    #[test]
+    fn calls_of_nobody_that_is_known_are_a_flood_beyond_the_allowance() {
+        let (mut watch, now) = watch();
+        assert_eq!(watch.unknown(UNKNOWN.at_once as usize, now), None);
+        assert_eq!(watch.unknown(0, now), None);
+        assert_eq!(watch.unknown(1, now), Some(Flood::Unknown));
+        assert_eq!(watch.unknown(UNKNOWN.per_second as usize, now + Duration::from_secs(1)), None);
+    }
+
+    #[test]
+    fn a_farewell_with_a_reason_is_found_however_the_bytes_are_cut() {
+        let data = frame(DATA, 0, &[GOAWAY; 40]);
+        let quiet = [data.clone(), frame(SETTINGS, 0, &[]), frame(GOAWAY, 0, &[0; 8]), data.clone()].concat();
+        let last = frame(GOAWAY, 0, &[&[0, 0, 0, 9, 0, 0, 0, 11], b"calm".as_slice()].concat());
+        for size in 1..60 {
+            let mut farewell = Farewell::default();
+            assert!(!quiet.chunks(size).any(|piece| farewell.is_in(piece)));
+            let loud = [last.clone(), data.clone()].concat();
+            assert_eq!(loud.chunks(size).filter(|piece| farewell.is_in(piece)).count(), 1);
+            assert!(!quiet.chunks(size).any(|piece| farewell.is_in(piece)));
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod connection;
 mod deadline;
 mod dialing;
 mod frames;
+mod gathering;
 mod identity;
 mod inbox;
 mod records;

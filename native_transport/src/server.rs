@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::calls::{Calls, Given};
 use crate::connection::Connections;
+use crate::gathering::{GATHERED_BYTES_MAX, Gathering};
 use crate::inbox::{Inbox, InboxLimits};
 use crate::service::{Rules, Service};
 use crate::thread::{ConnectionOptions, Work, run};
@@ -69,6 +70,7 @@ impl Server {
                 calls: Arc::new(Calls::default()),
                 inbox,
                 connections: Arc::clone(&connections),
+                gathering: Arc::new(Gathering::new(GATHERED_BYTES_MAX)),
             },
             connections,
             options: ConnectionOptions {

@@ -22,6 +22,7 @@ use crate::calls::{Answer, COPIED_BYTES_MAX, Calls, Outgoing, Presence};
 use crate::codec::Raw;
 use crate::connection::{Connections, Harm, Peer};
 use crate::deadline::time_left;
+use crate::gathering::{Counted, Gathered, Gathering};
 use crate::identity::Authorization;
 use crate::inbox::{Arrival, Inbox, Token};
 use crate::taken::{Leaving, Told, Watched, tie};
@@ -57,6 +58,7 @@ pub struct Service {
     pub calls: Arc<Calls>,
     pub inbox: Arc<Inbox>,
     pub connections: Arc<Connections>,
+    pub gathering: Arc<Gathering>,
 }
 
 impl tower_service::Service<http::Request<Body>> for Service {
@@ -68,10 +70,12 @@ impl tower_service::Service<http::Request<Body>> for Service {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if let Some(peer) = request.extensions().get::<Peer>() {
-            peer.backlog.serve();
-        }
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let peer = request.extensions().get::<Peer>().expect("every connection has a peer");
+        peer.backlog.serve();
+        let gathered = self.gathering.begin(peer.connection);
+        request.extensions_mut().insert(Arc::clone(&gathered));
+        let request = request.map(|body| Body::new(Counted::new(body, gathered)));
         if !is_grpc(request.headers()) {
             return Box::pin(async { Ok(not_grpc()) });
         }
@@ -134,7 +138,8 @@ impl tower_service::Service<Request<Streaming<Bytes>>> for Method {
         let name = std::mem::take(&mut self.name);
         let service = self.service.clone();
         let peer = request.extensions().get::<Peer>().cloned().expect("every connection has a peer");
-        let messages = request.into_inner();
+        let gathered = request.extensions().get::<Arc<Gathered>>().cloned().expect("every call gathers its request");
+        let messages = Messages { messages: request.into_inner(), gathered };
         let caller = Caller { peer, shown: self.shown.take() };
         if service.rules.is_stream(&name) {
             return Box::pin(async move {
@@ -172,7 +177,8 @@ impl Service {
         let presence = self.presence(token);
         self.offer(&presence, Arrival::Caller { token, peer: peer.clone(), shown: shown.clone() })?;
         peer.is_told_of.store(true, Ordering::Relaxed);
-        answer.await.map_err(|_| stopped())??;
+        let answer = answer.await.map_err(|_| stopped())?;
+        answer.inspect_err(|_| peer.backlog.refuse())?;
         peer.shown.accept(shown.clone());
         peer.becomes_known();
         Ok(())
@@ -183,10 +189,10 @@ impl Service {
         method: Box<str>,
         caller: Caller,
         ms_left: Option<u64>,
-        mut messages: Streaming<Bytes>,
+        mut messages: Messages,
     ) -> Result<Response<Replies>, Status> {
         self.admit(&caller).await?;
-        let body = messages.message().await.map_err(|status| self.refused(status, &caller.peer))?;
+        let body = messages.next(&self.connections, &caller.peer).await?;
         let body = body.ok_or_else(|| Status::internal("the call ended without a request"))?;
         let (token, answer) = self.calls.open_call();
         let presence = self.presence(token);
@@ -208,7 +214,7 @@ impl Service {
         Ok(response)
     }
 
-    fn stream(self, method: Box<str>, caller: Caller, messages: Streaming<Bytes>) -> Result<Response<Replies>, Status> {
+    fn stream(self, method: Box<str>, caller: Caller, messages: Messages) -> Result<Response<Replies>, Status> {
         let Caller { peer, shown } = caller;
         let credit = Arc::new(Semaphore::new(self.rules.stream_credit));
         let (token, outgoing) = self.calls.open_stream(Arc::clone(&credit));
@@ -225,7 +231,7 @@ impl Service {
     /// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
     async fn read(
         self,
-        mut messages: Streaming<Bytes>,
+        mut messages: Messages,
         token: Token,
         credit: Arc<Semaphore>,
         peer: Peer,
@@ -233,24 +239,15 @@ impl Service {
     ) {
         while let Ok(permit) = credit.acquire().await {
             permit.forget();
-            match messages.message().await {
+            match messages.next(&self.connections, &peer).await {
                 Ok(Some(body)) => self.inbox.push(Arrival::Message { token, body }),
                 Ok(None) => return self.inbox.push(Arrival::HalfClosed { token }),
                 Err(status) => {
-                    let _ = failed.send(self.refused(status, &peer)).await;
+                    let _ = failed.send(status).await;
                     return;
                 }
             }
         }
-    }
-
-    /// What the caller is told where its message cannot be taken. One that is too large is counted.
-    fn refused(&self, status: Status, peer: &Peer) -> Status {
-        let status = in_words_of_grpc(status);
-        if status.code() == Code::ResourceExhausted {
-            self.connections.met(Harm::Messages, &peer.host);
-        }
-        status
     }
 
     fn presence(&self, token: Token) -> Presence {
@@ -273,6 +270,36 @@ impl Service {
         Err(Status::resource_exhausted(words))
     }
 }
+
+/// What the caller of one call sends.
+struct Messages {
+    messages: Streaming<Bytes>,
+    gathered: Arc<Gathered>,
+}
+
+impl Messages {
+    /// The next message; None after the last. One that cannot be taken is counted.
+    async fn next(&mut self, connections: &Connections, peer: &Peer) -> Result<Option<Bytes>, Status> {
+        let message = tokio::select! {
+            message = self.messages.message() => message,
+            () = self.gathered.given_up() => {
+                connections.met(Harm::Requests, &peer.host);
+                return Err(Status::resource_exhausted(GIVEN_UP));
+            }
+        };
+        self.gathered.complete();
+        message.map_err(|status| {
+            let status = in_words_of_grpc(status);
+            if status.code() == Code::ResourceExhausted {
+                connections.met(Harm::Messages, &peer.host);
+            }
+            status
+        })
+    }
+}
+
+const GIVEN_UP: &str =
+    "requests that have come in part hold more than this server gives them, and this one did not begin; try again";
 
 /// Have it told of what is in the response when its bytes are gone.
 fn watched(mut response: Response<Replies>, leaving: Leaving) -> Response<Replies> {

@@ -157,6 +157,8 @@ async def test_a_flood_is_ended_or_held_back_while_others_are_served(kind: str, 
         ("pings", "control_frames"),
         ("streams without data", "unfinished_calls"),
         ("calls that are not read", "refused_calls"),
+        ("continuations", "rules"),
+        ("small pieces", "rules"),
     ],
 )
 async def test_a_flood_that_was_ended_is_counted_and_told_once(

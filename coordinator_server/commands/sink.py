@@ -123,7 +123,7 @@ def abort(
 def _give_up(name: str, server: str, timeout_ms: int) -> int:
     """Return how many members were given up."""
     with remote.connected(server) as connection:
-        request = transaction_pb2.AbortBatchRequest(header=connection.header(), sink=name)
+        request = transaction_pb2.AbortBatchRequest(header=connection.header(), sink=name, every_run=True)
         return connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms)).member_count
 
 

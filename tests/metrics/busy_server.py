@@ -275,7 +275,7 @@ class BusyServer:
             for _ in range(2 - 2 * batch_id):
                 assert (await self.transactions.CommitBatch(commit, timeout=DEADLINE_SECONDS)).error_code == 0
         assert (await self._join_batch(0, b"%016d" % 2)).already_committed
-        abort = transaction_pb2.AbortBatchRequest(sink="s")
+        abort = transaction_pb2.AbortBatchRequest(sink="s", every_run=True)
         assert (await self.transactions.AbortBatch(abort, timeout=DEADLINE_SECONDS)).member_count == 1
         await self.until(lambda readings: readings["txn_sink_batches_total"]["given_up",] == 1)
 

@@ -233,7 +233,7 @@ TRANSACTIONS: Final = (
         (WRITE_ID, SEE_TOPIC),
     ),
     Case("CommitBatch", lambda _room, n: _txn.CommitBatchRequest(sink=n.id, run_id="run"), (DECIDE_ID,)),
-    Case("AbortBatch", lambda _room, n: _txn.AbortBatchRequest(sink=n.id), (DECIDE_ID,)),
+    Case("AbortBatch", lambda _room, n: _txn.AbortBatchRequest(sink=n.id, every_run=True), (DECIDE_ID,)),
     Case("DescribeSinks", lambda _room, n: _txn.DescribeSinksRequest(sinks=[n.id]), (_one(_P.DESCRIBE, _I),)),
     Case("ListTransactions", lambda _room, _n: _txn.ListTransactionsRequest(), hidden=_one(_P.DESCRIBE, _I)),
 )

@@ -334,3 +334,21 @@ async def test_nothing_hangs_and_what_is_owned_is_not_aborted_by_partition(api: 
         admin_pb2.AbortHangingTransactionsRequest(header=HEADER, topic="t", partition=9)
     )
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    "named", [{}, {"run_id": "r"}, {"batch_id": 0}, {"run_id": "r", "batch_id": 0, "every_run": True}]
+)
+async def test_who_does_not_say_which_batch_gives_up_none(api: Api, named: dict[str, Any]) -> None:
+    join = transaction_pb2.JoinBatchRequest(
+        header=common_pb2.RequestHeader(client_id="task", request_id=bytes(16)),
+        sink="s",
+        run_id="r",
+        transaction_timeout_ms=60_000,
+    )
+    assert (await api.transactions.JoinBatch(join)).error_code == 0
+    refused = await api.transactions.AbortBatch(transaction_pb2.AbortBatchRequest(sink="s", **named))
+    assert (refused.error_code, refused.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+    for meant in ({"run_id": "r", "batch_id": 0}, {"every_run": True}):
+        answer = await api.transactions.AbortBatch(transaction_pb2.AbortBatchRequest(sink="s", **meant))
+        assert (answer.error_code, answer.member_count) == (0, 1 if "run_id" in meant else 0)

@@ -116,8 +116,8 @@ class SinkService:
     def abort_batch(self, request: AbortRequest, context: CallContext) -> Pending[int]:
         """The undecided members of the batch are given up; the reply is how many. What is decided stays so."""
         self._check_caller(request.sink, context, Permission.DECIDE)
-        if request.run_id is not None or request.batch_id is not None:
-            rules.check_run(request.run_id or "", -1 if request.batch_id is None else request.batch_id)
+        if request.run_id is not None and request.batch_id is not None:
+            rules.check_run(request.run_id, request.batch_id)
         return self._write(
             request.sink, lambda shard, turn: shard.sinks.decide_abort(request, turn), context, Permission.DECIDE
         )

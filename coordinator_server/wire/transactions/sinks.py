@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_protocol.errors import Method
+from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.edge import set_error
@@ -56,10 +56,15 @@ class SinkServicer:
     def AbortBatch(
         self, request: transaction_pb2.AbortBatchRequest, context: CallContext
     ) -> Pending[transaction_pb2.AbortBatchResponse]:
+        named = request.HasField("run_id") + request.HasField("batch_id")
+        if named != (0 if request.every_run else 2):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "name run_id and batch_id, or set every_run to give up whatever is open"
+            )
         abort = rules.AbortRequest(
             sink=request.sink,
-            run_id=request.run_id if request.HasField("run_id") else None,
-            batch_id=request.batch_id if request.HasField("batch_id") else None,
+            run_id=None if request.every_run else request.run_id,
+            batch_id=None if request.every_run else request.batch_id,
         )
         return self._service.abort_batch(abort, context).map(
             lambda count: transaction_pb2.AbortBatchResponse(member_count=count)

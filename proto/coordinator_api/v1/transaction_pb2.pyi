@@ -302,10 +302,13 @@ class AbortBatchRequest(_message.Message):
     SINK_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     BATCH_ID_FIELD_NUMBER: _builtins.int
+    EVERY_RUN_FIELD_NUMBER: _builtins.int
     sink: _builtins.str
     run_id: _builtins.str
-    """Absent, together with batch_id: an operator gives up whatever is open."""
+    """What is given up: this batch of this run, or with every_run whatever is open. INVALID_REQUEST refuses neither and both."""
     batch_id: _builtins.int
+    every_run: _builtins.bool
+    """Of an operator, who speaks for every run."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -315,10 +318,11 @@ class AbortBatchRequest(_message.Message):
         sink: _builtins.str = ...,
         run_id: _builtins.str | None = ...,
         batch_id: _builtins.int | None = ...,
+        every_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "_run_id", b"_run_id", "batch_id", b"batch_id", "header", b"header", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "_run_id", b"_run_id", "batch_id", b"batch_id", "header", b"header", "run_id", b"run_id", "sink", b"sink"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "_run_id", b"_run_id", "batch_id", b"batch_id", "every_run", b"every_run", "header", b"header", "run_id", b"run_id", "sink", b"sink"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015

@@ -85,7 +85,7 @@ promise: venv ## Promise the messages of today in proto/promised.txt, which `mak
 docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance)
 	@.venv/bin/python scripts/docs.py
 
-stored-format: venv ## Make the store anew that is kept of the present format (tests/formats), after a change of the stored form
+stored-format: venv ## Note the rows that are stored today (tests/formats), after rows or fields were added to the stored form
 	@.venv/bin/python -m tests.formats.making
 
 lock: ## Write requirements/*.txt again after a change of a dependency, keeping chosen versions

@@ -2,16 +2,18 @@
 
     make stored-format      # or: python -m tests.formats.making
 
-writes `format_3.tar.xz` (the directory of the stopped server), `format_3.rows.txt` (its rows, to be read in a diff) and
-what follows the rulers in `answers.txt` (what a server says that starts on it). Before version 1.0.0 a change of the
-stored form replaces all three, and its commit says why. From then on they are not replaced, and every release opens
-them.
+writes `today.rows.txt`, the rows that the story leaves today, and what follows the rulers in `answers.txt`, which is
+what a server says that starts on the kept store. Read the difference: a release may add rows and fields, and take
+nothing away.
+
+The kept store is `format_3.tar.xz` (the directory of the stopped server), with its rows in `format_3.rows.txt`. Both
+are as the first release of the format wrote them, every later one opens them, and nothing replaces them. They are
+written once, for a format that has another number.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -25,12 +27,10 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import group_pb2
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
 from coordinator_runtime.store import Family
 from coordinator_runtime.store_directory import StoreDirectory
-from scripts.promises import keeps_promises
 from tests.harness.inside import WorldOptions
 from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
 from tests.harness.script import Script
@@ -41,6 +41,7 @@ from txn_coordinator.config import TwoPhase
 HERE: Final = Path(__file__).parent
 ARCHIVE: Final = HERE / f"format_{own_rows.FORMAT_VERSION}.tar.xz"
 ROWS: Final = HERE / f"format_{own_rows.FORMAT_VERSION}.rows.txt"
+TODAY: Final = HERE / "today.rows.txt"
 ANSWERS: Final = HERE / "answers.txt"
 
 _LARGE: Final = "large" * 10_000
@@ -221,24 +222,19 @@ def _pack(directory: Path) -> None:
             archive.add(file, file.relative_to(directory), recursive=False, filter=nobodys)
 
 
-def main() -> int:
-    """Make the store anew, and note what is in it. Refused once a release has promised to open the one that is kept."""
-    if ARCHIVE.exists() and keeps_promises(VERSION):
-        sys.stderr.write(
-            f"{ARCHIVE.name} is kept as it was released: every later version must open it. "
-            "What cannot be stored in this format needs another one, with another number (docs/store-format.md)\n"
-        )
-        return 1
+def main() -> None:
+    """Note what is stored today, and what a server says of the store that is kept; keep one if none is."""
     with TemporaryDirectory() as scratch:
-        made, looked_at = Path(scratch, "made"), Path(scratch, "looked-at")
+        made, kept = Path(scratch, "made"), Path(scratch, "kept")
         make(made)
-        _pack(made)
-        shutil.copytree(made, looked_at)
-        ROWS.write_text("".join(f"{row}\n" for row in rows(looked_at)))
-        ANSWERS.write_text(answers(looked_at))
-    sys.stdout.write(f"{ARCHIVE.name}, {ROWS.name} and {ANSWERS.name}: written; read the difference\n")
-    return 0
+        TODAY.write_text("".join(f"{row}\n" for row in rows(made)))
+        if not ARCHIVE.exists():
+            _pack(made)
+            ROWS.write_text(TODAY.read_text())
+        unpack(kept)
+        ANSWERS.write_text(answers(kept))
+    sys.stdout.write(f"{TODAY.name} and {ANSWERS.name}: written; read the difference. {ARCHIVE.name} stays as it is\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from coordinator_protocol.version import VERSION
-from scripts.promises import keeps_promises
 from tests.tidy.tree import ROOT, project
-
-BEFORE_1_0_0 = {
-    "README.md": "There is no release in a package index yet",
-    "CHANGELOG.md": "Nothing is released yet",
-    "docs/compatibility.md": "No such version is released yet",
-    "docs/store-format.md": "Not frozen yet",
-    "pyproject.toml": "Development Status :: 4 - Beta",
-}
-"""What each file says before version 1.0.0, and never again: whoever sets the version is told what else to change."""
-
-
-@pytest.mark.parametrize(("file", "said"), BEFORE_1_0_0.items())
-def test_what_is_true_before_the_first_release_is_said_until_then(file: str, said: str) -> None:
-    assert (said in " ".join((ROOT / file).read_text().split())) is not keeps_promises(VERSION)
 
 
 def test_the_package_has_the_version_of_the_code() -> None:

@@ -114,4 +114,5 @@ async def test_a_producer_that_pauses_goes_on_with_its_transaction(pause_ms: int
             async with producer.transaction() as txn:
                 await txn.send("t", b"in the next one")
         found = await asyncio.to_thread(lambda: [record.value for record in read("t", connection)])
+        await asyncio.to_thread(connection.close)
         assert found == [b"before", b"after", b"in the next one"]

@@ -38,7 +38,7 @@ class Renewals:
 
     def ask(self, method: Any, request: Any, *, deadlines: Any) -> None:
         if method is RELEASE_SNAPSHOT:
-            self.released.append((request.part, request.parts))
+            self.released.append((request.part, request.part_count))
             if self.refuses_release is not None:
                 raise self.refuses_release
             return

@@ -100,7 +100,7 @@ GOALS: Final = (
     _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "stubs", 1, 1.5),
     _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "stubs, three calls", 0.6, 1),
     _faster(_TXN, "3 x 1 KiB, 64 producers, abort", "SDK", 1.3, 2),
-    _faster("init_producer_id", "new ids, 64 at a time", "session", 1, 1.5),
+    _faster("init_producer_id", "new ids, 64 at a time", "session", 1, 1.5, "raw, stock"),
     _less("back_to_back", "", "SDK", "p999_ms", 8, 5),
     Goal("back_to_back", "", "SDK", "failed", _errors, 0, 0, is_less_better=True),
     _faster("offset_commits", "64 groups", "session", 1, 2),

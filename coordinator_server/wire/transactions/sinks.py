@@ -56,8 +56,8 @@ class SinkServicer:
     def AbortBatch(
         self, request: transaction_pb2.AbortBatchRequest, context: CallContext
     ) -> Pending[transaction_pb2.AbortBatchResponse]:
-        named = request.HasField("run_id") + request.HasField("batch_id")
-        if named != (0 if request.every_run else 2):
+        is_named = (request.HasField("run_id"), request.HasField("batch_id"))
+        if is_named != (not request.every_run, not request.every_run):
             raise Refused(
                 ErrorCode.INVALID_REQUEST, "name run_id and batch_id, or set every_run to give up whatever is open"
             )

@@ -57,6 +57,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.leases import Leases
+from partition_log.ranges import RangeService
 from partition_log.removal import LogRemoval
 from partition_log.service import LogService
 from partition_log.shard import PartitionMarkers, PartitionTransactions
@@ -116,6 +117,7 @@ class Log:
 
     topics: TopicService
     records: LogService
+    ranges: RangeService
     removal: LogRemoval
     snapshots: SnapshotService
     foreign_markers: ForeignMarkers
@@ -387,6 +389,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
             new_topic_id=base.surroundings.new_topic_id,
         ),
         records=records,
+        ranges=RangeService(base.store, records),
         removal=removal,
         snapshots=SnapshotService(
             runtime=runtime, log=records, unfinished=unfinished, leases=base.leases, authorizer=authorizer

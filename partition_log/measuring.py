@@ -45,11 +45,20 @@ class Measured(NamedTuple):
     steps: tuple[Step, ...] = ()
     next_offset: int = 0
     """The end of what can be read of the range, or less where the budget was spent."""
-    committed: tuple[Committed, ...] = ()
-    """In place of steps, if that was asked for: the transactions with their commit marker in the range."""
 
 
 NOTHING_MEASURED: Final = Measured()
+
+
+class Commits(NamedTuple):
+    """The transactions with their commit marker in a range, up to, not including, `next_offset`."""
+
+    transactions: tuple[Committed, ...] = ()
+    next_offset: int = 0
+    """The end of what is durable of the range, or less where the budget was spent."""
+
+
+NO_COMMITS: Final = Commits()
 
 
 class MeasuredRange(NamedTuple):
@@ -91,13 +100,13 @@ def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRang
 
 def committed_in(
     store: Store, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: Budget
-) -> Measured:
+) -> Commits:
     """The transactions that are committed in a range of what is durable, of those that have records in the partition.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
     at, end = max(start_offset, head.log_start_offset), min(end_offset, head.log_end_offset)
     if at >= end:
-        return Measured((), max(end, start_offset))
+        return Commits((), max(end, start_offset))
     budget.batches -= SEEK_COST_BATCHES
     found = []
     for header, stored in batches(store, ordinal, at, head.log_end_offset, headers_only=True):
@@ -111,7 +120,7 @@ def committed_in(
             if marker.outcome is Outcome.COMMIT and marker.first_offset != NO_OFFSET:
                 place = header.producer_id, marker.first_offset, header.base_offset
                 found.append(Committed(*place, marker.coordinator_shard, marker.csn))
-    return Measured((), at if budget.is_spent else end, tuple(found))
+    return Commits(tuple(found), at if budget.is_spent else end)
 
 
 def _marker(header: BatchHeader, stored: Buffer) -> MarkerPayload:

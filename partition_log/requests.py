@@ -18,7 +18,7 @@ from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionNam
 from partition_log.catalog.settings import SettingValue
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.counting import NOTHING_COUNTED, Counted
-from partition_log.measuring import NOTHING_MEASURED, Measured
+from partition_log.measuring import NO_COMMITS, NOTHING_MEASURED, Commits, Measured
 from partition_log.state import AbortedTransaction, Isolation, PartitionHead, ProducerEntry
 
 
@@ -215,11 +215,16 @@ class CountResult(NamedPartition, frozen=True):
     error: CoordinatorError | None = None
 
 
-class MeasureQuery(NamedPartition, frozen=True):
-    """Asks where the visible records of a range lie."""
+class OffsetRange(NamedPartition, frozen=True):
+    """A range of a partition, its end not included."""
 
     start_offset: int
     end_offset: int
+
+
+class MeasureQuery(OffsetRange, frozen=True):
+    """Asks where the visible records of a range lie."""
+
     shown: SnapshotFilter | None = None
     """What a snapshot shows of it; None: it is measured as it is now."""
 
@@ -230,14 +235,25 @@ class MeasureRecords(Struct, frozen=True):
     queries: Sequence[MeasureQuery]
     step_bytes: int = 0
     isolation: Isolation = Isolation.READ_COMMITTED
-    is_of_commits: bool = False
-    """What was committed there is asked for, in place of steps."""
 
 
 class MeasureResult(NamedPartition, frozen=True):
     """Where the visible records of a range lie, as far as one call measures."""
 
     measured: Measured = NOTHING_MEASURED
+    error: CoordinatorError | None = None
+
+
+class ListCommitted(Struct, frozen=True):
+    """Ranges whose committed transactions are asked for; all are looked at at the same moment."""
+
+    ranges: Sequence[OffsetRange]
+
+
+class CommittedResult(NamedPartition, frozen=True):
+    """What was committed in a range, as far as one call reads."""
+
+    commits: Commits = NO_COMMITS
     error: CoordinatorError | None = None
 
 

@@ -1,4 +1,4 @@
-"""The use cases of records: produce, fetch, positions, producers.
+"""The use cases of records: produce, fetch, positions, producers. What is asked of ranges is in `ranges`.
 
 Names are resolved in the live catalog, because a partition may be written as soon as its creation is staged: its
 records become durable after it. Reads then look at durable state only. A refusal because of a name waits until the
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -58,28 +58,20 @@ from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard, unresolved
 from partition_log.catalog.state import PlacedPartition
-from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
 from partition_log.leadership import check_line, epoch_at
-from partition_log.measuring import MeasuredRange, committed_in, measure
 from partition_log.partition_state import Append, Appended
-from partition_log.reading import Budget, bound_of, find_by_time
+from partition_log.reading import bound_of, find_by_time
 from partition_log.records import RemovalCause
 from partition_log.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    CountQuery,
-    CountRecords,
-    CountResult,
     DeleteRecords,
     DeleteRecordsResult,
     DescribeProducers,
     Fetch,
     FetchResult,
     ListOffsets,
-    MeasureQuery,
-    MeasureRecords,
-    MeasureResult,
     OffsetQuery,
     OffsetResult,
     PartitionStanding,
@@ -91,16 +83,13 @@ from partition_log.requests import (
 from partition_log.shard import LogShard
 from partition_log.state import NO_OFFSET, Isolation, MovedLogStart, PartitionHead
 
-ResultT = TypeVar(
-    "ResultT",
-    ProduceResult,
-    FetchResult,
-    OffsetResult,
-    CountResult,
-    MeasureResult,
-    DeleteRecordsResult,
-    ProducersDescription,
-)
+
+class _Result(Protocol):
+    @property
+    def error(self) -> CoordinatorError | None: ...
+
+
+ResultT = TypeVar("ResultT", bound=_Result)
 
 
 class _Accepted(Struct, frozen=True):
@@ -180,7 +169,7 @@ class LogService:
         parts = [self._append(batches, command.transactional_id, context) for batches in by_producer.values()]
         written = all_of(parts).map(partial(_in_order, by_producer.values(), refused))
         if any(isinstance(placed, Refused) for placed in found):
-            return written.then(self._when_catalog_durable)
+            return written.then(self.when_catalog_durable)
         return written
 
     def _append(
@@ -298,7 +287,7 @@ class LogService:
         fetched = self.fetcher.fetch(command, found, context.connection)
         if not fetched.is_settled:
             fetched = fetched.map(partial(self._still_readable, context))
-        return fetched.then(self._when_catalog_durable) if is_any_refused else fetched
+        return fetched.then(self.when_catalog_durable) if is_any_refused else fetched
 
     def _still_readable(self, context: CallContext, results: list[FetchResult]) -> list[FetchResult]:
         """What a fetch that has waited has found, for a caller whose rights may have changed meanwhile."""
@@ -319,7 +308,7 @@ class LogService:
 
         Raises Refused INVALID_REQUEST for what is no partition's name."""
         results = [self._find_offset(query, command.isolation, context) for query in command.queries]
-        return self._when_catalog_durable(results)
+        return self.when_catalog_durable(results)
 
     def _find_offset(self, query: OffsetQuery, isolation: Isolation, context: CallContext) -> OffsetResult:
         def find(placed: PlacedPartition, head: PartitionHead) -> OffsetResult:
@@ -329,7 +318,7 @@ class LogService:
             epoch = None if offset == NO_OFFSET else epoch_at(head.leadership, offset)
             return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
 
-        return self._look(OffsetResult, query.name, context, find)
+        return self.look(OffsetResult, query.name, context, find)
 
     def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, *, bound: int) -> tuple[int, int]:
         if timestamp_ms == LATEST_TIMESTAMP:
@@ -343,60 +332,6 @@ class LogService:
             )
         return find_by_time(self._store, ordinal, head, bound=bound, timestamp_ms=timestamp_ms)
 
-    def count_records(self, command: CountRecords, context: CallContext) -> Pending[list[CountResult]]:
-        """How many records lie from each offset on, all counted at the same moment, and no further than one call may
-        read: where a count ends before the high watermark, the caller asks again from there.
-
-        Raises Refused INVALID_REQUEST for a negative offset, and for what is no partition's name."""
-        for query in command.queries:
-            if query.start_offset < 0:
-                raise Refused(
-                    ErrorCode.INVALID_REQUEST, f"start_offset is {query.start_offset} and must not be negative"
-                )
-        budget = Budget(visible_bytes=0)
-        results = [self._count_records(query, budget, context) for query in command.queries]
-        self.fetcher.on_work(budget.work_bytes)
-        return self._when_catalog_durable(results)
-
-    def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
-        def count(placed: PlacedPartition, head: PartitionHead) -> CountResult:
-            counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
-            return CountResult(placed.name, counted, head)
-
-        return self._look(CountResult, query.name, context, count)
-
-    def measure_records(self, command: MeasureRecords, context: CallContext) -> Pending[list[MeasureResult]]:
-        """Where the visible records of ranges lie, or what was committed there, all at the same moment, and no further
-        than one call may read: where a measurement ends before its range, the caller asks again from there.
-
-        Raises Refused INVALID_REQUEST for a step or range that is none, and for what is no partition's name."""
-        if command.step_bytes < 1 and not command.is_of_commits:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"step_bytes is {command.step_bytes} and must be positive")
-        for query in command.queries:
-            if not 0 <= query.start_offset <= query.end_offset:
-                raise Refused(
-                    ErrorCode.INVALID_REQUEST,
-                    f"start_offset is {query.start_offset} and end_offset {query.end_offset}: the first must not be "
-                    "negative, nor the second before it",
-                )
-        budget = Budget(visible_bytes=0)
-        results = [self._measure(query, command, budget, context) for query in command.queries]
-        self.fetcher.on_work(budget.work_bytes)
-        return self._when_catalog_durable(results)
-
-    def _measure(
-        self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
-    ) -> MeasureResult:
-        def take(placed: PlacedPartition, head: PartitionHead) -> MeasureResult:
-            start, end, ordinal = query.start_offset, query.end_offset, placed.ref.ordinal
-            if command.is_of_commits:
-                return MeasureResult(placed.name, committed_in(self._store, ordinal, head, start, end, budget))
-            asked = MeasuredRange(start, end, command.isolation, command.step_bytes, query.shown)
-            return MeasureResult(placed.name, measure(self._store, ordinal, head, asked, budget))
-
-        permission = Permission.READ if command.is_of_commits else Permission.DESCRIBE
-        return self._look(MeasureResult, query.name, context, take, permission)
-
     def delete_records(self, command: DeleteRecords, context: CallContext) -> Pending[list[DeleteRecordsResult]]:
         """Delete the records of partitions before an offset, each partition by itself; durable when answered. What lies
         there is removed from the store afterwards (`removal`).
@@ -404,7 +339,7 @@ class LogService:
         Raises Refused INVALID_REQUEST for what is no partition's name, and for a partition that is named twice."""
         check_partitions([wanted.name for wanted in command.partitions])
         deleted = all_of([self._delete_records(wanted, context) for wanted in command.partitions])
-        return deleted.then(self._when_catalog_durable)
+        return deleted.then(self.when_catalog_durable)
 
     def _delete_records(self, wanted: RecordsToDelete, context: CallContext) -> Pending[DeleteRecordsResult]:
         placed = self._find(Permission.DELETE, context, wanted.name)
@@ -433,7 +368,7 @@ class LogService:
         Raises Refused INVALID_REQUEST for what is no partition's name, and for a partition that is named twice."""
         check_partitions(command.names)
         results = [self._describe_producers(name, context) for name in command.names]
-        return self._when_catalog_durable(results)
+        return self.when_catalog_durable(results)
 
     def _describe_producers(self, name: PartitionName, context: CallContext) -> ProducersDescription:
         found = self.find_readable(Permission.READ, context, name)
@@ -455,7 +390,7 @@ class LogService:
         shard: LogShard = self._runtime.shard(placed.shard)
         return PartitionStanding(placed.ref, head, shard.durable_oldest_open(placed.ref.ordinal))
 
-    def _look(
+    def look(
         self,
         result_type: Callable[..., ResultT],
         name: PartitionName,
@@ -540,7 +475,7 @@ class LogService:
                 "one",
             )
 
-    def _when_catalog_durable(self, results: list[ResultT]) -> Pending[list[ResultT]]:
+    def when_catalog_durable(self, results: list[ResultT]) -> Pending[list[ResultT]]:
         """The results; if one of them is an error, which may rest on the catalog, not before that is on disk."""
         if not any(result.error for result in results):
             return settled(results)

@@ -11,6 +11,7 @@ from coordinator_server.wire.groups.administration import AdministrationServicer
 from coordinator_server.wire.groups.classic import ClassicServicer
 from coordinator_server.wire.groups.committed import OffsetServicer
 from coordinator_server.wire.groups.consumer import ConsumerServicer
+from coordinator_server.wire.log.ranges import RangeServicer
 from coordinator_server.wire.log.servicer import LogServicer, ProduceFront
 from coordinator_server.wire.log.snapshots import SnapshotServicer
 from coordinator_server.wire.transactions.servicer import EndFront, InitFront, TransactFront, TransactionServicer
@@ -25,6 +26,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
         TransactionServicer(transactions.service, transactions.reader, address),
         SinkServicer(transactions.sinks),
         LogServicer(log.topics, log.records, log.foreign_markers),
+        RangeServicer(log.ranges),
         SnapshotServicer(log.snapshots),
         AdminServicer(core.config.limits, core.admin, core.checks.disk),
         AclServicer(core.admin.acls),

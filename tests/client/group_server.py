@@ -18,6 +18,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
 from coordinator_server.transport import call_context
 from coordinator_server.wire.edge import answer
+from coordinator_server.wire.log.ranges import RangeServicer
 from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import Produce
@@ -46,7 +47,8 @@ class AdministeredRoom(OffsetRoom):
     def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
         if rpc.service == "GroupService":
             return self.told(request)
-        serve = getattr(self._log_servicer(), rpc.method)
+        of_ranges = RangeServicer(self.inside.core.log.ranges)
+        serve = getattr(of_ranges if hasattr(of_ranges, rpc.method) else self._log_servicer(), rpc.method)
         reply = answer(
             rpc.method,
             getattr(log_pb2, f"{rpc.method}Response"),

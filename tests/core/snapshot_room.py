@@ -20,8 +20,10 @@ from partition_log.requests import (
     DeleteRecordsResult,
     Fetch,
     FetchItem,
+    ListCommitted,
     MeasureQuery,
     MeasureRecords,
+    OffsetRange,
     RecordsToDelete,
 )
 from partition_log.snapshots import Snapshot, TakeSnapshot
@@ -196,7 +198,7 @@ class SnapshotRoom:
         """Where a snapshot's records lie, in the smallest steps."""
         scan = scan_of(view)
         query = MeasureQuery(partition_name(partition), scan.start_offset, scan.end_offset, scan.shown)
-        (result,) = self.world.inside.log.measure_records(MeasureRecords([query], 1), ANYBODY).result()
+        (result,) = self.world.inside.core.log.ranges.measure_records(MeasureRecords([query], 1), ANYBODY).result()
         assert result.measured.next_offset == scan.end_offset
         return result.measured.steps
 
@@ -237,12 +239,12 @@ def cut_of(world: World, snapshot: Snapshot, starts: Mapping[str, int]) -> dict[
     for (partition, view), (_name, _view, head) in zip(named(snapshot), snapshot.views, strict=True):
         at, committed = starts[partition], list[Committed]()
         while at < view.end_offset:
-            command = MeasureRecords([MeasureQuery(partition_name(partition), at, view.end_offset)], is_of_commits=True)
-            (result,) = world.inside.log.measure_records(command, ANYBODY).result()
+            command = ListCommitted([OffsetRange(partition_name(partition), at, view.end_offset)])
+            (result,) = world.inside.core.log.ranges.list_committed(command, ANYBODY).result()
             if result.error is not None:
                 raise result.error
-            committed += result.measured.committed
-            at = result.measured.next_offset
+            committed += result.commits.transactions
+            at = result.commits.next_offset
         stretches[partition] = Stretch(starts[partition], head.last_stable_offset, view.excluded, committed)
     return greatest_cut(stretches)
 

@@ -23,6 +23,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
 from partition_log.foreign_markers import ForeignMarkers
+from partition_log.ranges import RangeService
 from partition_log.reading import Budget
 from partition_log.records import DamageFound, RowsRemoved
 from partition_log.removal import LogRemoval
@@ -298,6 +299,10 @@ class LogRoom:
         self.flush()
 
     # Reading
+
+    @property
+    def ranges(self) -> RangeService:
+        return RangeService(self.store, self.log)
 
     def shard(self, partition: int = 0, topic: str = TOPIC) -> LogShard:
         placed = self.catalog.place(topic, b"", partition)

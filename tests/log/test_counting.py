@@ -147,7 +147,7 @@ def test_counts_survive_a_restart() -> None:
 
 
 def asked(room: LogRoom, *queries: CountQuery) -> list[CountResult]:
-    return room.log.count_records(CountRecords(queries), CONTEXT).result()
+    return room.ranges.count_records(CountRecords(queries), CONTEXT).result()
 
 
 def test_one_call_counts_many_partitions_under_their_positions() -> None:
@@ -190,7 +190,7 @@ def test_a_call_that_asks_for_much_is_told_where_to_go_on() -> None:
 def test_a_partition_that_is_not_there_is_refused_for_itself() -> None:
     room = LogRoom()
     room.create()
-    answer = room.log.count_records(
+    answer = room.ranges.count_records(
         CountRecords([CountQuery(ORDERS_0._replace(partition=9), 0), CountQuery(ORDERS_0, 0)]), CONTEXT
     )
     room.flush()

@@ -253,7 +253,7 @@ def test_a_search_by_time_that_meets_damage_is_refused_and_others_are_answered(f
 
 
 def count(room: LogRoom, start_offset: int) -> CountResult:
-    return room.log.count_records(
+    return room.ranges.count_records(
         CountRecords([CountQuery(PartitionName(TOPIC, b"", 0), start_offset)]), CONTEXT
     ).result()[0]
 

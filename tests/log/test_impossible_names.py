@@ -72,10 +72,10 @@ OF_PARTITIONS: dict[str, Ask] = {
         room, room.log.list_offsets(ListOffsets([OffsetQuery(name, -1)]), CONTEXT)
     ),
     "CountRecords": lambda room, name: _settled(
-        room, room.log.count_records(CountRecords([CountQuery(name, 0)]), CONTEXT)
+        room, room.ranges.count_records(CountRecords([CountQuery(name, 0)]), CONTEXT)
     ),
     "MeasureRecords": lambda room, name: _settled(
-        room, room.log.measure_records(MeasureRecords([MeasureQuery(name, 0, 1)], step_bytes=1), CONTEXT)
+        room, room.ranges.measure_records(MeasureRecords([MeasureQuery(name, 0, 1)], step_bytes=1), CONTEXT)
     ),
     "DescribeProducers": lambda room, name: _settled(
         room, room.log.describe_producers(DescribeProducers([name]), CONTEXT)
@@ -155,7 +155,7 @@ def test_a_fetch_item_and_a_count_with_a_negative_number_are_refused(room: LogRo
     with pytest.raises(Refused, match="partition_max_bytes is -1"):
         room.fetch(Fetch([FetchItem(name, 0, partition_bytes_max=-1)]))
     with pytest.raises(Refused, match="start_offset is -1"):
-        room.log.count_records(CountRecords([CountQuery(name, -1)]), CONTEXT)
+        room.ranges.count_records(CountRecords([CountQuery(name, -1)]), CONTEXT)
 
 
 def test_a_partition_is_named_once_where_order_would_be_lost(room: LogRoom) -> None:

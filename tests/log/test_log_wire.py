@@ -17,6 +17,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import call_context
 from coordinator_server.wire.edge import answer
+from coordinator_server.wire.log.ranges import RangeServicer
 from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.catalog.settings import Retention
 from tests.log.log_room import ABORT, COMMIT, TOPIC, Batch, LogRoom, transactional
@@ -46,7 +47,8 @@ RESPONSES: dict[str, Any] = {
 def call(room: LogRoom, request: Message) -> Any:
     """What the dispatcher does with the bytes of a call."""
     method = type(request).__name__.removesuffix("Request")
-    servicer = LogServicer(room.topics, room.log, room.foreign_markers)
+    of_records, of_ranges = LogServicer(room.topics, room.log, room.foreign_markers), RangeServicer(room.ranges)
+    servicer = of_ranges if hasattr(of_ranges, method) else of_records
     received: Any = type(request).FromString(request.SerializeToString())
 
     def serve() -> Pending[Any]:

@@ -107,7 +107,7 @@ def commits(room: CountedRoom, start: int, end: int, *, batches_max: int = 10_00
         budget = Budget(0, batches=batches_max)
         part = committed_in(room.room.store, room.room.ordinal(), room.room.head(), start, end, budget)
         assert part.next_offset > start
-        found += [(each.producer_id, each.first_offset, each.marker_offset) for each in part.committed]
+        found += [(each.producer_id, each.first_offset, each.marker_offset) for each in part.transactions]
         start = part.next_offset
     return found
 
@@ -138,7 +138,7 @@ def test_payloads_that_are_not_read_have_their_bytes_all_the_same() -> None:
 
 
 def asked(room: LogRoom, start: int, end: int, *, step_bytes: int = 1) -> MeasureResult:
-    (result,) = room.log.measure_records(
+    (result,) = room.ranges.measure_records(
         MeasureRecords([MeasureQuery(ORDERS_0, start, end)], step_bytes), CONTEXT
     ).result()
     return result
@@ -157,7 +157,7 @@ def test_a_range_that_is_none_is_refused(room: LogRoom) -> None:
     with pytest.raises(Refused, match="step_bytes is 0 and must be positive"):
         asked(room, 0, 1, step_bytes=0)
     unknown = MeasureRecords([MeasureQuery(ORDERS_0._replace(partition=9), 0, 1)], 1)
-    (result,) = room.log.measure_records(unknown, CONTEXT).result()
+    (result,) = room.ranges.measure_records(unknown, CONTEXT).result()
     assert code(result) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -341,7 +341,7 @@ def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
     assert code(guarded.read(topic="secret")) is denied
     assert code(guarded.read(topic="missing")) is denied
     assert code(guarded.offsets(-1, topic="secret")[0]) is denied
-    counted = guarded.log.count_records(CountRecords([CountQuery(PartitionName("secret", b"", 0), 0)]), CONTEXT)
+    counted = guarded.ranges.count_records(CountRecords([CountQuery(PartitionName("secret", b"", 0), 0)]), CONTEXT)
     guarded.flush()
     assert code(counted.result()[0]) is denied
     assert code(create(guarded, NewTopic("mine", 1))[0]) is denied

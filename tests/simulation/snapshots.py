@@ -18,7 +18,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.snapshots import PartitionView, Scan, scan_of
 from coordinator_runtime.ports import PartitionName
 from partition_log.leadership import Diverged
-from partition_log.requests import Fetch, FetchItem, MeasureQuery, MeasureRecords
+from partition_log.requests import Fetch, FetchItem, ListCommitted, OffsetRange
 from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, Snapshot, TakeSnapshot
 from tests.harness.calls import called, partition_name
 from tests.harness.entries import entries_of
@@ -210,9 +210,8 @@ class Snapshots:
         """What was committed there; None where that cannot be said now."""
         found: list[cuts.Committed] = []
         while start_offset < end_offset:
-            query = MeasureQuery(name, start_offset, end_offset)
-            command = MeasureRecords([query], is_of_commits=True)
-            reply = called(lambda command=command: self._world.inside.log.measure_records(command, ANYBODY))
+            command = ListCommitted([OffsetRange(name, start_offset, end_offset)])
+            reply = called(lambda command=command: self._world.inside.core.log.ranges.list_committed(command, ANYBODY))
             if not reply.is_settled:
                 reply.cancel()
                 return None
@@ -220,8 +219,8 @@ class Snapshots:
             if result.error is not None:
                 self._check_refusal(result.error, [], [name.topic])
                 return None
-            found += result.measured.committed
-            start_offset = result.measured.next_offset
+            found += result.commits.transactions
+            start_offset = result.commits.next_offset
         return found
 
     def _plan(self, reader: _Reader) -> None:

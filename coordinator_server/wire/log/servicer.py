@@ -39,21 +39,12 @@ from coordinator_server.wire.edge import (
     unchecked_names,
 )
 from coordinator_server.wire.log.fetch_edge import FetchAnswer, isolation_of
-from coordinator_server.wire.log.ranges import (
-    committed_transactions,
-    committed_transactions_response,
-    measure_records,
-    measure_records_response,
-)
 from coordinator_server.wire.log.snapshots import filter_of
 from partition_log.catalog.settings import Origin, SettingsChange
 from partition_log.catalog.state import MorePartitions, NewTopic, TopicToAlter
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, MarkerResult, WriteTxnMarkers
 from partition_log.requests import (
     AlterTopicConfigs,
-    CountQuery,
-    CountRecords,
-    CountResult,
     CreatePartitions,
     CreateTopics,
     DeleteRecords,
@@ -166,23 +157,6 @@ class LogServicer:
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> Pending[log_pb2.ListOffsetsResponse]:
         return self._log.list_offsets(list_offsets(request), context).map(list_offsets_response)
-
-    def CountRecords(
-        self, request: log_pb2.CountRecordsRequest, context: CallContext
-    ) -> Pending[log_pb2.CountRecordsResponse]:
-        return self._log.count_records(count_records(request), context).map(
-            lambda results: log_pb2.CountRecordsResponse(results=map(_count_result, results))
-        )
-
-    def MeasureRecords(
-        self, request: log_pb2.MeasureRecordsRequest, context: CallContext
-    ) -> Pending[log_pb2.MeasureRecordsResponse]:
-        return self._log.measure_records(measure_records(request), context).map(measure_records_response)
-
-    def ListCommittedTransactions(
-        self, request: log_pb2.ListCommittedTransactionsRequest, context: CallContext
-    ) -> Pending[log_pb2.ListCommittedTransactionsResponse]:
-        return self._log.measure_records(committed_transactions(request), context).map(committed_transactions_response)
 
     def DeleteRecords(
         self, request: log_pb2.DeleteRecordsRequest, context: CallContext
@@ -443,32 +417,6 @@ def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffset
         )
         set_error(message, Method.LIST_OFFSETS, result.error)
     return response
-
-
-def count_records(message: log_pb2.CountRecordsRequest) -> CountRecords:
-    return CountRecords(
-        [
-            CountQuery(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset)
-            for item in message.partitions
-        ]
-    )
-
-
-def _count_result(result: CountResult) -> log_pb2.CountResult:
-    name, counted, head = result.name, result.counted, result.head
-    message = log_pb2.CountResult(
-        topic=name.topic,
-        topic_id=name.topic_id,
-        partition=name.partition,
-        records=counted.records,
-        committed_records=counted.committed_records,
-        next_offset=counted.next_offset,
-    )
-    if head is not None:
-        message.high_watermark = head.log_end_offset
-        message.last_stable_offset = head.last_stable_offset
-        message.log_start_offset = head.log_start_offset
-    return set_error(message, Method.COUNT_RECORDS, result.error)
 
 
 def delete_records(message: log_pb2.DeleteRecordsRequest) -> DeleteRecords:

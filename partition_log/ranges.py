@@ -1,0 +1,116 @@
+"""The use cases of ranges of a log: how many records lie there, where they lie, and what was committed.
+
+All are questions of readers: nothing is changed. The ranges of one call are looked at in the same moment, from durable
+state, and within one budget: where an answer ends before its range, the caller asks again from there.
+
+Source: spec ecosystem 8, rows 30 and 31; spec spark 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext, Permission
+from coordinator_runtime.store import Store
+from partition_log.catalog.state import PlacedPartition
+from partition_log.counting import count_records
+from partition_log.measuring import MeasuredRange, committed_in, measure
+from partition_log.reading import Budget
+from partition_log.requests import (
+    CommittedResult,
+    CountQuery,
+    CountRecords,
+    CountResult,
+    ListCommitted,
+    MeasureQuery,
+    MeasureRecords,
+    MeasureResult,
+    OffsetRange,
+)
+from partition_log.service import LogService
+from partition_log.state import PartitionHead
+
+
+class RangeService:
+    """Looks at ranges of logs."""
+
+    def __init__(self, store: Store, log: LogService) -> None:
+        self._store = store
+        self._log = log
+
+    def count_records(self, command: CountRecords, context: CallContext) -> Pending[list[CountResult]]:
+        """How many records lie from each offset on, all counted at the same moment, and no further than one call may
+        read: where a count ends before the high watermark, the caller asks again from there.
+
+        Raises Refused INVALID_REQUEST for a negative offset, and for what is no partition's name."""
+        for query in command.queries:
+            if query.start_offset < 0:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, f"start_offset is {query.start_offset} and must not be negative"
+                )
+        budget = Budget(visible_bytes=0)
+        results = [self._count(query, budget, context) for query in command.queries]
+        self._log.fetcher.on_work(budget.work_bytes)
+        return self._log.when_catalog_durable(results)
+
+    def _count(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
+        def count(placed: PlacedPartition, head: PartitionHead) -> CountResult:
+            counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
+            return CountResult(placed.name, counted, head)
+
+        return self._log.look(CountResult, query.name, context, count)
+
+    def measure_records(self, command: MeasureRecords, context: CallContext) -> Pending[list[MeasureResult]]:
+        """Where the visible records of ranges lie, all at the same moment, and no further than one call may read: where
+        a measurement ends before its range, the caller asks again from there.
+
+        Raises Refused INVALID_REQUEST for a step or range that is none, and for what is no partition's name."""
+        if command.step_bytes < 1:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"step_bytes is {command.step_bytes} and must be positive")
+        _check_ranges(command.queries)
+        budget = Budget(visible_bytes=0)
+        results = [self._measure(query, command, budget, context) for query in command.queries]
+        self._log.fetcher.on_work(budget.work_bytes)
+        return self._log.when_catalog_durable(results)
+
+    def _measure(
+        self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
+    ) -> MeasureResult:
+        def take(placed: PlacedPartition, head: PartitionHead) -> MeasureResult:
+            asked = MeasuredRange(
+                query.start_offset, query.end_offset, command.isolation, command.step_bytes, query.shown
+            )
+            return MeasureResult(placed.name, measure(self._store, placed.ref.ordinal, head, asked, budget))
+
+        return self._log.look(MeasureResult, query.name, context, take)
+
+    def list_committed(self, command: ListCommitted, context: CallContext) -> Pending[list[CommittedResult]]:
+        """What was committed in ranges, all at the same moment, and no further than one call may read: where a list
+        ends before its range, the caller asks again from there. The caller needs READ on each topic.
+
+        Raises Refused INVALID_REQUEST for a range that is none, and for what is no partition's name."""
+        _check_ranges(command.ranges)
+        budget = Budget(visible_bytes=0)
+        results = [self._list_committed(each, budget, context) for each in command.ranges]
+        self._log.fetcher.on_work(budget.work_bytes)
+        return self._log.when_catalog_durable(results)
+
+    def _list_committed(self, asked: OffsetRange, budget: Budget, context: CallContext) -> CommittedResult:
+        def take(placed: PlacedPartition, head: PartitionHead) -> CommittedResult:
+            start, end = asked.start_offset, asked.end_offset
+            return CommittedResult(placed.name, committed_in(self._store, placed.ref.ordinal, head, start, end, budget))
+
+        return self._log.look(CommittedResult, asked.name, context, take, Permission.READ)
+
+
+def _check_ranges(ranges: Iterable[OffsetRange]) -> None:
+    """Raises Refused for a range that is none."""
+    for each in ranges:
+        if not 0 <= each.start_offset <= each.end_offset:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"start_offset is {each.start_offset} and end_offset {each.end_offset}: the first must not be "
+                "negative, nor the second before it",
+            )

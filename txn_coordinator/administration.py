@@ -126,7 +126,7 @@ class TransactionAdministration:
             return self._runtime.write(
                 Operation(
                     self._shard_of_id(transactional_id),
-                    lambda shard, turn: shard.decide_admin_abort(transactional_id, asked, turn),
+                    lambda shard, turn: shard.interventions.decide_abort(transactional_id, asked, turn),
                 ),
                 context,
                 is_urgent=True,

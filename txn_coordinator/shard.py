@@ -1,7 +1,7 @@
 """One shard of transactional ids: looks up, asks the rules, and says what follows.
 
 Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. How an outcome is
-decided and carried out is in `outcomes`.
+decided and carried out is in `outcomes`, what administrators ask in `interventions`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import MEMBER_PREFIX
 from coordinator_protocol.limits import Limits
-from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import (
     ArmTimer,
     CancelTimer,
@@ -35,6 +34,7 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import CountersShard
+from txn_coordinator.interventions import ADMIN_CAUSE, Interventions
 from txn_coordinator.outcomes import (
     TIMEOUT,
     Contribution,
@@ -56,9 +56,8 @@ from txn_coordinator.records import (
     TransactionUnreadable,
 )
 from txn_coordinator.requests import EndTxn
-from txn_coordinator.rules import adding, administering, ending, initialising, transacting
-from txn_coordinator.rules.administering import Acted, Asked, FenceBegun
-from txn_coordinator.rules.ending import Ending
+from txn_coordinator.rules import adding, ending, initialising, transacting
+from txn_coordinator.rules.ending import Ending, by_server
 from txn_coordinator.sinks.decisions import SinkDecisions
 from txn_coordinator.sinks.rules import given_up
 from txn_coordinator.sinks.state import Sinks
@@ -88,8 +87,6 @@ class PlacedTransact(Struct, frozen=True):
 
 
 _TIMEOUT_CAUSE: Final = "timeout"
-ADMIN_CAUSE: Final = "admin"
-"""Cause of an abort that an administrator asked for."""
 
 _EXPIRATION_TIMER: Final = "transaction_expiration"
 
@@ -121,6 +118,8 @@ class TransactionShard:
         """Transactional ids by producer id."""
         self.sinks = SinkDecisions(key, Sinks(journal), self._transactions.get, self.outcomes, counters, limits)
         """Transactions that are decided together."""
+        self.interventions = Interventions(key, self._readable, self.outcomes, counters, limits)
+        """What administrators ask."""
         self.acting: Callable[[str], Transaction | None] = (
             self._in_this_line if counters.least_producer_id else self._transactions.get
         )
@@ -140,6 +139,11 @@ class TransactionShard:
                 f"transactional id {transactional_id!a:.300} is stored in state {found.state}, which only a newer"
                 " server knows: start the version that wrote it, or a later one",
             )
+
+    def _readable(self, transactional_id: str) -> Transaction | None:
+        """The transaction of an id, live state. Raises Refused as `check_readable`."""
+        self.check_readable(transactional_id)
+        return self._transactions.get(transactional_id)
 
     @property
     def coordinator_epoch(self) -> int:
@@ -273,7 +277,7 @@ class TransactionShard:
         self, current: Transaction, request: initialising.InitRequest, turn: Turn, *, may_abort_and_init: bool
     ) -> Decision:
         # Who shows the identity that the transaction has is its own client, and fences nobody (KIP-360).
-        how = _abort(TAKEN_OVER if request.expected is None else "client")
+        how = by_server(TAKEN_OVER if request.expected is None else "client")
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
         then = (again,) if may_abort_and_init else ()
         return self.outcomes.decide(current, how, turn, reply=AbortStarted(), then=then)
@@ -410,54 +414,7 @@ class TransactionShard:
             return Decision()
         if current.never_times_out and cause not in (ADMIN_CAUSE, LOST_LINE):
             return Decision()
-        return replace(self.outcomes.decide(current, _abort(cause), turn), reply=None)
-
-    def decide_admin_abort(self, transactional_id: str, asked: Asked, turn: Turn) -> Decision:
-        """Abort the open transaction, whatever it waits for. The reply is Acted."""
-        current = self._asked_for(transactional_id, asked, turn)
-        administering.check_open(current)
-        if asked.dry_run:
-            return Decision(reply=Acted.to(current))
-        return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=Acted.to(current))
-
-    def decide_fence(
-        self, transactional_id: str, asked: Asked, turn: Turn, *, may_abort_and_fence: bool, begun: Acted | None = None
-    ) -> Decision:
-        """Raise the epoch of an id on nobody's behalf: its holder is fenced, and the stored timeout stays. An open
-        transaction is aborted first, as for InitProducerId. The reply is Acted, or FenceBegun when only that was
-        done."""
-        current = self._asked_for(transactional_id, asked, turn)
-        acted = Acted.to(current) if begun is None else begun
-        if asked.dry_run:
-            return Decision(reply=acted)
-        ending.check_not_decided(current)
-        if current.state is TransactionState.ONGOING:
-            again = administering.fence_operation(
-                self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted
-            )
-            then = (again,) if may_abort_and_fence else ()
-            return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
-        given: list[Record] = []
-        fenced = initialising.fence(
-            current, now_ms=turn.now_ms, limits=self._limits, allocate=partial(self._counters.next_producer_id, given)
-        )
-        return Decision(
-            reply=acted,
-            records=(*given, Record(self.key, TransactionChanged(fenced), cause=fenced.cause)),
-            events=(TransactionStepped(current, fenced),),
-        )
-
-    def _asked_for(self, transactional_id: str, asked: Asked, turn: Turn) -> Transaction:
-        self.check_readable(transactional_id)
-        current = self._transactions.get(transactional_id)
-        if current is None:
-            raise Refused(
-                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!a:.300} is not known"
-            )
-        administering.check_promise(current, may_break=asked.may_break_promise)
-        if asked.older_than_ms is not None:
-            administering.check_open_longer(current, asked.older_than_ms, now_ms=turn.now_ms)
-        return current
+        return replace(self.outcomes.decide(current, by_server(cause), turn), reply=None)
 
     def decide_complete(self, transactional_id: str, csn: int, turn: Turn) -> Decision:
         """Every participant has its marker: COMPLETE. Does nothing when the outcome `csn` is complete already."""
@@ -585,8 +542,3 @@ class TransactionShard:
         decide = partial(TransactionShard.decide_abort, meant=transaction, cause=_TIMEOUT_CAUSE)
         # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
         return ArmTimer((TIMEOUT, transaction.transactional_id), delay_ms + 1, Operation(self.key, decide))
-
-
-def _abort(cause: str) -> Ending:
-    """An abort by the server."""
-    return Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)

@@ -108,7 +108,7 @@ def fence_operation(
     """Fences the producers of an id. `begun`: what was found when the fencing began."""
     return Operation(
         key,
-        lambda shard, turn: shard.decide_fence(
+        lambda shard, turn: shard.interventions.decide_fence(
             transactional_id, asked, turn, may_abort_and_fence=may_abort_and_fence, begun=begun
         ),
     )

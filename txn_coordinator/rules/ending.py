@@ -111,6 +111,11 @@ class Ending(Struct, frozen=True, gc=False):
     """The number that was given to the outcome; 0: it gets one of its own."""
 
 
+def by_server(cause: str) -> Ending:
+    """An abort by the server."""
+    return Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)
+
+
 def decide(
     current: Transaction, ending: Ending, *, csn: int, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:

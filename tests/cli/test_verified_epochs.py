@@ -11,7 +11,7 @@ from coordinator_server import stored
 from partition_log import codec
 from partition_log.epoch_rows import encode_epoch, epoch_key
 from partition_log.state import LeaderEpoch, Leadership
-from tests.cli.test_store_verify import Damaged, violations
+from tests.cli.damaged_store import Damaged, violations
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator_runtime.store import Family
-from tests.cli.test_store_verify import Damaged, encoded, violations
+from tests.cli.damaged_store import Damaged, encoded, violations
 
 
 def change_a_state(damaged: Damaged) -> None:

@@ -48,22 +48,23 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import CoordinatorError, Outdated, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, is_plain
+from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
-from partition_log.state import Isolation, ProducerEntry
+from partition_log.state import Isolation
 from tests.harness.calls import called
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shelf import MemoryShelf
-from tests.harness.world import LogEntry, TransactContents, World
+from tests.harness.shown import shown_entry, shown_identity, shown_producer, shown_transaction
+from tests.harness.world import TransactContents, World
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
 from txn_coordinator.sinks.decisions import Joined
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.service import SealMember
-from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
+from txn_coordinator.state import Identity
 
 _FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "2pc", "keep", "plain", "uncommitted", "raw"})
 
@@ -211,15 +212,15 @@ def _init(script: Script, line: Line) -> None:
 
     def tell(initialised: Initialised) -> str:
         producer.become(initialised.identity)
-        ongoing = "" if initialised.ongoing is None else f", ongoing {_shown(initialised.ongoing)}"
-        return _shown(initialised.identity) + ongoing
+        ongoing = "" if initialised.ongoing is None else f", ongoing {shown_identity(initialised.ongoing)}"
+        return shown_identity(initialised.identity) + ongoing
 
     script.ask(name, line, producer.last_call, tell)
 
 
 def _become_plain(producer: Producer, identity: Identity) -> str:
     producer.become(identity)
-    return _shown(identity)
+    return shown_identity(identity)
 
 
 def _add(script: Script, line: Line) -> None:
@@ -272,7 +273,7 @@ def _prepare(script: Script, line: Line) -> None:
     producer.last_call = script.world.prepare(
         producer.transactional_id, producer.shown(line), script.context(line, producer)
     )
-    script.ask(producer.name, line, producer.last_call, lambda noted: f"ok, note {_shown(noted)}")
+    script.ask(producer.name, line, producer.last_call, lambda noted: f"ok, note {shown_identity(noted)}")
 
 
 def _end(script: Script, line: Line) -> None:
@@ -294,7 +295,7 @@ def _end(script: Script, line: Line) -> None:
         if producer.version == 1:
             return f"ok, csn {ended.csn}"
         producer.become(ended.next_identity)
-        return f"ok, csn {ended.csn}, next {_shown(ended.next_identity)}"
+        return f"ok, csn {ended.csn}, next {shown_identity(ended.next_identity)}"
 
     script.ask(producer.name, line, producer.last_call, tell)
 
@@ -328,7 +329,7 @@ def _transact(script: Script, line: Line) -> None:
         following = result.ended.next_identity
         producer.become(following)
         written = "".join(f", {target.topic}-{target.partition} at {at}" for target, at in result.first_offsets)
-        return f"ok, csn {result.ended.csn}, next {_shown(following)}{written}"
+        return f"ok, csn {result.ended.csn}, next {shown_identity(following)}{written}"
 
     script.ask(producer.name, line, producer.last_call, tell)
 
@@ -349,7 +350,7 @@ def _join(script: Script, line: Line) -> None:
         if joined.identity is None:
             return "committed already"
         script.producers[name] = Producer(name, joined.transactional_id, identity=joined.identity)
-        return _shown(joined.identity)
+        return shown_identity(joined.identity)
 
     sinks = script.world.inside.core.transactions.sinks
     script.ask(name, line, called(lambda: sinks.join_batch(request, CallContext())), tell)
@@ -418,7 +419,7 @@ def _markers(script: Script, line: Line) -> None:
         reading = script.world.read(partition, fetch_offset=offset, is_raw=True)
         for entry in reading.entries:
             if entry.marker is not None:
-                script.say(f"{partition}: {_log_entry(entry)}")
+                script.say(f"{partition}: {shown_entry(entry)}")
 
 
 def _backup(script: Script, _line: Line) -> None:
@@ -471,7 +472,7 @@ def _fetch(script: Script, line: Line) -> None:
     except Refused as refusal:
         script.say(f"{partition}: {refusal.code.name}")
         return
-    entries = " ".join(_log_entry(entry) for entry in reading.entries) or "nothing"
+    entries = " ".join(shown_entry(entry) for entry in reading.entries) or "nothing"
     hidden = f", {reading.aborted_records_hidden} hidden" if reading.aborted_records_hidden else ""
     script.say(f"{partition}: {entries} | next {reading.next_offset}{hidden}")
 
@@ -479,7 +480,7 @@ def _fetch(script: Script, line: Line) -> None:
 def _remembered(script: Script, line: Line) -> None:
     (partition,) = line.words
     found = script.world.remembered(partition)
-    script.say(f"{partition}: {', '.join(_producer_entry(*each) for each in found) or 'remembers nobody'}")
+    script.say(f"{partition}: {', '.join(shown_producer(*each) for each in found) or 'remembers nobody'}")
 
 
 def _show(script: Script, line: Line) -> None:
@@ -488,16 +489,17 @@ def _show(script: Script, line: Line) -> None:
         view = script.world.inside.groups.view(what.removeprefix("group:"))
         committed = ", ".join(f"{partition} {offset}" for partition, offset in sorted(view.committed.items()))
         waiting = ", ".join(
-            f"{_shown(Identity(*producer))} {partition} {offset}" for producer, partition, offset in view.pending
+            f"{shown_identity(Identity(*producer))} {partition} {offset}"
+            for producer, partition, offset in view.pending
         )
         script.say(f"{what}: {committed or 'no offset'} | pending {waiting or 'nothing'}")
     elif what in _partitions(script.world):
         reading = script.world.read(what, isolation=Isolation.READ_UNCOMMITTED, is_raw=True)
-        entries = " ".join(_log_entry(entry) for entry in reading.entries) or "empty"
+        entries = " ".join(shown_entry(entry) for entry in reading.entries) or "empty"
         script.say(f"{what}: {entries} | stable {reading.last_stable_offset} of {reading.high_watermark}")
     else:
         try:
-            script.say(_transaction(script.world, script.world.describe(what)))
+            script.say(shown_transaction(script.world, script.world.describe(what)))
         except Refused as refusal:
             script.say(f"{what}: {refusal.code.name}")
 
@@ -548,40 +550,3 @@ def _identity(text: str) -> Identity:
     if producer_id.startswith("plain"):
         return Identity(PLAIN_PRODUCER_IDS_FROM + int(producer_id.removeprefix("plain")), int(epoch))
     return Identity(int(producer_id), int(epoch))
-
-
-def _shown(identity: Identity) -> str:
-    """Plain producer ids are counted from where they begin."""
-    producer_id, epoch = identity
-    number = f"plain{producer_id - PLAIN_PRODUCER_IDS_FROM}" if is_plain(producer_id) else str(producer_id)
-    return f"{number}/{epoch}"
-
-
-def _log_entry(entry: LogEntry) -> str:
-    if entry.marker is None:
-        return f"{entry.offset}:{entry.value}"
-    return f"{entry.offset}:[{entry.marker.outcome.name.lower()} {entry.producer_id}/{entry.marker.txn_epoch}]"
-
-
-def _producer_entry(producer_id: int, entry: ProducerEntry) -> str:
-    shown = f"{_shown(Identity(producer_id, entry.epoch))} last sequence {entry.last_sequence}"
-    return shown if entry.open_transaction is None else f"{shown} open"
-
-
-def _transaction(world: World, transaction: Transaction) -> str:
-    parts = [f"{transaction.transactional_id}: {transaction.state.api_name} {_shown(transaction.identity)}"]
-    if transaction.last_producer_epoch != NO_EPOCH:
-        parts.append(f"last {transaction.last_producer_epoch}")
-    if transaction.prev_producer_id != NO_PRODUCER_ID:
-        parts.append(f"was {transaction.prev_producer_id}")
-    if transaction.is_kept:
-        parts.append(f"kept by {_shown(transaction.client_identity)}")
-    elif transaction.next_producer_id != NO_PRODUCER_ID:
-        parts.append(f"next {transaction.next_producer_id}/{transaction.next_producer_epoch}")
-    waiting = sorted(world.partition_of(ordinal) for ordinal in transaction.partitions)
-    if waiting or transaction.groups:
-        parts.append("in " + " ".join([*waiting, *(f"group:{group}" for group in sorted(transaction.groups))]))
-    if transaction.prepared_ms is not None:
-        parts.append("prepared")
-    parts.append(f"({transaction.cause})")
-    return " ".join(parts)

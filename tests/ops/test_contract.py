@@ -13,6 +13,7 @@ from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES
 from coordinator_server.tls import ClientAuth
 from ops.kubernetes import build as prometheusrule
+from scripts.native import rust_version
 from tests.docs.fences import ROOT
 from tests.docs.test_references import LINK
 from tests.ops.files import (
@@ -179,7 +180,25 @@ def test_the_image_copies_what_is_there() -> None:
     copied = re.findall(r"^COPY (?!--from|\. )(.+) \S+$", (OPS / "docker/Dockerfile").read_text(), re.MULTILINE)
     assert copied
     for path in " ".join(copied).split():
-        assert (ROOT / path).is_file(), path
+        assert (ROOT / path).exists(), path
         assert any(path == line[1:] or path.startswith(f"{line[1:]}/") for line in ignored if line.startswith("!")), (
             path
         )
+
+
+def test_the_image_builds_the_compiled_transport_with_a_rust_and_a_libc_that_fit() -> None:
+    """No container is built here, so what would keep the wheel from being built or loaded there is looked for."""
+    dockerfile = (OPS / "docker/Dockerfile").read_text()
+    bases = re.findall(r"^FROM (\w+):(\S+)-slim-(\w+)", dockerfile, re.MULTILINE)
+    assert {debian for _image, _version, debian in bases} == {"bookworm"}, "what is linked with a glibc needs it"
+    (rust,) = (version for image, version, _debian in bases if image == "rust")
+    crate = tomllib.loads((ROOT / "native_transport/Cargo.toml").read_text())["package"]
+    assert rust_version(f"cargo {rust}") >= rust_version(f"cargo {crate['rust-version']}")  # type: ignore[operator]  # both are there
+    assert "COPY --from=native /wheels /wheels" in dockerfile
+    assert '-c "import coordinator_server.native_transport"' in dockerfile
+
+
+def test_the_image_names_the_published_transport_as_the_package_does() -> None:
+    (named,) = re.findall(r'"(txn-native-transport[^"]+)"', (OPS / "docker/Dockerfile").read_text())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["native"] == [named]

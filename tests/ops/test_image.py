@@ -21,7 +21,7 @@ def context(target: Path) -> None:
         source, copy = ROOT / name, target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "target"))
         else:
             shutil.copy(source, copy)
 
@@ -41,3 +41,13 @@ def test_the_image_gets_the_whole_product(tmp_path: Path) -> None:
     copied = wheel_of(tmp_path / "context", tmp_path / "copied")
     assert copied == wheel_of(ROOT, tmp_path / "whole")
     assert any(name.endswith("entry_points.txt") for name in copied)
+
+
+def test_the_image_gets_the_whole_crate_and_nothing_that_was_built_of_it(tmp_path: Path) -> None:
+    context(tmp_path)
+    listed = ["git", "ls-files", "native_transport"]
+    kept = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    assert kept
+    assert all((tmp_path / name).is_file() for name in kept)
+    ignored = (OPS / "docker/Dockerfile.dockerignore").read_text().splitlines()
+    assert ignored.index("native_transport/target") > ignored.index("!native_transport")

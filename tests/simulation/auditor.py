@@ -8,44 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
-from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Identity, OffsetRead, Op, Read
+from tests.simulation.group_audit import GroupAudit
+from tests.simulation.history import Answer, Entry, History, Identity, Op, Read
 from tests.simulation.snapshot_audit import SnapshotAudit
+from tests.simulation.told import ENDS, ToldTransaction, completion, ops_of, require, told_transactions
 
 _FOR_EVER = 1 << 60
-_ENDS = ("end", "transact")
 _ADDS = ("add", "produce", "offset")
-
-
-class Violation(AssertionError):
-    """A promise was broken; the message says which, and by what."""
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """One transaction of one client, as its requests tell it."""
-
-    number: int
-    acked: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """value -> (partition, offset)"""
-    sent: dict[str, Op] = field(default_factory=dict)
-    commits: list[Op] = field(default_factory=list)
-    aborts: list[Op] = field(default_factory=list)
-    offsets: list[Op] = field(default_factory=list)
-
-    @property
-    def is_committed(self) -> bool:
-        return any(op.is_ok for op in self.commits)
-
-    @property
-    def is_aborted(self) -> bool:
-        return any(op.is_ok for op in self.aborts)
-
-    @property
-    def may_be_committed(self) -> bool:
-        """Some commit reached the server and was not refused for good."""
-        return any(op.deliveries > 0 and not (op.is_settled and not op.is_ok) for op in self.commits)
 
 
 class Auditor:
@@ -53,20 +23,18 @@ class Auditor:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._transactions = _transactions(history.ops)
+        self._transactions = told_transactions(history.ops)
         self._writer = {value: txn for txn in self._transactions.values() for value in txn.sent}
         self._place: dict[str, tuple[str, int]] = {}
         """value -> where it lies in the final logs"""
         self._fate: dict[str, str] = {}
         """value -> outcome of the marker that ended it, as the raw logs tell"""
         self._fate_csn: dict[str, int] = {}
-        self._offset_owner = {op.offset: txn for txn in self._transactions.values() for op in txn.offsets}
-        self._plain = {commit.offset: commit for commit in history.plain_commits}
-
         self._log = {
             partition: history.removed[partition] + [*read.entries] for partition, read in history.final_raw.items()
         }
         """All that was ever in the partitions, what went too."""
+        self._groups = GroupAudit(history, self._transactions, self._fate)
         self.snapshots = SnapshotAudit(history, self._log)
 
     def check(self) -> None:
@@ -81,7 +49,7 @@ class Auditor:
         self._check_reads()
         self._check_acknowledged()
         self._check_outcomes()
-        self._check_groups()
+        self._groups.check()
         self._check_removals()
         self._check_topics()
         self.snapshots.check()
@@ -92,23 +60,23 @@ class Auditor:
         """I7, I9: a value lies at one offset; offsets ascend; what the server hides is what its markers say (P8)."""
         for partition, log in self._log.items():
             offsets = [entry.offset for entry in log]
-            _require(offsets == sorted(set(offsets)), f"{partition}: offsets do not ascend: {offsets}")
+            require(offsets == sorted(set(offsets)), f"{partition}: offsets do not ascend: {offsets}")
             open_values: dict[int, list[str]] = defaultdict(list)
             for entry in log:
                 if entry.outcome:
                     for value in open_values.pop(entry.producer_id, []):
                         self._fate[value], self._fate_csn[value] = entry.outcome, entry.csn
                     continue
-                _require(
+                require(
                     entry.value not in self._place,
                     f"I7: {entry.value} is there twice: {self._place.get(entry.value)}, {partition}@{entry.offset}",
                 )
                 self._place[entry.value] = (partition, entry.offset)
                 open_values[entry.producer_id].append(entry.value)
-            _require(not any(open_values.values()), f"P7: {partition}: records nobody ended: {dict(open_values)}")
+            require(not any(open_values.values()), f"P7: {partition}: records nobody ended: {dict(open_values)}")
             left = self._history.final_raw[partition].entries
             committed = [entry for entry in left if not entry.outcome and self._fate[entry.value] == "commit"]
-            _require(
+            require(
                 committed == list(self._history.final_committed[partition].entries),
                 f"P8: {partition}: committed records by its markers {_values(committed)}, "
                 f"shown {_values(self._history.final_committed[partition].entries)}",
@@ -131,7 +99,7 @@ class Auditor:
                         writers.add(entry.producer_id)
                 markers = sum(1 for entry in before if entry.outcome)
                 expected = [len(before) - markers, markers, aborts]
-                _require(
+                require(
                     numbers == expected,
                     f"{partition}: records, markers and aborts before offset {end_offset} are stored as {numbers}, "
                     f"and are {expected}",
@@ -148,15 +116,15 @@ class Auditor:
                     continue
                 decision = (entry.producer_id, entry.producer_epoch, entry.outcome)
                 shard = entry.coordinator_shard
-                _require(
+                require(
                     decided.setdefault((shard, entry.csn), decision) == decision,
                     f"P1: csn {entry.csn} of shard {shard} is {decided[shard, entry.csn]} and {decision}",
                 )
-                _require(
+                require(
                     shards.setdefault(entry.producer_id, shard) == shard,
                     f"P1: producer {entry.producer_id} is of shard {shards[entry.producer_id]} and of {shard}",
                 )
-                _require(
+                require(
                     entry.csn > newest[entry.producer_id],
                     f"{partition}: csn {entry.csn} of producer {entry.producer_id} after {newest[entry.producer_id]}",
                 )
@@ -166,7 +134,7 @@ class Auditor:
             epochs[producer_id, epoch].add(outcome)
         bumping = {op.identity for op in self._history.ops if op.version == 2 and op.identity}
         for identity in bumping & epochs.keys():
-            _require(len(epochs[identity]) == 1, f"P1: {identity} was both committed and aborted")
+            require(len(epochs[identity]) == 1, f"P1: {identity} was both committed and aborted")
 
     # Reads
 
@@ -177,22 +145,22 @@ class Auditor:
         for read in self._history.reads:
             before = high[read.partition]
             now = (read.high_watermark, read.last_stable_offset, read.log_start_offset)
-            _require(all(map(int.__ge__, now, before)), f"I12: {read.partition} went back from {before} to {now}")
-            _require(now == tuple(sorted(now, reverse=True)), f"I12: {read.partition}: bounds out of order: {read}")
+            require(all(map(int.__ge__, now, before)), f"I12: {read.partition} went back from {before} to {now}")
+            require(now == tuple(sorted(now, reverse=True)), f"I12: {read.partition}: bounds out of order: {read}")
             high[read.partition] = now
             self._check_read(read)
 
     def _check_read(self, read: Read) -> None:
         bound = read.last_stable_offset if read.level == "committed" else read.high_watermark
-        _require(read.next_offset <= bound, f"P8: {read.partition} was read beyond its bound {bound}: {read}")
-        _require(read.next_offset >= min(bound, read.fetch_offset), f"the read went backwards: {read}")
+        require(read.next_offset <= bound, f"P8: {read.partition} was read beyond its bound {bound}: {read}")
+        require(read.next_offset >= min(bound, read.fetch_offset), f"the read went backwards: {read}")
         final = self._log[read.partition]
         expected = [
             entry
             for entry in final
             if read.fetch_offset <= entry.offset < read.next_offset and self._is_shown(entry, read.level)
         ]
-        _require(
+        require(
             list(read.entries) == expected,
             f"I5/I9/I10: at {read.at} a {read.level} read of {read.partition} from {read.fetch_offset} showed "
             f"{_values(read.entries)}, the log has {_values(expected)}",
@@ -201,9 +169,9 @@ class Auditor:
             return
         for entry in read.entries:
             txn = self._writer.get(entry.value)
-            _require(txn is not None, f"nobody wrote {entry.value}")
+            require(txn is not None, f"nobody wrote {entry.value}")
             assert txn is not None
-            _require(
+            require(
                 any(op.invoked_at <= read.at for op in txn.commits),
                 f"I2: {entry.value} was committed at {read.at} and nobody had asked for it",
             )
@@ -222,132 +190,46 @@ class Auditor:
         for op in self._history.ops:
             if op.kind != "produce" or op.partition not in self._history.final_raw:
                 continue
-            _require(not (op.is_ok and op.is_out_of_order), f"a batch out of order was taken: {op}")
+            require(not (op.is_ok and op.is_out_of_order), f"a batch out of order was taken: {op}")
             if op.is_ok and op.base_offset >= 0 and not op.is_misled:
                 for distance, value in enumerate(op.values):
                     place = (op.partition, op.base_offset + distance)
-                    _require(
+                    require(
                         self._place.get(value) == place,
                         f"I20: {value} was acknowledged at {place} and lies at {self._place.get(value)}: {op}",
                     )
             if op.is_settled and not op.is_ok:
                 for value in op.values:
-                    _require(value not in self._place, f"P6: {value} was refused and is in the log: {op}")
+                    require(value not in self._place, f"P6: {value} was refused and is in the log: {op}")
 
     def _check_outcomes(self) -> None:
         """P3, P8, I1, I6, I8, I14: a transaction is visible as a whole or not at all, as its client was told."""
         for txn in self._transactions.values():
-            _require(not (txn.is_committed and txn.is_aborted), f"P3: both outcomes were told: {_ops(txn)}")
+            require(not (txn.is_committed and txn.is_aborted), f"P3: both outcomes were told: {ops_of(txn)}")
             there = {value for value in txn.sent if value in self._place}
             visible = {value for value in there if self._fate[value] == "commit"}
             if txn.is_committed:
-                lost = self._kept(txn) - visible
-                _require(not lost, f"I6: committed and not visible: {sorted(lost)}: {_ops(txn)}")
+                lost = txn.kept(self._history) - visible
+                require(not lost, f"I6: committed and not visible: {sorted(lost)}: {ops_of(txn)}")
             if not txn.may_be_committed or txn.is_aborted:
-                _require(not visible, f"I1: visible and never committed: {sorted(visible)}: {_ops(txn)}")
-            _require(not visible or self._kept(txn) <= visible, f"I8: torn: {sorted(visible)} of {_ops(txn)}")
+                require(not visible, f"I1: visible and never committed: {sorted(visible)}: {ops_of(txn)}")
+            require(not visible or txn.kept(self._history) <= visible, f"I8: torn: {sorted(visible)} of {ops_of(txn)}")
             is_participant = any(op.transactional_id in self._history.participants for op in txn.sent.values())
             if is_participant and there - visible and not self._is_torn_from_its_decision(txn):
                 asked = any(op.deliveries > 0 for op in txn.aborts)
-                _require(asked, f"P10: aborted, and nobody had decided so: {_ops(txn)}")
-            csns = {self._fate_csn[value] for value in there & self._kept(txn)}
+                require(asked, f"P10: aborted, and nobody had decided so: {ops_of(txn)}")
+            csns = {self._fate_csn[value] for value in there & txn.kept(self._history)}
             told = {op.csn for op in (*txn.commits, *txn.aborts) if op.is_ok}
-            _require(len(csns) <= 1, f"I15: one transaction was ended by several decisions {csns}: {_ops(txn)}")
+            require(len(csns) <= 1, f"I15: one transaction was ended by several decisions {csns}: {ops_of(txn)}")
             if csns and told:
-                _require(csns == told, f"I15: ended by decision {csns}, told {told}: {_ops(txn)}")
+                require(csns == told, f"I15: ended by decision {csns}, told {told}: {ops_of(txn)}")
 
-    def _is_torn_from_its_decision(self, txn: _Transaction) -> bool:
+    def _is_torn_from_its_decision(self, txn: ToldTransaction) -> bool:
         """It was not prepared when a line ended, as far as the next one knows: part of it may be lost."""
         of_it = [op for op in self._history.ops if op.transaction == txn.number]
         is_prepared = any(op.kind == "prepare" and op.is_ok for op in of_it)
         begun_at = min(op.invoked_at for op in of_it)
         return not is_prepared and any(begun_at <= change.restored_at for change in self._history.restores)
-
-    def _kept(self, txn: _Transaction) -> set[str]:
-        """What was acknowledged to the transaction, in partitions that were not deleted since."""
-        return {value for value, (partition, _) in txn.acked.items() if partition in self._history.final_raw}
-
-    # Groups
-
-    def _check_groups(self) -> None:
-        """P11, I5 of spec groups 10.5: an offset shows if and only if the records of its transaction do. I4: one that
-        was acknowledged without a transaction shows, I10: one that was refused does not."""
-        for txn in self._transactions.values():
-            for group in {op.group for op in txn.offsets} - {SHARED_GROUP}:
-                self._check_own_group(txn, group)
-        for read in self._history.offset_reads:
-            self._check_offset_read(read)
-        for group in {SHARED_GROUP, *(commit.group for commit in self._plain.values())}:
-            commits = self._settled_commits(group, _FOR_EVER)
-            self._check_last_word(self._history.final_offsets[group], commits, f"in {group} at the end")
-
-    def _check_own_group(self, txn: _Transaction, group: str) -> None:
-        """Nobody else ever touched it, so it tells exactly what became of the transaction."""
-        asked = [op for op in txn.offsets if op.group == group]
-        shown = self._history.final_offsets[group]
-        # A late copy of an earlier request may have the last word within its transaction.
-        _require(shown == -1 or shown in {op.offset for op in asked}, f"P11: {shown} in {group}: {_ops(txn)}")
-        if txn.is_aborted or not txn.may_be_committed:
-            _require(shown == -1, f"P11: not committed, and {shown} is there: {_ops(txn)}")
-        if not any(op.is_ok for op in asked):
-            return
-        if txn.is_committed:
-            _require(shown != -1, f"P11: committed, and none of its offsets is there: {_ops(txn)}")
-        if self._kept(txn):
-            visible = [value for value in self._kept(txn) if self._fate[value] == "commit"]
-            _require(bool(visible) == (shown != -1), f"P11: records and offset disagree: {_ops(txn)}")
-
-    def _check_offset_read(self, read: OffsetRead) -> None:
-        """No offset of a transaction that nobody had asked to commit; with `is_stable`, none that is out of date."""
-        if read.offset in self._plain:
-            _require(not self._plain[read.offset].is_refused, f"I10: {read} shows what was refused")
-        elif read.offset != -1:
-            txn = self._offset_owner[read.offset]
-            is_asked = any(op.invoked_at <= read.at for op in txn.commits)
-            _require(is_asked and txn.may_be_committed and not txn.is_aborted, f"P11: {read} shows of: {_ops(txn)}")
-        if not read.is_stable:
-            return
-        commits = self._settled_commits(read.group, read.invoked_at)
-        self._check_last_word(read.offset, commits, f"to {read}")
-        for txn in self._transactions.values():
-            is_waiting = any(
-                op.group == read.group and op.is_ok and _completion(op) < read.invoked_at for op in txn.offsets
-            )
-            is_open = txn.is_committed and all(op.invoked_at > read.at for op in txn.commits)
-            _require(not (is_waiting and is_open), f"KIP-447: {read}, and what may change it was open: {_ops(txn)}")
-
-    def _settled_commits(self, group: str, before: int) -> list[tuple[int, int]]:
-        """When it was asked for, and the offset, of every commit to a group that many move which was known to be
-        durable before a moment."""
-        found = [
-            (op.invoked_at, op.offset)
-            for txn in self._transactions.values()
-            if any(op.is_ok and _completion(op) < before for op in txn.commits)
-            for op in txn.offsets
-            if op.group == group == SHARED_GROUP and op.is_ok
-        ]
-        found.extend(
-            (commit.invoked_at, commit.offset)
-            for commit in self._plain.values()
-            if commit.group == group and commit.answered_at is not None and commit.answered_at < before
-        )
-        return found
-
-    def _check_last_word(self, shown: int, commits: list[tuple[int, int]], when: str) -> None:
-        """The commit that came last wins, whenever the marker came (spec groups 4.5)."""
-        last_seen_at = -1
-        if shown in self._plain:
-            # Nobody repeats it, so it was there when it was asked for.
-            last_seen_at = self._plain[shown].invoked_at
-            _require(not self._plain[shown].is_refused, f"I10: {shown} was refused and is shown {when}")
-        elif shown != -1:
-            (op,) = (op for op in self._offset_owner[shown].offsets if op.offset == shown)
-            last_seen_at = op.last_seen_at
-        for invoked_at, offset in commits:
-            _require(
-                invoked_at <= last_seen_at,
-                f"P11: {shown}, last asked for at {last_seen_at}, is shown {when}, and not {offset} of {invoked_at}",
-            )
 
     # Identities
 
@@ -359,27 +241,27 @@ class Auditor:
         owner: dict[Identity, str] = {}
         for op in self._grants():
             assert op.granted is not None
-            _require(
+            require(
                 0 <= op.granted[1] < self._history.epoch_max, f"P5: nobody may have the epoch of {op.granted}: {op}"
             )
-            _require(
+            require(
                 owner.setdefault(op.granted, op.instance) == op.instance,
                 f"P4: {op.granted} belongs to {owner[op.granted]} and was given away again: {op}",
             )
-            if op.kind in _ENDS:
+            if op.kind in ENDS:
                 assert op.identity is not None
-                _require(op.granted > op.identity, f"P5: the next identity is not greater: {op}")
-        inits = sorted((op for op in self._grants() if op.kind == "init"), key=_completion)
+                require(op.granted > op.identity, f"P5: the next identity is not greater: {op}")
+        inits = sorted((op for op in self._grants() if op.kind == "init"), key=completion)
         for later in inits:
             for earlier in inits:
                 if (
                     earlier.transactional_id == later.transactional_id
                     and earlier.instance != later.instance
-                    and _completion(earlier) < later.invoked_at
+                    and completion(earlier) < later.invoked_at
                 ):
                     assert earlier.granted is not None
                     assert later.granted is not None
-                    _require(earlier.granted < later.granted, f"P5: {later} came after {earlier}")
+                    require(earlier.granted < later.granted, f"P5: {later} came after {earlier}")
 
     def _check_lines(self) -> None:
         """Nothing that was told in a lost line is given again, and no identity of before gets anything done: what was
@@ -389,27 +271,27 @@ class Auditor:
             answers = [(op, answer) for op in self._history.ops for answer in op.answers]
             told = (answer.granted for _, answer in answers if answer.at <= change.restored_at)
             before |= change.identities | {identity for identity in told if identity is not None}
-            before |= {op.granted for op in self._grants() if _completion(op) <= change.restored_at and op.granted}
+            before |= {op.granted for op in self._grants() if completion(op) <= change.restored_at and op.granted}
             for op, answer in answers:
                 if answer.at <= change.restored_at:
                     continue
-                _require(answer.csn not in change.csns, f"csn {answer.csn} of a lost line was given again: {op}")
+                require(answer.csn not in change.csns, f"csn {answer.csn} of a lost line was given again: {op}")
                 if op.transactional_id in self._history.participants:
                     continue
-                _require(answer.granted not in change.identities, f"an identity of a lost line was given again: {op}")
+                require(answer.granted not in change.identities, f"an identity of a lost line was given again: {op}")
                 if op.identity in before:
                     # Whoever asks to abort what was aborted is told, and gets a new producer id as from InitProducerId.
                     is_abort = op.kind == "end" and op.outcome == "abort"
-                    _require(op.kind in _ADDS or is_abort, f"served with an identity of before: {op}")
+                    require(op.kind in _ADDS or is_abort, f"served with an identity of before: {op}")
                     visible = [value for value in op.values if self._fate.get(value) == "commit"]
-                    _require(not visible, f"{visible} came with an identity of before: {op}")
+                    require(not visible, f"{visible} came with an identity of before: {op}")
 
     def _check_fencing(self) -> None:
         """P6, I16: once a new instance has its identity, nothing that an older one asks for afterwards is done. Outside
         of transactions none of them may append anything, ever."""
         inits = [op for op in self._grants() if op.kind == "init"]
         for op in self._history.ops:
-            _require(
+            require(
                 op.kind != "plain" or not op.answers, f"P6: taken outside of all transactions, where none may be: {op}"
             )
             if not op.is_ok or op.identity is None or op.is_duplicate:
@@ -419,9 +301,9 @@ class Auditor:
                 if (
                     init.transactional_id == op.transactional_id
                     and init.instance != op.instance
-                    and _completion(init) < op.invoked_at
+                    and completion(init) < op.invoked_at
                 ):
-                    _require(op.identity >= init.granted, f"I16: a fenced producer was served: {op} after {init}")
+                    require(op.identity >= init.granted, f"I16: a fenced producer was served: {op} after {init}")
 
     def _check_repetitions(self) -> None:
         """P9: a request that is repeated is answered as it was the first time."""
@@ -432,16 +314,16 @@ class Auditor:
                 if op.kind == "produce":
                     # A topic that was deleted and made again is another one, and knows nothing of the batch.
                     is_kept = op.partition in self._history.final_raw
-                    _require(
+                    require(
                         not is_kept or answer.base_offset in (first.base_offset, -1),
                         f"P9: {first}, then {answer}: {op}",
                     )
-                elif op.kind in _ENDS and op.version == 2:
-                    _require(answer.csn == first.csn, f"P9: {first}, then {answer}: {op}")
-                    _require(self._are_same_offsets(op, first, answer), f"P9: {first}, then {answer}: {op}")
+                elif op.kind in ENDS and op.version == 2:
+                    require(answer.csn == first.csn, f"P9: {first}, then {answer}: {op}")
+                    require(self._are_same_offsets(op, first, answer), f"P9: {first}, then {answer}: {op}")
                 elif op.kind == "init" and op.request_id and not self._was_initialised_between(op, first, answer):
                     same = (answer.granted, answer.ongoing) == (first.granted, first.ongoing)
-                    _require(same, f"P9: {first}, then {answer}: {op}")
+                    require(same, f"P9: {first}, then {answer}: {op}")
 
     def _are_same_offsets(self, op: Op, first: Answer, then: Answer) -> bool:
         """A partition that was deleted meanwhile is answered with -1, and so may be one whose records went."""
@@ -464,37 +346,37 @@ class Auditor:
                 continue
             asked, end = deletion.asked, deletion.high_watermark
             is_out_of_range = deletion.error == "OFFSET_OUT_OF_RANGE"
-            _require(is_out_of_range is (asked > end), f"DeleteRecords: {deletion}")
+            require(is_out_of_range is (asked > end), f"DeleteRecords: {deletion}")
             if deletion.error:
                 continue
             is_done = deletion.low_watermark >= (end if asked == -1 else asked)
-            _require(is_done is not bool(deletion.held_back), f"DeleteRecords: done and not, or neither: {deletion}")
+            require(is_done is not bool(deletion.held_back), f"DeleteRecords: done and not, or neither: {deletion}")
             for read in self._reads_since(deletion.partition, deletion.answered_at):
-                _require(read.log_start_offset >= deletion.low_watermark, f"DeleteRecords: undone: {deletion}, {read}")
+                require(read.log_start_offset >= deletion.low_watermark, f"DeleteRecords: undone: {deletion}, {read}")
         for lease in self._history.leases:
             for read in self._reads_since(lease.partition, lease.taken_at):
                 is_held = lease.ended_at is None or read.at < lease.ended_at
-                _require(not is_held or read.log_start_offset <= lease.offset, f"{lease} was ignored: {read}")
+                require(not is_held or read.log_start_offset <= lease.offset, f"{lease} was ignored: {read}")
 
     def _check_topics(self) -> None:
         """What CreatePartitions and AlterTopicConfigs answered holds for ever, or until somebody asks for something
         else; and nothing is there that nobody asked for."""
         growths, sizes = self._history.growths, self._history.sizes
         counts = [count for _at, count in sizes]
-        _require(counts == sorted(counts), f"CreatePartitions: partitions went: {sizes}")
+        require(counts == sorted(counts), f"CreatePartitions: partitions went: {sizes}")
         strange = {*counts} - {counts[0], *(growth.asked for growth in growths)}
-        _require(not strange, f"CreatePartitions: nobody asked for {strange}")
+        require(not strange, f"CreatePartitions: nobody asked for {strange}")
         for growth in growths:
             if growth.answered_at is None:
                 continue
             if growth.error == "INVALID_PARTITIONS":
                 before = [counts[0], *(each.asked for each in growths if each.at <= growth.at and each is not growth)]
-                _require(max(before) >= growth.asked, f"CreatePartitions: refused without a reason: {growth}")
+                require(max(before) >= growth.asked, f"CreatePartitions: refused without a reason: {growth}")
             elif not growth.error:
                 late = [seen for seen in sizes if seen[0] >= growth.answered_at and seen[1] < growth.asked]
-                _require(not late, f"CreatePartitions: {growth} was answered, and then there were {late}")
+                require(not late, f"CreatePartitions: {growth} was answered, and then there were {late}")
         for at, value in self._history.settings_seen:
-            _require(value in self._settings_at(at), f"AlterTopicConfigs: at {at} the value is {value}")
+            require(value in self._settings_at(at), f"AlterTopicConfigs: at {at} the value is {value}")
 
     def _settings_at(self, at: int) -> list[str | None]:
         """What may be set at a moment: what was answered last, or asked for since."""
@@ -526,48 +408,15 @@ class Auditor:
     def _check_calm(self) -> None:
         """P7, I18: once all is calm, nothing is open or being completed, and readers see to the end."""
         for transactional_id, state in self._history.calm_states.items():
-            _require(state in ("Empty", "CompleteCommit", "CompleteAbort"), f"P7: {transactional_id} is still {state}")
+            require(state in ("Empty", "CompleteCommit", "CompleteAbort"), f"P7: {transactional_id} is still {state}")
         for partition, (last_stable_offset, high_watermark) in self._history.calm_bounds.items():
-            _require(
+            require(
                 last_stable_offset == high_watermark,
                 f"P7: {partition}: stable up to {last_stable_offset} of {high_watermark}",
             )
         unstable = self._history.unstable_groups
-        _require(not unstable, f"P7: groups still hold offsets of ended transactions: {unstable}")
-
-
-def _transactions(ops: Iterable[Op]) -> dict[int, _Transaction]:
-    found: dict[int, _Transaction] = {}
-    for op in ops:
-        if not op.transaction:
-            continue
-        txn = found.setdefault(op.transaction, _Transaction(op.transaction))
-        if op.kind == "produce":
-            for distance, value in enumerate(op.values):
-                txn.sent[value] = op
-                if op.is_ok and not op.is_misled:
-                    txn.acked[value] = (op.partition, op.base_offset + distance)
-        elif op.kind == "offset":
-            txn.offsets.append(op)
-        elif op.kind in _ENDS:
-            (txn.commits if op.outcome == "commit" else txn.aborts).append(op)
-    return found
-
-
-def _completion(op: Op) -> int:
-    assert op.completed_at is not None
-    return op.completed_at
+        require(not unstable, f"P7: groups still hold offsets of ended transactions: {unstable}")
 
 
 def _values(entries: Iterable[Entry]) -> list[str]:
     return [f"{entry.offset}:{entry.value or entry.outcome}" for entry in entries]
-
-
-def _ops(txn: _Transaction) -> str:
-    ops = {op.number: op for op in (*txn.sent.values(), *txn.offsets, *txn.commits, *txn.aborts)}
-    return "; ".join(str(op) for _, op in sorted(ops.items()))
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise Violation(message)

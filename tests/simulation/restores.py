@@ -24,10 +24,10 @@ from tests.harness.calls import partition_name
 from tests.harness.entries import Reading
 from tests.harness.shelf import Shelf
 from tests.simulation import shards
-from tests.simulation.auditor import Violation
 from tests.simulation.history import LineChange
 from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
+from tests.simulation.told import Violation
 from tests.simulation.translation import marker_of
 from txn_coordinator.hanging import ProducerOwners
 

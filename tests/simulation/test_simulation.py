@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.harness.rocks_shelf import RocksShelf
-from tests.simulation.auditor import Auditor, Violation
+from tests.simulation.auditor import Auditor
 from tests.simulation.catching import catch, run
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED
 from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
+from tests.simulation.told import Violation
 
 FAST_SEEDS = 50
 SLOW_SEEDS = 1_500

@@ -9,25 +9,19 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from coordinator_api.v1 import common_pb2, log_pb2
-from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     ALLOW_ALL,
-    AllowAll,
-    Authorizer,
-    CallContext,
     Membership,
-    Permission,
-    ResourceType,
 )
 from partition_log.service import LogService
 from partition_log.shard import PartitionTransactions
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
-from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Denies, Room
+from tests.conformance.transactions.markers import marker, send
+from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Room
 from tests.harness.payloads import checks_here
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import HangingTransactions, ProducerOwners
@@ -38,27 +32,6 @@ IDLE_MS = 60_000
 """Partitions that forget producers, where a test says so, do it after this time."""
 
 NOT_NOW = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now; try again")
-
-
-def marker(
-    epoch: int, *, producer_id: int = 77, coordinator_shard: int = 0, coordinator_epoch: int = 2, csn: int = 1
-) -> Marker:
-    """The order to abort `(producer_id, epoch)`, of a coordinator that nobody here knows."""
-    return Marker(
-        producer_id=producer_id,
-        txn_epoch=epoch,
-        next_epoch=epoch + 1,
-        coordinator_shard=coordinator_shard,
-        coordinator_epoch=coordinator_epoch,
-        outcome=ABORT,
-        csn=csn,
-    )
-
-
-def send(room: Room, order: Marker) -> int:
-    """0, or the number of the refusal."""
-    answer = room.told(room.send_marker("t-0", order))
-    return answer if isinstance(answer, int) else 0
 
 
 def away() -> Refused:
@@ -272,103 +245,6 @@ def test_partitions_and_groups_get_their_markers_and_are_complete_together() -> 
     room.settle()
     assert (room.inside.groups.committed("copiers"), room.state()) == (7, "CompleteCommit")
     assert refusing.tried > 2
-
-
-def foreign(room: Room, *partitions: int, denies: Authorizer | None = None) -> list[int]:
-    """What each partition answers to a marker over the wire, of a producer that has no transactional id here; or the
-    one number when the whole call is refused."""
-    room.ongoing().commit()
-    producer = room.told(room.init_plain(NOW))
-    control = log_pb2.ControlMarker(committed=True, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
-    request = log_pb2.WriteTxnMarkersRequest(
-        markers=[
-            log_pb2.TxnMarker(
-                producer_id=producer.producer_id,
-                marker=control,
-                topics=[common_pb2.TopicPartitions(topic="t", partitions=partitions)],
-            )
-        ]
-    )
-    answer = room.asked(lambda: room.log_servicer(denies).WriteTxnMarkers(request, NOW))
-    return [answer] if isinstance(answer, int) else [each.error_code for each in answer.results[0].partitions]
-
-
-@case(153)
-def test_markers_need_a_permission() -> None:
-    room = Room()
-    assert foreign(room, 1, denies=Denies({CLUSTER_NAME})) == [31]
-    assert not room.markers("t-1")
-
-
-class Only(AllowAll):
-    """Allows one operation."""
-
-    def __init__(self, permission: Permission) -> None:
-        self._permission = permission
-
-    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
-        return permission is self._permission
-
-
-@case(154)
-@pytest.mark.parametrize("permission", [Permission.ALTER, Permission.CLUSTER_ACTION])
-def test_one_of_two_permissions_is_enough(permission: Permission) -> None:
-    room = Room()
-    assert foreign(room, 1, denies=Only(permission)) == [0]
-    assert len(room.markers("t-1")) == 1
-
-
-@case(155)
-def test_an_unknown_partition_beside_a_good_one() -> None:
-    room = Room()
-    assert foreign(room, 1, 9) == [0, 3]
-    assert len(room.markers("t-1")) == 1
-
-
-@case(157)
-def test_an_old_coordinator_is_fenced() -> None:
-    room = Room()
-    assert send(room, marker(0, csn=1)) == 0
-    assert send(room, marker(1, csn=2, coordinator_epoch=1)) == 52
-    assert send(room, marker(1, csn=2, coordinator_epoch=2)) == 0
-    assert send(room, marker(2, csn=3, coordinator_epoch=3)) == 0
-    assert len(room.markers()) == 3
-
-
-@case(158)
-def test_an_old_coordinator_is_fenced_after_a_restart() -> None:
-    room = Room()
-    send(room, marker(0))
-    room.crash()
-    assert send(room, marker(1, csn=2, coordinator_epoch=1)) == 52
-
-
-@case(159)
-def test_an_old_coordinator_is_fenced_where_nothing_is_open() -> None:
-    room = Room()
-    assert [send(room, marker(0)), send(room, marker(0)), send(room, marker(0, coordinator_epoch=1))] == [0, 0, 52]
-
-
-@case(161)
-def test_a_marker_with_a_higher_epoch_starts_sequences_anew() -> None:
-    room = Room()
-    client = room.client()
-    client.identity = Identity(77, 0)
-    client.write("t-0", "a", "b", plain=True)
-    send(room, marker(0))
-    raised = Identity(77, 1)
-    assert client.write("t-0", "c", shown=raised, sequence=2, plain=True) == 45
-    assert client.write("t-0", "c", shown=raised, sequence=0, plain=True) == 0
-
-
-@case(162)
-def test_a_marker_fences_a_producer_that_never_wrote() -> None:
-    room = Room()
-    client = room.client()
-    assert send(room, marker(1)) == 0
-    assert client.write("t-0", "a", shown=Identity(77, 0), plain=True) == 47
-    assert client.write("t-0", "a", shown=Identity(77, 2), sequence=17, plain=True) == 45
-    assert client.write("t-0", "a", shown=Identity(77, 2), sequence=0, plain=True) == 0
 
 
 @case(163)

@@ -1,0 +1,368 @@
+"""Bugs of the lane on purpose: functions that stand in for those of the product. One that takes the place of a function
+gets the original first, then the arguments. Which takes whose place is in `mutants`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec.structs import replace
+
+from coordinator_api.v1 import log_pb2
+from coordinator_core.lane import SilentAuthorizer
+from coordinator_protocol.acls import Permission, ResourceType
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_runtime.decision import Decision, Turn
+from coordinator_runtime.pending import settled
+from coordinator_runtime.ports import ALLOW_ALL
+from coordinator_runtime.runtime import Runtime
+from coordinator_server.transport import Dispatcher
+from group_coordinator.committed import decisions
+from group_coordinator.committed.service import Placing
+from partition_log.batch_checks import BatchChecks
+from partition_log.partition_state import Growth
+from txn_coordinator.records import CsnGiven, ProducerIdGiven
+from txn_coordinator.state import TransactionState
+
+
+def look_at_no_epoch(transact: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    return None if live is None else transact(lane, name, live.client_identity, *args)
+
+
+def look_at_no_sequence(transact: Any, lane: Any, name: str, identity: Any, batches: Any, *args: Any) -> Any:
+    from_zero = [(where, replace(header, base_sequence=0), *rest) for where, header, *rest in batches]
+    return transact(lane, name, identity, from_zero, *args)
+
+
+def look_at_no_checksum(transact: Any, lane: Any, name: str, identity: Any, batches: Any, *args: Any) -> Any:
+    return transact(lane, name, identity, [(*batch[:3], None) for batch in batches], *args)
+
+
+def take_a_number_all_the_same(transact: Any, lane: Any, *args: Any) -> Any:
+    result = transact(lane, *args)
+    if result is None and lane._names:
+        lane._csn += 1
+    return result
+
+
+def take_those_before_back(transact: Any, lane: Any, *args: Any) -> Any:
+    result = transact(lane, *args)
+    if result is None:
+        lane.take_back()
+    return result
+
+
+def forget_the_request_id(transact: Any, lane: Any, *args: Any) -> Any:
+    *others, context = args
+    return transact(lane, *others, replace(context, request_id=context.request_id and b"x" * 16))
+
+
+def take_all_for_one_caller(check: Any, lane: Any, *args: Any) -> Any:
+    *others, context = args
+    return check(lane, *others, lane._context or context)
+
+
+def look_for_no_other_name(growth: Any, lane: Any, *args: Any) -> Any:
+    known, lane._growth_of = lane._growth_of, {}
+    try:
+        return growth(lane, *args)
+    finally:
+        lane._growth_of = {**known, **lane._growth_of}
+
+
+def keep_the_stable_offset(record: Any, growth: Growth, now_ms: int) -> Any:
+    ended, grew = record(growth, now_ms)
+    return replace(ended, head=replace(ended.head, last_stable_offset=growth._head.last_stable_offset)), grew
+
+
+def answer_before_durable(end: Any, lane: Any) -> Any:
+    end(lane)
+    return settled(None)
+
+
+def overtake(message: Any, dispatcher: Dispatcher, calls: Any) -> Any:
+    """Transacts go before everything else in their message."""
+    order = sorted(range(len(calls)), key=lambda number: (not calls[number][0].endswith("Transact"), number))
+    replies = message(dispatcher, [calls[number] for number in order])
+    return [replies[order.index(number)] for number in range(len(calls))]
+
+
+def overtake_what_is_parked(check: Any, lane: Any, *args: Any) -> Any:
+    queues, parking = lane._parts.runtime.parking.queues, lane._parts.runtime.parking
+    parking.queues = {}
+    try:
+        return check(lane, *args)
+    finally:
+        parking.queues = queues
+
+
+def lose_the_offsets(_settle: Any, *_args: Any) -> None:
+    return None
+
+
+def tell_nothing(write_decided: Any, runtime: Runtime, records: Any, _events: Any, *rest: Any) -> Any:
+    return write_decided(runtime, records, [], *rest)
+
+
+def give_numbers_again(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
+    kept = [record for record in records if not isinstance(record.value, CsnGiven)]
+    return write_decided(runtime, kept, *rest)
+
+
+def allow_all(_require: Any, *_args: Any) -> None:
+    return None
+
+
+def ask_nothing_of(*resources: ResourceType) -> Any:
+    def ask(require: Any, authorizer: Any, context: Any, permission: Any, resource: Any, name: str) -> None:
+        if resource not in resources:
+            require(authorizer, context, permission, resource, name)
+
+    return ask
+
+
+def ask_not_to(permission: Permission) -> Any:
+    def ask(require: Any, authorizer: Any, context: Any, asked: Any, *of: Any) -> None:
+        if asked is not permission:
+            require(authorizer, context, asked, *of)
+
+    return ask
+
+
+def ask_for_no_group(settle: Any, lane: Any, *args: Any) -> Any:
+    groups = lane._parts.groups
+    authorizer, groups._authorizer = groups._authorizer, ALLOW_ALL
+    try:
+        return settle(lane, *args)
+    finally:
+        groups._authorizer = authorizer
+
+
+def ask_for_no_topic_of_offsets(settle: Any, lane: Any, *args: Any) -> Any:
+    groups = lane._parts.groups
+    placing, groups._placing = groups._placing, Placing(lane._parts.catalog, ALLOW_ALL)
+    try:
+        return settle(lane, *args)
+    finally:
+        groups._placing = placing
+
+
+def remember_who_may(require: Any, authorizer: Any, context: Any, *question: Any) -> None:
+    known = authorizer.__dict__.setdefault("known", set())
+    if (context.principal, *question) not in known:
+        require(authorizer, context, *question)
+        known.add((context.principal, *question))
+
+
+def remember_what_may_be_done(require: Any, authorizer: Any, context: Any, *question: Any) -> None:
+    known = authorizer.__dict__.setdefault("known", set())
+    if question not in known:
+        require(authorizer, context, *question)
+        known.add(question)
+
+
+def ask_to_read(require: Any, authorizer: Any, context: Any, _permission: Any, *of: Any) -> None:
+    require(authorizer, context, Permission.READ, *of)
+
+
+def tell_of_refusals(_on_refused: Any, silent: SilentAuthorizer, *refusal: Any) -> None:
+    silent.is_allowed.__self__.on_refused(*refusal)  # type: ignore[attr-defined]
+
+
+def let_anybody_commit(settle: Any, lane: Any, *args: Any) -> Any:
+    check, decisions._check_commit = decisions._check_commit, lambda *_args, **_kwargs: None
+    try:
+        return settle(lane, *args)
+    finally:
+        decisions._check_commit = check
+
+
+def look_at_no_disk(begin: Any, lane: Any, context: Any) -> Any:
+    disk = lane._parts.checks.disk
+    refusal, disk.refusal = disk.refusal, None
+    try:
+        return begin(lane, context)
+    finally:
+        disk.refusal = refusal
+
+
+def live_in_the_past(begin: Any, lane: Any, context: Any) -> Any:
+    begun = begin(lane, context)
+    lane._turn = replace(lane._turn, now_ms=lane._turn.now_ms - 1)
+    return begun
+
+
+def mix_up_offsets(transact: Any, lane: Any, *args: Any) -> Any:
+    taken = transact(lane, *args)
+    return taken and (taken[0], taken[1][::-1])
+
+
+def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any, effects: Any) -> Any:
+    return write_decided(runtime, records, events, Turn(turn.now_ms), effects)
+
+
+def give_one_number_to_all(transact: Any, lane: Any, *args: Any) -> Any:
+    taken = transact(lane, *args)
+    if taken is not None and len(lane._names) > 1:
+        lane._csn -= 1
+    return taken
+
+
+def use_epochs_up(run_through: Any, *args: Any, limits: Any, **kwargs: Any) -> Any:
+    return run_through(*args, limits=dataclasses.replace(limits, producer_epoch_max=EPOCH_MAX), **kwargs)
+
+
+def open_what_is_open(init_at_once: Any, shard: Any, request: Any, *args: Any) -> Any:
+    """Any id is taken for an idle one."""
+    acting, transactions = shard.acting, shard._transactions
+    current = acting(request.transactional_id)
+    idle = current and replace(current, state=TransactionState.EMPTY)
+    shard.acting = lambda _name: idle
+    shard._transactions = SimpleNamespace(get=shard.acting)
+    try:
+        return init_at_once(shard, request, *args)
+    finally:
+        shard.acting, shard._transactions = acting, transactions
+
+
+def change_the_request(**changes: Any) -> Any:
+    def init(init_at_once: Any, shard: Any, request: Any, *args: Any) -> Any:
+        return init_at_once(shard, replace(request, **changes), *args)
+
+    return init
+
+
+def give_the_same_producer_id(allocate: Any, lane: Any) -> Any:
+    producer_id = allocate(lane)
+    lane._producer_ids = iter(range(producer_id, producer_id + 9))
+    return producer_id
+
+
+def count_one_producer_id(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
+    for record in records:
+        if isinstance(record.value, ProducerIdGiven):
+            records[records.index(record)] = replace(record, value=ProducerIdGiven(record.value.producer_id))
+    return write_decided(runtime, records, *rest)
+
+
+def forget_what_producer_ids_were_given(write_decided: Any, runtime: Runtime, records: Any, *rest: Any) -> Any:
+    kept = [record for record in records if not isinstance(record.value, ProducerIdGiven)]
+    return write_decided(runtime, kept, *rest)
+
+
+def overlook(*fields: str) -> Any:
+    def take(original: Any, front: Any, request: Any, context: Any) -> Any:
+        for field in fields:
+            request.ClearField(field)
+        return original(front, request, context)
+
+    return take
+
+
+def bring_no_name(_check: Any, *_args: Any) -> None:
+    return None
+
+
+def arm_no_timer(write_decided: Any, runtime: Runtime, records: Any, events: Any, turn: Any, _effects: Any) -> Any:
+    return write_decided(runtime, records, events, turn)
+
+
+def ask_nobody(admits: Any, growth: Growth, batch: Any) -> Any:
+    """The transaction coordinator does not hear of a partition."""
+    return admits(growth, batch) is not None or None
+
+
+def append_what_is_there(admits: Any, growth: Growth, batch: Any) -> bool:
+    return bool(admits(growth, batch))
+
+
+def open_nothing(append: Any, growth: Growth, *batch: Any) -> Any:
+    offset = append(growth, *batch)
+    growth._opened_count = 0
+    return offset
+
+
+def belong_to_another_shard(append: Any, growth: Growth, batch: Any, offsetless: Any, shard: int, now_ms: int) -> Any:
+    return append(growth, batch, offsetless, shard + 1, now_ms)
+
+
+def append_as_any_producer(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    if live is not None:
+        producer_id, epoch = live.client_identity
+        own = {"producer_id": producer_id, "producer_epoch": epoch, "is_transactional": True}
+        batches = [(where, replace(header, **own), *rest) for where, header, *rest in batches]
+    return produce(lane, name, batches, context)
+
+
+def overlook_the_version(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
+    return produce(lane, name, batches, replace(context, client_txn_version=2))
+
+
+def mix_up_results(produce: Any, lane: Any, *args: Any) -> Any:
+    results = produce(lane, *args)
+    return results and results[::-1]
+
+
+def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer: bytes, _error: Exception) -> Any:
+    return log_pb2.ProduceResponse.FromString(answer)
+
+
+def look_for_no_other_commit(settle: Any, lane: Any, *args: Any) -> Any:
+    lane._settled_groups = set()
+    return settle(lane, *args)
+
+
+def leave_offsets_pending(_settle: Any, *_args: Any) -> Any:
+    return Decision(), 0
+
+
+def begin_nowhere(end: Any, growth: Growth, marker: Any, now_ms: int) -> None:
+    """The marker does not say where the transaction began."""
+    partition, producers = growth._partition, growth._partition.producers
+    growth._partition = SimpleNamespace(producers=SimpleNamespace(get=lambda _id: None))  # type: ignore[assignment]
+    try:
+        end(growth, marker, now_ms)
+    finally:
+        growth._partition = partition
+        entry = producers.get(marker.producer_id)
+        if entry is not None and entry.open_transaction is not None:
+            growth._closed.add(entry.open_transaction.first_offset)
+
+
+def end_the_first_one_alone(end: Any, growth: Growth, *args: Any) -> None:
+    if not growth._marker_count:
+        end(growth, *args)
+
+
+def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
+    shard = lane._served.get(lane._parts.router.shard_key(name))
+    live = None if shard is None else shard.acting(name)
+    return None if live is None else commit(lane, name, live.client_identity, *args)
+
+
+def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) -> Any:
+    request.committed = True
+    return take(front, request, context)
+
+
+def show_the_last_one_to_none(record: Any, growth: Growth, now_ms: int) -> Any:
+    """Who waits for an older transaction is shown all that is behind it."""
+    ended, grew = record(growth, now_ms)
+    head = ended.head
+    if growth._closed:
+        head = replace(head, last_stable_offset=head.log_end_offset)
+    return replace(ended, head=head), grew
+
+
+def there_is_always_room(_room_bytes: Any, _runtime: Runtime) -> int:
+    return 1 << 40
+
+
+def every_payload_is_good(take: Any, checks: BatchChecks, *args: Any, **kwargs: Any) -> Any:
+    return take(checks, *args, **{**kwargs, "validates_payload": False})

@@ -119,7 +119,10 @@ class AccessConfig(BaseSettings):
             except re.error as error:
                 raise ValueError(f"principal_pattern is no regular expression: {error}") from error
         for name in self.super_user_names():
-            checked_principal(name)
+            try:
+                checked_principal(name)
+            except ValueError as error:
+                raise ValueError(f"super_users = {self.super_users}: {error}") from error
 
     def super_user_names(self) -> tuple[str, ...]:
         """Those whom no rule binds."""

@@ -154,6 +154,12 @@ def _open(opener: StoreOpener, config: Config) -> OpenStore:
         raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
 
 
+def _ending_signals() -> list[signal.Signals]:
+    """What asks the server to end. A terminal that is closed asks as well (SIGHUP), unless `nohup` said that it may."""
+    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT] + ([] if is_kept else [signal.SIGHUP])
+
+
 class _Process:
     """One server from open to end."""
 
@@ -186,7 +192,7 @@ class _Process:
         server = build(self._config, opened, self._clock, self._fail, self._quotas)
         if self._metrics is not None:
             self._publish(self._metrics, server, opened)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ending_signals():
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await listeners.start(server.handler, server.answers)
         self._watch_credentials()

@@ -60,8 +60,8 @@ def serve(
 ) -> None:
     """Run a server on a directory that lasts.
 
-    Ends with status 0 after SIGTERM or Ctrl-C, 3 if the directory is refused, 4 if the address is, 70 if the store
-    fails.
+    Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 3 if the directory is refused, 4 if the address is, 70 if the
+    store fails.
     """
     flags = parse_settings(settings or [])
     given = {

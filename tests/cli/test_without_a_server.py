@@ -131,6 +131,7 @@ def test_a_directory_in_use_names_who_uses_it(txnctl: Terminal, words: list[str]
         (["list", "--older-than", "long"], "'long' is no time span: write 500ms, 30s, 5m, 2h or 7d"),
         (["produce", "t", "--key-separator", ""], "--key-separator is for plain lines, and is not empty"),
         (["produce", "t", "--format", "json", "--key-separator", "="], "--key-separator is for plain lines"),
+        (["produce", "t", "--transactional-id", ""], "--transactional-id is empty; name one"),
         (["topic", "create", "t", "-p", "0"], "Invalid value for '--partitions'"),
         (["topic", "list", "-o", "xml"], "'xml' is not one of"),
         (["topic", "lst"], "No such command 'lst'"),

@@ -508,7 +508,7 @@ SAFE = {"tls_certificate_file": "c", "tls_key_file": "k"}
         ),
         ({"principal": "somebody"}, "write User:NAME"),
         ({"principal_pattern": "("}, "principal_pattern is no regular expression"),
-        ({"super_users": "User:a; b"}, "write User:NAME"),
+        ({"super_users": "User:a; b"}, "super_users = User:a; b: 'b' is no principal: write User:NAME"),
         (SAFE | {"listen": "10.0.0.1:7070"}, "asks nobody who they are; set authentication"),
     ],
 )

@@ -211,17 +211,32 @@ def test_it_does_not_run_without_assertions(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_throw_away_server_says_where_it_listens_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_throw_away_server_says_where_it_listens_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     server = DevServer(temporary)
     server.start()
     (data_dir,) = temporary.iterdir()
     assert f"gRPC on {server.address}, data in {data_dir} until Ctrl-C" in server.output
-    server.send_signal(signal.SIGINT)
+    server.send_signal(number)
     assert server.wait() == ExitStatus.OK
     assert list(temporary.iterdir()) == []
     server.kill()
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing(server: ServerProcess) -> None:
+    server.terminate()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        server.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    server.send_signal(signal.SIGHUP)
+    with grpc.insecure_channel(server.address) as channel:
+        init(TransactionStub(channel), "a")
+    assert server.terminate() == ExitStatus.OK
+    assert '"signal": "SIGTERM"' in server.output
 
 
 class DevServer(ServerProcess):

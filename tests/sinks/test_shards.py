@@ -6,12 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from tests.harness.calls import called
 from tests.sinks.room import SINK, SinkRoom
+from txn_coordinator.sinks.rules import check_name
 
 MEMBERS = 20
 AWAY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
@@ -66,3 +69,8 @@ def test_what_is_for_transactions_of_applications_takes_no_member() -> None:
     room.seal(task)
     room.commit(0, task)
     assert room.seen() == ["a"]
+
+
+def test_a_sink_without_a_name_is_not_called_a_transactional_id() -> None:
+    with pytest.raises(CoordinatorError, match="the name of the sink is empty"):
+        check_name("")

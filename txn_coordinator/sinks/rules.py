@@ -59,6 +59,8 @@ class AbortRequest(Struct, frozen=True, kw_only=True):
 
 def check_name(sink: str) -> None:
     """Return only for what may be the name of a sink: as a transactional id, and shorter. Raises Refused."""
+    if not sink:
+        raise _bad("the name of the sink is empty; give the sink a name")
     check_transactional_id(sink)
     if len(sink.encode()) > _NAME_BYTES_MAX:
         raise _bad(f"the name of the sink has {len(sink.encode())} bytes of at most {_NAME_BYTES_MAX}; shorten it")

@@ -4,9 +4,9 @@
     python -m bench.soak --minutes 5 --without-spark
     python -m bench.soak --report docs/soak.md            also draws docs/soak.svg
 
-In the first two fifths of the time the server is killed again and again; later only clients are, and the second half is
-judged. Progress goes to stderr. Exit status: 0 = nothing grows, and readers saw what they should; 1 = something grows,
-differs or failed; 130 = interrupted.
+In the first three tenths of the time the server is killed again and again; later only clients are, and the second half
+is judged. Progress goes to stderr. Exit status: 0 = nothing grows, and readers saw what they should; 1 = something
+grows, differs or failed; 130 = interrupted.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from bench.server import OwnServer, last_words
 from bench.soak.auditor import Auditor
 from bench.soak.crew import TRANSACTORS, Crew
 from bench.soak.ending import finish
-from bench.soak.growth import KILLED_UNTIL, Sample, judge
+from bench.soak.growth import KILLED_UNTIL, Sample, is_read_due, judge
 from bench.soak.ledger import PARTITIONS, Told, differences
 from bench.soak.report import Outcome
 from bench.soak.sampling import sampled
@@ -27,7 +27,7 @@ SAMPLES: Final = 360
 """How many are taken; every five seconds of half an hour."""
 SERVER_KILLS: Final = 4
 CLIENT_KILLS: Final = 24
-SPARK_READS: Final = 4
+SPARK_READS: Final = 6
 _KEPT_BYTES: Final = 32 << 20
 """Retention of every partition: what is bulky is kept for a minute or two."""
 _SETTINGS: Final = ("retention_check_interval_ms=10000", "metrics_listen=127.0.0.1:0")
@@ -132,9 +132,7 @@ class Soak:
                 raise LoadFailed(f"Spark could not read: {last_words(self._directory / 'spark.log')}")
             self._spark_reads += 1
             self._spark = None
-        # Once the server stays alive: a batch read that meets its death is another test's matter.
-        due = number > SAMPLES * KILLED_UNTIL and number % (SAMPLES // 10) == 0
-        if due and self._spark is None and self._spark_reads_left:
+        if is_read_due(number, SAMPLES) and self._spark is None and self._spark_reads_left:
             self._spark_reads_left -= 1
             self._spark = self._read_with_spark()
 

@@ -14,7 +14,7 @@ import pytest
 
 from bench.soak.__main__ import write
 from bench.soak.charts import charts
-from bench.soak.growth import MEASURES, Sample, judge, trend
+from bench.soak.growth import JUDGED_FROM, KILLED_UNTIL, MEASURES, Sample, is_read_due, judge, trend
 from bench.soak.ledger import PARTITIONS, Seen, Told, differences
 from bench.soak.report import BY_HAND, Outcome, by_hand, page
 
@@ -58,6 +58,14 @@ def growing(samples: list[Sample]) -> list[str]:
 )
 def test_what_stays_level_is_not_called_growing(level: Callable[[int], float]) -> None:
     assert growing(run(level)) == []
+
+
+def test_all_is_read_before_the_judged_part_and_within_its_last_third() -> None:
+    """A read of all that there is fills the cache, and takes memory for its answers that was never used before. The
+    first one at the begin of the judged part was a rise in it."""
+    shares = [number / 360 for number in range(1, 361) if is_read_due(number, 360)]
+    assert KILLED_UNTIL < shares[0] < JUDGED_FROM
+    assert [share for share in shares if 1 - (1 - JUDGED_FROM) / 3 < share < 1]
 
 
 @pytest.mark.parametrize(

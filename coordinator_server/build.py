@@ -33,6 +33,7 @@ from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch
 from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
+from coordinator_server.fair_messages import FairMessages
 from coordinator_server.fair_reads import FairReads
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags
@@ -177,6 +178,7 @@ def _dispatcher(config: Config, runtime: Runtime, answers: AnswerBytes, reads: F
     admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
     bytes_max = config.message_bytes_max
     made = Dispatcher(SERVICES, admission, runtime.clock, message_bytes_max=bytes_max, room=answers, reads=reads)
+    made.messages = FairMessages(runtime.clock, asyncio.get_running_loop().call_soon)
     made.parts_max = max(REQUEST_PARTS_MAX, 3 * config.partitions_per_transaction_max)
     return made
 

@@ -93,14 +93,16 @@ class Session:
         self._is_ending = False
         self._lingers = False
         self._is_closed = False
+        self._is_behind = False
+        """Whether calls that were received wait for their turn of the loop."""
         self.on_outgoing: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
 
     @property
     def has_room(self) -> bool:
         """Whether more may be read. False while as many calls as allowed wait for their answers, or their answers for
-        the network: then the flow control of the transport holds the client back."""
-        return len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
+        the network, and while calls wait to be begun: then the flow control of the transport holds the client back."""
+        return not self._is_behind and len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
 
     def receive(self, body: bytes) -> None:
         """Begin the calls of one message, or refuse them all once the session is ending.
@@ -138,6 +140,13 @@ class Session:
             pending = self._unanswered.get(correlation_id)
             if pending is not None:
                 pending.cancel()
+        self._is_behind = self._handler.is_behind(self._context.connection, self._catch_up)
+
+    def _catch_up(self) -> None:
+        """All that was received has begun."""
+        self._is_behind = False
+        if not self._is_closed and self.has_room:
+            self.on_room()
 
     def _begin(self, calls: Iterable[session_pb2.SessionCall], now_ms: int) -> None:
         contexts = {0: self._context}

@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from itertools import islice
-from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import structlog
@@ -28,9 +26,10 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Ref
 from coordinator_protocol.names import check_client_id
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending, failed, settled
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.admission import Admission, Room
 from coordinator_server.answer_bytes import LARGE_ANSWERS
+from coordinator_server.fair_messages import FairMessages, is_enough
 from coordinator_server.fair_reads import FairReads
 from coordinator_server.wire.edge import error_response
 from coordinator_server.wire.parts import parts_are_too_many
@@ -56,7 +55,10 @@ class Handler(Protocol):
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]: ...
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
-        """Begin all calls of one message, in their order."""
+        """Begin all calls of one message, in their order: those for which there is no time now in turns to come."""
+
+    def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
+        """Whether calls of this connection's messages wait for their turn; `then` is called once all have begun."""
 
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
         """Answer a call that is not begun: nothing of it is looked at."""
@@ -142,6 +144,15 @@ def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
     return table
 
 
+@dataclass(slots=True)
+class _Rest:
+    """Calls of a message that wait for their turn, and their replies."""
+
+    calls: Sequence[Call]
+    replies: Sequence[Pending[bytes]]
+    begun: int = 0
+
+
 class Gate(Enum):
     """Whether the server takes work. The value is what a caller is told, None = come in."""
 
@@ -183,6 +194,8 @@ class Dispatcher:
         self._places = admission.places
         self._message_bytes_max = message_bytes_max
         self.parts_max = REQUEST_PARTS_MAX
+        self.messages = FairMessages(clock)
+        """Decides which calls of messages begin when; all at once where this knows no loop."""
         self._unanswered: dict[Pending[Any], tuple[Method, Room, int]] = {}
         """What is not answered yet, the room that it takes, and for how many calls: one, or those that the lane took
         together."""
@@ -233,25 +246,17 @@ class Dispatcher:
             assert self._gate.value is not None, "only a closed gate has something to say"
             error = Refused(*self._gate.value)
         # Their gate is closed.
+        self.messages.begin_all()
         self._reads.begin_all()
         for pending in list(self._unanswered):
             pending.drop(error)
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
-        codec = self._table.get(method)
-        if codec is None:
-            return failed(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
-        if method in self._fronts:
-            return self.message([(method, body, call)])[0]
-        began_us = self._clock.monotonic_us()
         reply: Pending[bytes] = Pending()
-        if not codec.reads_much:
-            self._begin(codec, body, call, reply, began_us)
-            return reply
-        try:
-            self._reads.begin(call.connection, len(body), partial(self._begin, codec, body, call, reply, began_us))
-        except Refused as refusal:
-            self._reply(codec, reply, began_us, failed(refusal))
+        if method in self._fronts:
+            self._begin_some([(method, body, call)], [reply])
+        else:
+            self._begin_alone(method, body, call, reply)
         return reply
 
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
@@ -264,30 +269,71 @@ class Dispatcher:
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         """Begin all calls of one message, in their order: what the lane leaves is begun before it goes on."""
-        replies: list[Pending[bytes]] = []
-        while len(replies) < len(calls):
-            method, body, call = calls[len(replies)]
-            front = self._fronts.get(method)
-            if front is None:
-                replies.append(self(method, body, call))
-                continue
-            left, request = self._take(front, islice(calls, len(replies), None), replies)
-            for method, body, call in calls[len(replies) : len(replies) + left]:
-                replies.append(Pending())
-                self._begin(self._table[method], body, call, replies[-1], self._clock.monotonic_us(), request)
-                request = None
+        replies: list[Pending[bytes]] = [Pending() for _ in calls]
+        if calls:
+            connection = calls[0][2].connection
+            begun = self._begin_some(calls, replies) if self.messages.may_begin(connection) else 0
+            if begun < len(calls):
+                rest = _Rest([*calls[begun:]], replies[begun:])
+                self.messages.wait(connection, partial(self._begin_rest, rest))
         return replies
 
-    def _take(
-        self, lane: LaneFront, calls: Iterable[Call], replies: list[Pending[bytes]]
-    ) -> tuple[int, Message | None]:
-        """Offer calls of one method to the lane, up to the first one that is not for it, and add a reply for each that
-        it took.
+    def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
+        return self.messages.is_behind(connection, then)
 
-        Returns how many of the next calls are for the general path: none where some were taken, one where none was,
-        and after a defect all that it took back; and the first of them as it was read, if it was. They are not offered
-        again, so that a message costs no more than in proportion to its calls, whatever is wrong with the lane."""
+    def _begin_rest(self, rest: _Rest) -> bool:
+        """Begin what there is time for; whether there is more."""
+        rest.begun += self._begin_some(rest.calls, rest.replies, rest.begun)
+        return rest.begun < len(rest.calls)
+
+    def _begin_some(self, calls: Sequence[Call], replies: Sequence[Pending[bytes]], first: int = 0) -> int:
+        """Begin calls from the first on, until the turn has done its work. Returns how many it were."""
+        place, messages, now_us = first, self.messages, self._clock.monotonic_us
+        while place < len(calls):
+            method, body, call = calls[place]
+            front = self._fronts.get(method)
+            if front is None:
+                self._begin_alone(method, body, call, replies[place])
+                place += 1
+            else:
+                taken, left, request = self._take(front, calls, replies, place)
+                place += taken
+                for number in range(place, place + left):
+                    method, body, call = calls[number]
+                    self._begin(self._table[method], body, call, replies[number], now_us(), request)
+                    request = None
+                place += left
+            if now_us() >= messages.until_us and is_enough(calls, first, place):
+                break
+        return place - first
+
+    def _begin_alone(self, method: str, body: bytes, call: CallContext, reply: Pending[bytes]) -> None:
+        """Begin a call that is not for the lane."""
+        codec = self._table.get(method)
+        if codec is None:
+            reply.fail(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
+            return
         began_us = self._clock.monotonic_us()
+        if not codec.reads_much:
+            self._begin(codec, body, call, reply, began_us)
+            return
+        try:
+            self._reads.begin(call.connection, len(body), partial(self._begin, codec, body, call, reply, began_us))
+        except Refused as refusal:
+            self._reply(codec, reply, began_us, failed(refusal))
+
+    def _take(
+        self, lane: LaneFront, calls: Sequence[Call], replies: Sequence[Pending[bytes]], first: int
+    ) -> tuple[int, int, Message | None]:
+        """Offer calls of one method to the lane, from this one to the first that is not for it, or until the turn has
+        done its work.
+
+        Returns how many it took; how many of the next calls are for the general path: none where some were taken, one
+        where none was, and after a defect all that it took back; and the first of them as it was read, if it was. They
+        are not offered again, so that a message costs no more than in proportion to its calls, whatever is wrong with
+        the lane."""
+        now_us = self._clock.monotonic_us
+        began_us, until_us = now_us(), self.messages.until_us
         codec = self._table[lane.method]
         room, calls_max = self._places[lane.method]
         taken: list[tuple[Pending[bytes], Any, bytes]] = []
@@ -295,9 +341,10 @@ class Dispatcher:
         try:
             # What the servicer refuses likewise, and says so.
             with suppress(DecodeError, Refused):
-                for method, body, call in calls:
+                for number in range(first, len(calls)):
+                    (method, body, call), reply = calls[number], replies[number]
                     has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
-                    if self._fronts.get(method) is not lane or not has_room:
+                    if self._fronts.get(method) is not lane or not has_room or reply.is_cancelled:
                         break
                     if len(body) > self.parts_max:
                         self._check_parts(codec, body)
@@ -305,19 +352,20 @@ class Dispatcher:
                     answer = lane.take(request, call_context(request.header, call, codec.method))
                     if answer is None:
                         break
-                    taken.append((Pending(), request, answer))
+                    taken.append((reply, request, answer))
+                    if now_us() >= until_us and is_enough(calls, first, number + 1):
+                        break
             if not taken:
-                return 1, request
+                return 0, 1, request
             ended = lane.end()
         except Exception as defect:  # noqa: BLE001  our bug: it costs these calls their place in the lane
             self._met_defect(codec.method, defect)
             lane.take_back()
-            return len(taken) or 1, None
+            return 0, len(taken) or 1, None
         room.calls += len(taken)
         self._unanswered[ended] = codec.method, room, len(taken)
         ended.on_settled(partial(self._answer_taken, lane, codec, taken, began_us))
-        replies += map(itemgetter(0), taken)
-        return 0, None
+        return len(taken), 0, None
 
     def _answer_taken(
         self,

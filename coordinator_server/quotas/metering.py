@@ -27,7 +27,7 @@ from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_protocol.wire import varint
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, Level
+from coordinator_runtime.ports import CallContext, Connection, Level
 from coordinator_server.quotas.budgets import Buckets, Budget, Budgets, QuotaExceeded
 from coordinator_server.quotas.costs import COSTS, Cost, requests_in
 from coordinator_server.quotas.rules import Rate
@@ -76,6 +76,9 @@ class Metering:
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         return self._meter(calls, self._handler.message)
+
+    def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
+        return self._handler.is_behind(connection, then)
 
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
         return self._handler.refuse(method, refusal)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import CallContext, Connection
 from coordinator_server.transport import Call
 
 
@@ -22,6 +22,10 @@ class OneByOne:
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
         """Answer with the reason, the handler unasked."""
         return settled(f"{method}: {refusal.code.name}".encode())
+
+    def is_behind(self, _connection: Connection, _then: Callable[[], None]) -> bool:
+        """Every call begins at once."""
+        return False
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         """Each call by itself."""

@@ -10,7 +10,7 @@ from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.throttling import NEVER_REFUSED, PAUSE_MS_MAX
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext, Level
+from coordinator_runtime.ports import CallContext, Connection, Level
 from coordinator_server.audit import ALIKE_MAX, ALIKE_MS, AuditLog
 from coordinator_server.build import SERVICES
 from coordinator_server.quotas.bucket import BURST_US
@@ -53,6 +53,10 @@ class Inside:
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         (reply,) = self.message([(method, body, call)])
         return reply
+
+    def is_behind(self, _connection: Connection, _then: Callable[[], None]) -> bool:
+        """Every call begins at once."""
+        return False
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
         self.begun += [method.rpartition("/")[2] for method, _body, _call in calls]

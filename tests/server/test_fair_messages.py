@@ -1,0 +1,313 @@
+"""Messages of sessions take turns: a huge one keeps nobody waiting for more than a turn, and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator_api.v1 import session_pb2, session_pb2_grpc, transaction_pb2
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext
+from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.fair_messages import BYTES_MIN, CALLS_MIN, TURN_US_MAX, FairMessages
+from coordinator_server.quotas.budgets import Budgets
+from coordinator_server.quotas.metering import Metering
+from coordinator_server.quotas.rules import QuotaRow, QuotaRules
+from coordinator_server.session import Session, SessionLimits
+from coordinator_server.transport import Dispatcher, Handler
+from tests.harness.in_process import in_process_server
+from tests.harness.manual_clock import ManualClock
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.server.fake_servicer import SERVICE, FakeTransactionServicer
+from tests.server.test_lane_calls import FakeLane
+
+CALL_MS = 1
+PER_TURN = CALLS_MIN
+"""Calls that a turn begins: more than it has time for."""
+
+
+class SlowServicer(FakeTransactionServicer):
+    """Each call takes some of the loop's time. AddPartitionsToTxn is answered at once, EndTxn waits for the test."""
+
+    def __init__(self, clock: ManualClock, order: list[str]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._order = order
+        self.call_ms = CALL_MS
+
+    def AddPartitionsToTxn(
+        self, request: transaction_pb2.AddPartitionsToTxnRequest, _context: CallContext
+    ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
+        self._clock.advance(self.call_ms)
+        self._order.append(request.transactional_id)
+        return settled(transaction_pb2.AddPartitionsToTxnResponse())
+
+    def EndTxn(
+        self, request: transaction_pb2.EndTxnRequest, context: CallContext
+    ) -> Pending[transaction_pb2.EndTxnResponse]:
+        self._clock.advance(self.call_ms)
+        self._order.append(request.transactional_id)
+        return super().EndTxn(request, context)
+
+
+class SlowLane(FakeLane):
+    """A lane in which each call takes some of the loop's time."""
+
+    def __init__(self, clock: ManualClock, order: list[str]) -> None:
+        super().__init__(order)
+        self._clock = clock
+
+    def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
+        self._clock.advance(CALL_MS)
+        return super().take(request, context)
+
+
+class Room:
+    """A dispatcher on a manual clock, whose turns of the loop are taken by hand, and the sessions of some callers."""
+
+    def __init__(self, *, has_lane: bool = False) -> None:
+        self.clock = ManualClock()
+        self.order: list[str] = []
+        self.dispatcher = Dispatcher(
+            [SERVICE], Admission(AdmissionLimits(), lambda: 0), self.clock, message_bytes_max=1 << 20
+        )
+        self._due: list[Callable[[], None]] = []
+        self.dispatcher.messages = FairMessages(self.clock, self._due.append)
+        self.servicer = SlowServicer(self.clock, self.order)
+        self.lane = SlowLane(self.clock, self.order)
+        self.dispatcher.open([self.servicer], [self.lane] if has_lane else [])
+        self.handler: Handler = self.dispatcher
+        self.longest_ms = 0
+
+    def begun(self) -> list[str]:
+        """What began since it was asked last."""
+        begun, self.order[:] = self.order[:], []
+        return begun
+
+    def session(self, connection: str) -> Session:
+        return Session(self.handler, self.clock, CallContext("User:greedy", connection=connection), SessionLimits())
+
+    def turn(self) -> list[str]:
+        """What began since the last turn, this one included."""
+        begun_ms = self.clock.monotonic_ms()
+        due = self._due[:]
+        self._due.clear()
+        for each in due:
+            each()
+        self.longest_ms = max(self.longest_ms, self.clock.monotonic_ms() - begun_ms)
+        return self.begun()
+
+    def rest(self) -> list[str]:
+        """All that begins until nothing is left."""
+        begun = self.begun()
+        while self._due:
+            begun += self.turn()
+        return begun
+
+
+def message(ids: Sequence[str], method: str = "AddPartitionsToTxn", cancels: Sequence[int] = ()) -> bytes:
+    request = transaction_pb2.AddPartitionsToTxnRequest
+    calls = [
+        session_pb2.SessionCall(
+            correlation_id=number, method=method, body=request(transactional_id=name).SerializeToString()
+        )
+        for number, name in enumerate(ids)
+    ]
+    return session_pb2.SessionRequest(calls=calls, cancels=cancels).SerializeToString()
+
+
+def answered(session: Session) -> list[session_pb2.SessionAnswer]:
+    found: list[session_pb2.SessionAnswer] = []
+    while (body := session.take()) is not None:
+        found += session_pb2.SessionResponse.FromString(body).answers
+    return found
+
+
+HUGE = [f"huge-{number}" for number in range(10 * PER_TURN)]
+
+
+def test_a_huge_message_is_begun_in_many_turns_and_others_are_served_in_between() -> None:
+    room = Room()
+    greedy, polite = room.session("a"), room.session("b")
+    greedy.receive(message(HUGE))
+    assert room.begun() == HUGE[:PER_TURN]
+    polite.receive(message(["polite"]))
+    assert room.begun() == [], "this turn has done its work"
+    assert [room.turn() for _ in range(4)] == [
+        [],
+        HUGE[PER_TURN : 2 * PER_TURN],
+        [],
+        ["polite", *HUGE[2 * PER_TURN : 3 * PER_TURN]],
+    ]
+    assert len(answered(polite)) == 1
+    assert room.rest() == HUGE[3 * PER_TURN :]
+    assert [answer.correlation_id for answer in answered(greedy)] == [*range(len(HUGE))]
+    assert room.longest_ms == (1 + PER_TURN) * CALL_MS
+
+
+def test_small_calls_are_as_many_as_there_is_time_for_and_large_ones_few() -> None:
+    room = Room()
+    room.servicer.call_ms = 0
+    session = room.session("a")
+    session.receive(message(HUGE))
+    assert room.begun() == HUGE
+    room.rest()
+    room.servicer.call_ms = TURN_US_MAX // 100
+    session.receive(message([letter * (BYTES_MIN // 3) for letter in "abcde"]))
+    assert [each[0] for each in room.begun()] == ["a", "b"]
+    assert [[each[0] for each in room.turn()] for _ in range(6)] == [[], ["c", "d"], [], ["e"], [], []]
+
+
+def test_who_has_nothing_waiting_begins_at_once_in_every_other_turn() -> None:
+    room = Room()
+    room.session("a").receive(message(HUGE))
+    room.turn()
+    room.session("b").receive(message(["polite"]))
+    assert room.begun() == ["polite"]
+
+
+def test_connections_take_turns_however_many_sessions_they_have() -> None:
+    room = Room()
+    for _ in range(3):
+        room.session("a").receive(message(HUGE))
+    room.session("b").receive(message([f"other-{number}" for number in range(2 * PER_TURN)]))
+    room.begun()
+    begun = [begun[0].partition("-")[0] for _ in range(8) if (begun := room.turn())]
+    assert begun == ["huge", "other", "huge", "other"]
+
+
+def test_one_call_begins_in_a_turn_however_large_it_is() -> None:
+    room = Room()
+    room.servicer.call_ms = TURN_US_MAX // 100
+    room.session("a").receive(message([letter * BYTES_MIN for letter in "abc"]))
+    assert [each[0] for each in room.begun()] == ["a"]
+    assert [[each[0] for each in room.turn()] for _ in range(6)] == [[], ["b"], [], ["c"], [], []]
+
+
+def test_a_session_is_read_again_once_all_of_its_calls_have_begun() -> None:
+    room = Room()
+    session, told = room.session("a"), list[str]()
+    session.on_room = lambda: told.append("room")
+    session.receive(message(HUGE))
+    answered(session)
+    begun, has_room = room.begun(), [session.has_room]
+    while not told:
+        has_room.append(session.has_room)
+        begun += room.turn()
+        answered(session)
+    assert begun == HUGE
+    assert not any(has_room)
+    assert session.has_room
+    assert told == ["room"]
+
+
+def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together() -> None:
+    room = Room(has_lane=True)
+    session = room.session("a")
+    session.receive(message(["a"] * 3 * PER_TURN, "Transact"))
+    room.rest()
+    assert len(room.lane.ends) == 3
+    assert answered(session) == []
+    for end in room.lane.ends:
+        end.succeed(None)
+    assert [answer.correlation_id for answer in answered(session)] == [*range(3 * PER_TURN)]
+
+
+@pytest.mark.parametrize("has_lane", [False, True], ids=["general", "lane"])
+def test_a_client_that_leaves_has_no_more_of_its_calls_begun(*, has_lane: bool) -> None:
+    room = Room(has_lane=has_lane)
+    session = room.session("a")
+    session.receive(message(["a"] * 3 * PER_TURN, "Transact" if has_lane else "EndTxn"))
+    assert [each for each in room.begun() if each != "end"] == ["lane a" if has_lane else "a"] * PER_TURN
+    session.close()
+    assert room.rest() == []
+    for waiting in room.servicer.waiting:
+        waiting.give_up()
+    for end in room.lane.ends:
+        end.succeed(None)
+    assert room.dispatcher.unanswered_calls == 0
+
+
+def test_a_call_that_is_cancelled_before_its_turn_is_not_begun() -> None:
+    room = Room()
+    session = room.session("a")
+    session.receive(message(HUGE, cancels=[PER_TURN, PER_TURN + 1]))
+    assert [*room.begun(), *room.rest()] == [*HUGE[:PER_TURN], *HUGE[PER_TURN + 2 :]]
+    statuses = {answer.correlation_id: answer.status for answer in answered(session)}
+    assert [number for number in statuses if statuses[number]] == [PER_TURN, PER_TURN + 1]
+    assert len(statuses) == len(HUGE)
+
+
+def test_what_waits_when_the_server_stops_is_refused_in_words_and_the_session_ends_well() -> None:
+    room = Room()
+    session = room.session("a")
+    session.receive(message(HUGE))
+    session.announce_stop()
+    room.dispatcher.close()
+    room.dispatcher.answer_unanswered()
+    assert room.begun() == HUGE[:PER_TURN]
+    answers = answered(session)
+    assert [answer.correlation_id for answer in answers] == [*range(len(HUGE))]
+    codes = [transaction_pb2.AddPartitionsToTxnResponse.FromString(answer.body).error_code for answer in answers]
+    assert codes == [0] * PER_TURN + [ErrorCode.COORDINATOR_NOT_AVAILABLE] * (len(HUGE) - PER_TURN)
+    session.stop_lingering()
+    assert session.is_finished
+    assert room.rest() == []
+
+
+def test_a_client_that_sends_no_more_is_answered_all_it_asked_for() -> None:
+    room = Room()
+    session = room.session("a")
+    session.receive(message(HUGE))
+    session.half_close()
+    assert len(answered(session)) == PER_TURN
+    assert not session.is_finished
+    room.rest()
+    assert len(answered(session)) == len(HUGE) - PER_TURN
+    assert session.is_finished
+
+
+def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -> None:
+    room = Room()
+    rules = QuotaRules([QuotaRow.model_validate({"principal": "User:greedy", "requests_per_second": 1})])
+    room.handler = Metering(room.dispatcher, Budgets(room.clock, lambda: rules), room.clock, lambda *_: None)
+    session = room.session("a")
+    session.receive(message(HUGE))
+    assert [*room.begun(), *room.rest()] == HUGE
+    answered(session)
+    session.receive(message(["next"]))
+    assert [*room.begun(), *room.rest()] == []
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 2 * PER_TURN), st.integers(0, 4)), max_size=6))
+def test_every_call_begins_once_in_the_order_of_its_connection(sent: list[tuple[str, int, int]]) -> None:
+    room, wanted, begun = Room(), list[str](), list[str]()
+    for place, (connection, number, turns) in enumerate(sent):
+        ids = [f"{connection}-{place}-{each}" for each in range(number)]
+        wanted += ids
+        room.session(connection).receive(message(ids))
+        for _ in range(turns):
+            begun += room.turn()
+    begun += [*room.begun(), *room.rest()]
+    assert room.longest_ms <= TURN_US_MAX // 1_000 + PER_TURN * CALL_MS
+    for connection in "abc":
+        assert [each for each in begun if each[0] == connection] == [each for each in wanted if each[0] == connection]
+
+
+@pytest.mark.usefixtures("transport")
+async def test_a_message_with_as_many_calls_as_there_may_be_is_answered_over_a_network() -> None:
+    number = SessionLimits().calls_in_flight_max
+    async with in_process_server() as server:
+        stream = session_pb2_grpc.SessionServiceStub(server.channel).Session(timeout=DEADLINE_SECONDS)
+        await stream.write(session_pb2.SessionRequest.FromString(message(["x"] * number)))
+        await stream.done_writing()
+        answers: list[int] = []
+        while isinstance(response := await stream.read(), session_pb2.SessionResponse):
+            answers += [answer.correlation_id for answer in response.answers]
+        assert answers == [*range(number)]
+        assert await stream.code() is grpc.StatusCode.OK

@@ -25,8 +25,8 @@ TURN_US_MAX: Final = 10_000
 millisecond each, and those that begin together are flushed together."""
 CALLS_MIN: Final = 64
 BYTES_MIN: Final = 64 * KIBI
-"""So many calls of a message begin together however long they take, or so many bytes of them: then an ordinary message
-is done in the same way on a slow machine. A request with as many parts as it may have is as large, or larger."""
+"""Calls of a message that begin together however long they take, in number or in bytes: then an ordinary message is
+done in the same way on a slow machine. A request with as many parts as it may have is as large, or larger."""
 
 GoOn = Callable[[], bool]
 """Begins some of what waits; whether more of it is left."""

@@ -1,0 +1,225 @@
+"""How long one turn of the server's loop may last, by what a session or a call asks for: `python -m bench.turns`.
+
+    python -m bench.turns                          every shape: ten minutes
+    python -m bench.turns --only 'call: Produce'   those whose names match this
+    python -m bench.turns --product ../before      the same of another working tree
+
+The server runs in this process, without a network. While it serves one request, something else asks the loop for every
+turn that there is, and looks how long the longest took: so long waits whoever else is served. A *call* has as many
+parts as one request may have; a *message* is one of a session, of as much as it may hold: many calls, or parts. The
+elements of lists are empty, or as small as ones of their kind can be that name something. A turn is measured in the
+time of the processor that the loop's thread took, which other processes hardly lengthen, and the lowest of the rounds
+counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.inside import HERE, Inside, run_inside, use_product
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
+_TOPIC: Final = "t"
+_PARTITIONS: Final = 1_000
+_PARTS_MAX: Final = 29_900
+"""Elements of a call that is made alone: a few less than `coordinator_server.transport.REQUEST_PARTS_MAX`."""
+_MESSAGE_PARTS: Final = 15_000
+"""Elements of each call of a message."""
+_MESSAGE_BYTES: Final = 1_048_000
+_CALLS_MAX: Final = 4_096
+_CALL_BYTES: Final = 64
+"""More than a message holds of a call besides its body."""
+_ANSWERED_S: Final = 30
+_ROUNDS: Final = 2
+_SMALL: Final = ("Transact", "EndTxn", "Produce", "InitProducerId", "JoinGroup", "OffsetCommit", "Fetch")
+_LEFT_OUT: Final = ("CreateBackup", "LoadShard", "UnloadShard")
+
+Call = tuple[str, bytes]
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.turns", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--product", type=Path, default=HERE, metavar="DIR", help="another working tree")
+    parser.add_argument("--only", default="", help="shapes whose names match this expression")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each shape (default: %(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
+    asked = parser.parse_args(arguments)
+    # The product is chosen in a process that has imported nothing of it.
+    program = "import sys; from bench.turns import live; live(*sys.argv[1:])"
+    told = [asked.only, str(asked.rounds), str(asked.product.resolve()), *asked.set]
+    command = [sys.executable, "-u", "-c", program, *told]
+    print("| what is sent | bytes | calls | longest turn | until all is answered |\n| --- | --- | --- | --- | --- |")
+    return subprocess.run(command, cwd=HERE, check=False).returncode
+
+
+def live(only: str, rounds: str, product: str, *settings: str) -> None:
+    """Be the server, and print the rows."""
+    use_product(Path(product))
+
+    async def story(inside: Inside) -> None:
+        await _create_topic(inside)
+        for name, calls, is_message in _shapes():
+            if re.search(only, name):
+                await _print_row(inside, name, calls, int(rounds), is_message=is_message)
+
+    run_inside(story, **dict(each.split("=", 1) for each in settings))
+
+
+async def _create_topic(inside: Inside) -> None:
+    from coordinator_api.v1 import log_pb2 as log
+
+    topic = log.NewTopic(name=_TOPIC, partition_count=_PARTITIONS)
+    await inside.ask("CreateTopics", log.CreateTopicsRequest(topics=[topic]).SerializeToString())
+
+
+async def _print_row(inside: Inside, name: str, calls: list[Call], rounds: int, *, is_message: bool) -> None:
+    longest_s, whole_s = [], []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        longest_s.append(await _longest_turn_s(lambda: _begin(inside, calls, is_message=is_message)))
+        whole_s.append(time.perf_counter() - begun)
+    size = sum(len(body) for _method, body in calls)
+    times = f"{1_000 * min(longest_s):,.0f} ms | {1_000 * min(whole_s):,.0f} ms"
+    print(f"| {name} | {size:,} | {len(calls):,} | {times} |", flush=True)
+
+
+def _begin(inside: Inside, calls: list[Call], *, is_message: bool) -> Sequence[Awaitable[bytes]]:
+    return inside.message(calls) if is_message else [inside.call(*each) for each in calls]
+
+
+async def _longest_turn_s(begin: Callable[[], Sequence[Awaitable[bytes]]]) -> float:
+    """Begin something, and return the longest time between two turns of the loop until it is answered."""
+    gc.collect()
+    gc.disable()
+    loop, waits_s = asyncio.get_running_loop(), [0.0]
+    last, is_over = time.thread_time(), False
+
+    def look() -> None:
+        nonlocal last
+        now = time.thread_time()
+        waits_s.append(now - last)
+        last = now
+        if not is_over:
+            loop.call_soon(look)
+
+    loop.call_soon(look)
+    await asyncio.sleep(0)
+    answers = begin()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ANSWERED_S):
+            await asyncio.gather(*(_answered(each) for each in answers), return_exceptions=True)
+    is_over = True
+    await asyncio.sleep(0)
+    gc.enable()
+    return max(waits_s)
+
+
+async def _answered(reply: Awaitable[bytes]) -> bytes:
+    return await reply
+
+
+def _shapes() -> Iterator[tuple[str, list[Call], bool]]:
+    """Name, calls, and whether they are one message of a session."""
+    requests = _requests()
+    for method in _SMALL:
+        yield f"message: smallest calls of {method}", [(method, b"")] * _CALLS_MAX, True
+    yield "message: calls of no method", [("", b"")] * _CALLS_MAX, True
+    yield "message: malformed small calls", [("Produce", b"\xff")] * _CALLS_MAX, True
+    for method, kind in requests.items():
+        for path in _lists(kind):
+            for style, fill in (("empty", False), ("named", True)):
+                name = f"{method}.{'.'.join(path)}, {style}"
+                body = _body(kind, path, _PARTS_MAX, fill=fill)
+                if body is None:
+                    continue
+                yield f"call: {name}", [(method, body)], False
+                body = _body(kind, path, _MESSAGE_PARTS, fill=fill)
+                assert body is not None, "fewer parts fit too"
+                number = max(1, _MESSAGE_BYTES // (len(body) + _CALL_BYTES))
+                if len(body) * number <= _MESSAGE_BYTES:
+                    yield f"message: {name}", [(method, body)] * number, True
+                    if fill:
+                        continue
+                    yield f"message: {name}, malformed", [(method, body + b"\xff")] * number, True
+
+
+def _requests() -> Mapping[str, Descriptor]:
+    from coordinator_server.build import SERVICES
+
+    return {
+        method.name: method.input_type
+        for service in SERVICES
+        for method in service.methods
+        if method.name not in _LEFT_OUT and not method.client_streaming
+    }
+
+
+def _lists(kind: Descriptor, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths to all lists in messages of this kind."""
+    for field in kind.fields:
+        path = (*above, field.name)
+        if field.is_repeated:
+            yield path
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            yield from _lists(field.message_type, path)
+
+
+def _body(kind: Descriptor, path: tuple[str, ...], parts: int, *, fill: bool) -> bytes | None:
+    """A request whose list at this path has so many elements; None where they cannot name anything."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    request: Any = GetMessageClass(kind)()
+    holder = request
+    for name in path[:-1]:
+        field = getattr(holder, name)
+        holder = field.add() if hasattr(field, "add") else field
+        _name(holder, 0)
+    _name(request, 0)
+    field = holder.DESCRIPTOR.fields_by_name[path[-1]]
+    elements = getattr(holder, path[-1])
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return None
+    for number in range(parts):
+        if field.message_type is not None:
+            element = elements.add()
+            if fill:
+                _name(element, number)
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            is_text = field.type == field.TYPE_STRING
+            elements.append((f"{number}" if is_text else b"%d" % number) if fill else "" if is_text else b"")
+        elif field.cpp_type == field.CPPTYPE_ENUM:
+            elements.append(0)
+        else:
+            elements.append(number % _PARTITIONS if fill else 0)
+    body: bytes = request.SerializeToString()
+    return body
+
+
+def _name(message: Any, number: int) -> None:  # noqa: ANN401  of any kind
+    """Fill in what a message names: partitions of the topic that there is, and other things that there are not."""
+    for field in message.DESCRIPTOR.fields:
+        if field.is_repeated or field.message_type is not None:
+            continue
+        if field.name == "topic":
+            message.topic = _TOPIC
+        elif field.name in {"partition", "partition_index"}:
+            setattr(message, field.name, number % _PARTITIONS)
+        elif field.name.endswith(("_id", "name")) and field.type == field.TYPE_STRING:
+            setattr(message, field.name, f"n{number}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ Source: protobuf's encoding guide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
@@ -24,6 +24,24 @@ _FIXED_BYTES: Final = {1: 8, 5: 4}
 """Size of a value by its wire type."""
 _GROUP: Final = (3, 4)
 """Beginning and end of a group, an old way to write a message: parsers take both for fields without content."""
+
+
+class Pieces:
+    """A message in pieces that were not joined, for who can send them one after the other."""
+
+    __slots__ = ("_size_bytes", "parts")
+
+    def __init__(self, parts: Sequence[Buffer], size_bytes: int) -> None:
+        """`parts` are `bytes` and views of such, and have so many bytes together."""
+        self.parts: Final = list(parts)
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def __add__(self, more: bytes) -> Pieces:
+        """The message with the fields that follow it, as bytes are added."""
+        return Pieces([*self.parts, more], self._size_bytes + len(more))
 
 
 def bytes_field(number: int) -> bytes:

@@ -51,6 +51,8 @@ class CallContext(Struct, frozen=True, gc=False):
     """Name of the remote procedure, for whoever counts."""
     connection: Connection = ""
     """What the call came by: its answer takes room there."""
+    takes_pieces: bool = False
+    """Whether an answer may come as `coordinator_protocol.wire.Pieces` instead of bytes."""
 
 
 class PartitionName(NamedTuple):

@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 import txn_native_transport as native
 
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.batch import ExamineBatch
+from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
@@ -23,7 +24,7 @@ from coordinator_server.native_streams import Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 10
+_INTERFACE: Final = 11
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
@@ -161,7 +162,7 @@ class Exchange:
             return
         deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
         by = self._callers.connection(principal, connection)
-        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=by)
+        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=by, takes_pieces=True)
         pending = self._handler(method, body, call)
         if pending.is_settled:
             self._answer(token, by, pending)
@@ -175,12 +176,12 @@ class Exchange:
         if isinstance(error, TransportError):
             self.give((native.END, token, STATUS_NUMBERS[error.status], error.message))
         else:
-            body = settled.result()
+            body = cast("bytes | Pieces", settled.result())
             is_counted = len(body) >= COUNTED_BYTES_MIN
             if is_counted:
                 self._held[token] = (connection, len(body))
                 self._room.hold(connection, len(body))
-            self.give((native.REPLY, token, body, is_counted))
+            self.give((native.REPLY, token, body.parts if isinstance(body, Pieces) else body, is_counted))
 
     def _gone(self, token: int) -> None:
         if (pending := self._calls.pop(token, None)) is not None:

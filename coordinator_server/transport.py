@@ -50,7 +50,7 @@ Call = tuple[str, bytes, CallContext]
 
 class Handler(Protocol):
     """Takes calls. The replies are serialised responses, and fail with `TransportError` only. Cancelling one tells the
-    inside that nobody waits any more."""
+    inside that nobody waits any more. Only where the call `takes_pieces`, a reply may be `Pieces` instead of bytes."""
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]: ...
 
@@ -503,6 +503,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
         refuse_concurrent=header.refuse_concurrent,
         method=method or call.method,
         connection=call.connection,
+        takes_pieces=call.takes_pieces,
     )
 
 

@@ -34,7 +34,9 @@ An arrival is a tuple that begins with its kind and the token of its call or str
 
 What is given is a tuple that begins in the same way. What comes for a call that has ended is dropped.
 
-    (REPLY, token, body, wants_taken)           the answer of a unary call
+    (REPLY, token, body, wants_taken)           the answer of a unary call: bytes, or a list of bytes and of views,
+                                                which are sent one after the other; large bytes, and large views
+                                                of bytes, from where they lie
     (END, token, status, message)               the end of a call without an answer, or of a stream; status is gRPC's
                                                 number, 0 where a stream ends well. A client cuts a stream or gives up a
                                                 call so, whatever the status, and hears nothing more of it

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::{Code, Status};
 
 use crate::inbox::{Arrival, Inbox, Token};
+use crate::pieces::Pieces;
 use crate::taken::Told;
 
 pub const REPLY: u8 = 0;
@@ -26,7 +27,7 @@ pub const COPIED_BYTES_MAX: usize = 32 * 1024;
 #[derive(Debug)]
 pub enum Given {
     /// The answer of a unary call, which ends it.
-    Reply { token: Token, body: Bytes, wants_taken: bool },
+    Reply { token: Token, body: Pieces, wants_taken: bool },
     /// The end of a call without an answer, or of a stream.
     End { token: Token, status: Status },
     /// A message of a stream.
@@ -42,7 +43,10 @@ impl Given {
         let token: Token = tuple.get_item(1)?.extract()?;
         let body = || -> PyResult<Bytes> { Ok(bytes_of(tuple.get_item(2)?.cast_into::<PyBytes>()?)) };
         match kind {
-            REPLY => Ok(Self::Reply { token, body: body()?, wants_taken: tuple.get_item(3)?.extract()? }),
+            REPLY => {
+                let body = Pieces::from_python(&tuple.get_item(2)?)?;
+                Ok(Self::Reply { token, body, wants_taken: tuple.get_item(3)?.extract()? })
+            }
             SEND => Ok(Self::Send { token, body: body()?, wants_room: tuple.get_item(3)?.extract()? }),
             CREDIT => Ok(Self::Credit { token, messages: tuple.get_item(2)?.extract()? }),
             END => {
@@ -68,7 +72,7 @@ pub fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
 /// The answer of a unary call. If it goes, whether it was sent or not, who wants to know it is told.
 #[derive(Debug)]
 pub struct Answer {
-    pub body: Bytes,
+    pub body: Pieces,
     pub told: Option<Told>,
 }
 
@@ -207,10 +211,11 @@ mod tests {
         let (patient, mut answer) = calls.open_call();
         drop(presence(&calls, &inbox, impatient));
         let waiting = presence(&calls, &inbox, patient);
-        calls.deliver(Given::Reply { token: patient, body: Bytes::from_static(b"a"), wants_taken: true }, &inbox);
+        calls
+            .deliver(Given::Reply { token: patient, body: Bytes::from_static(b"a").into(), wants_taken: true }, &inbox);
         drop(waiting);
         let answer = answer.try_recv().unwrap().unwrap();
-        assert_eq!(answer.body, "a");
+        assert_eq!(answer.body.len(), 1);
         assert!(matches!(inbox.take(9)[..], [Arrival::Gone { token }] if token == impatient));
         drop(answer);
         assert!(matches!(inbox.take(9)[..], [Arrival::Taken { token }] if token == patient));
@@ -222,7 +227,7 @@ mod tests {
         let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 9, bytes_max: 9 }).unwrap());
         let (token, receiver) = calls.open_call();
         drop(receiver);
-        calls.deliver(Given::Reply { token, body: Bytes::new(), wants_taken: true }, &inbox);
+        calls.deliver(Given::Reply { token, body: Pieces::default(), wants_taken: true }, &inbox);
         calls.deliver(Given::End { token, status: Status::internal("again") }, &inbox);
         calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_room: true }, &inbox);
         assert!(!calls.forget(token));

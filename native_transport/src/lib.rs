@@ -23,6 +23,7 @@ mod frames;
 mod gathering;
 mod identity;
 mod inbox;
+mod pieces;
 mod records;
 mod server;
 mod service;
@@ -36,7 +37,7 @@ mod whole;
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 10;
+const INTERFACE: u32 = 11;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]

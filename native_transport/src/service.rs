@@ -198,16 +198,18 @@ impl Service {
         let presence = self.presence(token);
         let Caller { peer, shown } = caller;
         self.offer(&presence, Arrival::Call { token, method, body, peer, ms_left, shown })?;
-        let Answer { body, told } = answer.await.map_err(|_| stopped())??;
-        self.check_size(&body)?;
+        let Answer { mut body, told } = answer.await.map_err(|_| stopped())??;
+        self.check_size(body.len())?;
         if body.len() < COPIED_BYTES_MAX {
-            let response = Response::new(Replies::One(Some(body)));
+            let response = Response::new(Replies::One(Some(body.joined())));
             let Some(told) = told else { return Ok(response) };
             let leaving = Leaving::default();
             leaving.add(told);
             return Ok(watched(response, leaving));
         }
-        let whole = Whole::new(tie(body, told.into_iter().collect()));
+        let last = body.last_mut();
+        *last = tie(std::mem::take(last), told.into_iter().collect());
+        let whole = Whole::new(body);
         let whole = whole.ok_or_else(|| Status::resource_exhausted("no message takes so many bytes"))?;
         let mut response = Response::new(Replies::One(None));
         response.extensions_mut().insert(whole);
@@ -261,12 +263,12 @@ impl Service {
         })
     }
 
-    fn check_size(&self, body: &Bytes) -> Result<(), Status> {
+    fn check_size(&self, bytes: usize) -> Result<(), Status> {
         let limit = self.rules.message_bytes_max;
-        if body.len() <= limit {
+        if bytes <= limit {
             return Ok(());
         }
-        let words = format!("the answer takes {} bytes and at most {limit} are allowed", body.len());
+        let words = format!("the answer takes {bytes} bytes and at most {limit} are allowed");
         Err(Status::resource_exhausted(words))
     }
 }
@@ -352,7 +354,7 @@ impl Many {
                     let room = Arrival::Room { token: self.presence.token() };
                     self.leaving.add(Told::new(room, &self.service.inbox));
                 }
-                Poll::Ready(Some(self.service.check_size(&body).map(|()| body)))
+                Poll::Ready(Some(self.service.check_size(body.len()).map(|()| body)))
             }
             Some(Outgoing::End(status)) if status.code() == Code::Ok => Poll::Ready(None),
             Some(Outgoing::End(status)) => Poll::Ready(Some(Err(status))),

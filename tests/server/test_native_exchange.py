@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.pending import Pending
+from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
+from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
 from coordinator_server.authentication import Presented
 from coordinator_server.native_streams import Stream, StreamHandle
 from tests.harness.one_by_one import OneByOne
@@ -55,3 +57,27 @@ async def test_answers_that_are_there_go_before_new_work_begins() -> None:
     exchange.on_arrivals()
     assert given_when_begun == [0, 1]
     assert network.given == [(native.REPLY, 1, b"first", False)]
+
+
+async def test_pieces_are_handed_over_as_they_are_and_counted_as_a_whole() -> None:
+    from coordinator_server.native_exchange import Exchange
+
+    network, room = Network(), AnswerBytes(AnswerLimits())
+    stored = bytes(3_000)
+    pieces = [b"a", memoryview(stored)[1:], stored]
+
+    def handler(_method: str, _body: bytes, call: CallContext) -> Pending[Any]:
+        assert call.takes_pieces
+        return settled(Pieces(pieces, 6_000) + b"tag")
+
+    exchange = Exchange(network, SystemClock(), OneByOne(handler), no_streams, room)
+    network.came = [(native.CALL, 1, "/a.B/C", b"", "host", 7, None, None)]
+    exchange.on_arrivals()
+    ((kind, token, given, wants_taken),) = network.given
+    assert (kind, token, wants_taken) == (native.REPLY, 1, True)
+    assert given == [*pieces, b"tag"]
+    assert given[1].obj is stored
+    assert room.held_bytes == 6_003
+    network.came = [(native.TAKEN, 1)]
+    exchange.on_arrivals()
+    assert room.held_bytes == 0

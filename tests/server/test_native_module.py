@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -119,6 +121,58 @@ async def test_an_answer_of_any_size_arrives_whole_and_ends_well(size: int) -> N
         assert await seen.event(native.TAKEN) == (token,)
 
 
+LARGE = 3 * COPIED_BYTES_MAX
+
+
+def _pieces() -> list[bytes | memoryview]:
+    """Pieces of every kind, whose owners nobody else keeps."""
+    stored = [bytes([number]) * LARGE for number in (1, 2, 3)]
+    changing = memoryview(bytearray(b"c" * LARGE))
+    views = [memoryview(each)[57:-9] for each in stored]
+    return [b"", b"a", views[0], b"b", views[1][5:9], views[1], views[2], changing, changing[1::2], stored[0], b"end"]
+
+
+@pytest.mark.parametrize("pieces", [[], [b"one"], [b"x" * LARGE], [b"a", b"b"], _pieces(), _pieces()[:-1]])
+async def test_an_answer_in_pieces_arrives_as_their_bytes_one_after_the_other(pieces: list[bytes]) -> None:
+    said = b"".join(map(bytes, pieces))
+    async with serve() as (seen, channel):
+        call = channel.unary_unary(UNARY)(b"")
+        (token, *_) = await seen.event(native.CALL)
+        seen.server.give([(native.REPLY, token, pieces.copy(), True)])
+        for piece in pieces:
+            # What can change is copied when it is given.
+            if isinstance(piece, memoryview) and not piece.readonly:
+                piece[:] = bytes(len(piece))
+        pieces.clear()
+        gc.collect()
+        assert await call == said
+        assert await call.code() is grpc.StatusCode.OK
+        assert await seen.event(native.TAKEN) == (token,)
+
+
+async def test_a_large_piece_leaves_from_where_it_lies_and_is_let_go() -> None:
+    stored = bytes(LARGE)
+    references = sys.getrefcount(stored)
+    async with serve() as (seen, channel):
+        call = channel.unary_unary(UNARY)(b"")
+        (token, *_) = await seen.event(native.CALL)
+        seen.server.give([(native.REPLY, token, [b"a", memoryview(stored)[57:], b"b"], True)])
+        assert sys.getrefcount(stored) == references + 1
+        assert len(await call) == len(stored) - 57 + 2
+        await seen.event(native.TAKEN)
+        seen.server.take(1)
+        assert sys.getrefcount(stored) == references
+
+
+async def test_answers_in_pieces_are_bounded_as_a_whole() -> None:
+    async with serve(message_bytes_max=2 * LARGE) as (seen, channel):
+        call = channel.unary_unary(UNARY)(b"")
+        (token, *_) = await seen.event(native.CALL)
+        seen.server.give([(native.REPLY, token, [bytes(LARGE), bytes(LARGE), b"a"], True)])
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await seen.event(native.TAKEN) == (token,)
+
+
 async def test_a_caller_that_reads_nothing_is_not_sent_more_than_buffers_hold() -> None:
     async with serve() as (seen, channel):
         stream = channel.stream_stream(STREAM)()
@@ -215,6 +269,8 @@ async def test_what_cannot_be_given_is_refused() -> None:
             seen.server.give([(99, 1)])
         with pytest.raises(TypeError):
             seen.server.give([(native.REPLY, 1, "text", False)])
+        with pytest.raises(TypeError):
+            seen.server.give([(native.REPLY, 1, ["text"], False)])
         with pytest.raises(RuntimeError, match="starts once"):
             seen.server.start([])
 

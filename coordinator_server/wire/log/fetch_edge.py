@@ -3,7 +3,8 @@
 A protobuf message takes a payload in by copying it, copies it again with every message around it, and once more for
 each doubling of the bytes that it is written to: at 100 KiB a batch that was four fifths of what a Fetch cost. So only
 the small fields are messages here. Payloads are the last field of their batch and batches the last of their partition
-(`log.proto`), which makes an answer a row of pieces that are joined once.
+(`log.proto`), which makes an answer a row of pieces. They are joined once, or not at all where the transport sends them
+one after the other and most of the bytes lie in large ones: then a payload leaves from where the store put it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Final
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, payload_of, stored_crc
 from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.limits import KIBI
 from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_protocol.producers import NO_SEQUENCE
-from coordinator_protocol.wire import Buffer, bytes_field, field_prefix
+from coordinator_protocol.wire import Buffer, Pieces, bytes_field, field_prefix
 from coordinator_server.wire.edge import set_error
 from partition_log.leadership import Diverged
 from partition_log.requests import FetchResult
@@ -26,6 +28,9 @@ _RESULTS: Final = bytes_field(log_pb2.FetchResponse.RESULTS_FIELD_NUMBER)
 _BATCHES: Final = bytes_field(log_pb2.FetchResult.BATCHES_FIELD_NUMBER)
 _PAYLOAD: Final = bytes_field(log_pb2.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
+PAYLOAD_BYTES_MIN: Final = 32 * KIBI
+"""Payloads of a smaller mean are joined: to hand one over takes longer than to copy it."""
+
 _ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
 """By their numbers on the wire; 0 is what a client sends that says nothing."""
 
@@ -33,11 +38,13 @@ _ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolat
 class FetchAnswer:
     """A successful `FetchResponse` as the transport takes it: its bytes, and what it says about errors."""
 
-    __slots__ = ("_pieces", "results")
+    __slots__ = ("_batch_count", "_pieces", "_size_bytes", "_takes_pieces", "results")
 
     error_code: Final = 0
 
-    def __init__(self, found: Sequence[FetchResult]) -> None:
+    def __init__(self, found: Sequence[FetchResult], *, takes_pieces: bool = False) -> None:
+        self._takes_pieces = takes_pieces
+        self._size_bytes = self._batch_count = 0
         self.results: Final[list[log_pb2.FetchResult]] = []
         """One for each partition, without its batches."""
         self._pieces: list[bytes | memoryview] = []
@@ -55,11 +62,16 @@ class FetchAnswer:
             before = field_prefix(_BATCHES, len(inside) + payload_bytes) + inside
             pieces += (before, payload_of(encoded))
             size += len(before) + payload_bytes
-        self._pieces.append(field_prefix(_RESULTS, size))
+        before_all = field_prefix(_RESULTS, size)
+        self._pieces.append(before_all)
         self._pieces += pieces
+        self._size_bytes += len(before_all) + size
+        self._batch_count += len(result.batches)
 
-    def SerializeToString(self) -> bytes:
-        """The bytes of the message, as a protobuf message gives them."""
+    def SerializeToString(self) -> bytes | Pieces:
+        """The bytes of the message, as a protobuf message gives them; in pieces for who takes them, where that pays."""
+        if self._takes_pieces and self._size_bytes >= PAYLOAD_BYTES_MIN * max(1, self._batch_count):
+            return Pieces(self._pieces, self._size_bytes)
         return b"".join(self._pieces)
 
 

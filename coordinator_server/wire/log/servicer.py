@@ -151,7 +151,8 @@ class LogServicer:
         return self._log.produce(command, context).map(produce_response)
 
     def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[FetchAnswer]:
-        return self._log.fetch(fetch(request), context).map(FetchAnswer)
+        found = self._log.fetch(fetch(request), context)
+        return found.map(partial(FetchAnswer, takes_pieces=context.takes_pieces))
 
     def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext

@@ -1,0 +1,53 @@
+"""Answers to Fetch as the transport takes them: as bytes, or in the pieces that they are made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_client.fetch_reply import parse_fetch_reply
+from coordinator_protocol.wire import Pieces
+from coordinator_server.wire.log.fetch_edge import PAYLOAD_BYTES_MIN, FetchAnswer
+from partition_log.requests import FetchResult
+from tests.log.log_room import Batch, LogRoom
+
+LARGE = 3 * PAYLOAD_BYTES_MIN
+
+
+def answers(sizes: list[int]) -> tuple[FetchResult, bytes | Pieces, bytes]:
+    """What was found of batches with payloads of these sizes, and the answer for who takes pieces and for others."""
+    room = LogRoom()
+    room.create()
+    for number, size in enumerate(sizes):
+        room.append(Batch(payload=bytes([number]) * size))
+    found = room.read()
+    assert len(found.batches) == len(sizes)
+    whole = FetchAnswer([found]).SerializeToString()
+    assert isinstance(whole, bytes)
+    return found, FetchAnswer([found], takes_pieces=True).SerializeToString(), whole
+
+
+@pytest.mark.parametrize("sizes", [[LARGE], [LARGE] * 3, [LARGE * 3, 1]])
+def test_large_batches_are_pieces_of_what_the_store_gave_and_the_same_answer(sizes: list[int]) -> None:
+    found, answer, whole = answers(sizes)
+    assert isinstance(answer, Pieces)
+    assert b"".join(answer.parts) == whole
+    assert len(answer) == len(whole)
+    stored = [memoryview(encoded).obj for _header, encoded in found.batches]
+    shown = [part.obj for part in answer.parts if isinstance(part, memoryview)]
+    assert all(one is other for one, other in zip(shown, stored, strict=True))
+    payloads = [bytes(batch.payload) for batch in parse_fetch_reply(whole).results[0].batches]
+    assert payloads == [bytes([number]) * size for number, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [PAYLOAD_BYTES_MIN // 2], [LARGE, 1, 1, 1, 1]])
+def test_an_answer_of_small_pieces_is_joined(sizes: list[int]) -> None:
+    _found, answer, whole = answers(sizes)
+    assert answer == whole
+
+
+def test_what_follows_a_message_in_pieces_is_part_of_it() -> None:
+    _found, answer, whole = answers([LARGE])
+    assert isinstance(answer, Pieces)
+    longer = answer + b"more"
+    assert b"".join(longer.parts) == whole + b"more"
+    assert (len(longer), len(answer)) == (len(whole) + 4, len(whole))

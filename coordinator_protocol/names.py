@@ -33,7 +33,10 @@ def check_transactional_id(text: str) -> None:
     Raises: Refused (INVALID_REQUEST) where it is empty, reserved, contains NUL or takes more than 1,000 bytes of UTF-8.
     """
     if not text:
-        raise Refused(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "the transactional id is empty; give one (only InitProducerId may leave it out, for no transactions)",
+        )
     if _PLAIN_TRANSACTIONAL_ID.fullmatch(text) is None:
         _check_id("transactional id", text, ErrorCode.INVALID_REQUEST)
         if text.startswith(RESERVED_PREFIX):

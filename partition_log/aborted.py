@@ -2,7 +2,7 @@
 
 One may have begun long before those offsets, and end long behind them. It has a row under the offset of its marker, and
 one under every multiple of the stride between its first record and its marker. Let `bound` be the least multiple at or
-behind the end of the offsets [start, end). A transaction that meets them has its marker in [start, bound], or it lies
+beyond the end of the offsets [start, end). A transaction that meets them has its marker in [start, bound], or it lies
 across the bound and has a row there. So one scan from the start to the bound finds them all, and meets nothing but the
 markers in between and what lies across one offset, however long a transaction was open.
 """

@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new stream begins, as `startingOffsets` and the options of times say.
 
-        Raises: UnknownTopic; InvalidOption, also for offsets behind the end; DataLoss for offsets before the beginning;
+        Raises: UnknownTopic; InvalidOption, also for offsets beyond the end; DataLoss for offsets before the beginning;
         TransactionError where the server refuses or stays out of reach.
         """
         check_dependencies()

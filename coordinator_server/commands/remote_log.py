@@ -142,7 +142,7 @@ class RemoteLog:
         if all(start > end for end in latest.values()):
             raise CommandFailed(
                 ExitStatus.PROBLEM,
-                f"--from {start} lies behind the end of {self._wanted.topic}, which is at"
+                f"--from {start} lies beyond the end of {self._wanted.topic}, which is at"
                 f" {max(latest.values())} for {self._wanted.isolation}",
             )
         return {partition: min(max(start, earliest[partition]), latest[partition]) for partition in self._partitions}

@@ -265,7 +265,7 @@ def test_a_read_begins_where_it_is_told_to(ask: Terminal, topic: str) -> None:
     assert start("1970-01-01T00:16:43") == ["3", "4"]
     assert start("2100-01-01") == []
     assert start("0", "-p", "1") == []
-    ask("consume", topic, "--from", "11").refused(1, "--from 11 lies behind the end")
+    ask("consume", topic, "--from", "11").refused(1, "--from 11 lies beyond the end")
 
 
 def test_what_is_open_is_shown_as_undecided(ask: Terminal, topic: str, server: ServerProcess) -> None:

@@ -194,7 +194,7 @@ def test_closing_in_the_middle_of_a_batch_commits_what_was_seen(room: Room) -> N
     with room.member() as consumer:
         for record in consumer:
             if record.value == b"b":
-                # Meanwhile it looks behind the end, where only a marker is.
+                # Meanwhile it looks beyond the end, where only a marker is.
                 room.world.pause(2_000)
                 break
     assert room.group.offsets == {T0: 2}

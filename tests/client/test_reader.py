@@ -67,7 +67,7 @@ def test_the_next_answer_is_fetched_while_the_last_one_is_worked_on(world: World
     next(batches)
     assert [request.partitions[0].fetch_offset for request in world.requests(Method.FETCH)] == [0, 2]
     assert sum(batch.record_count for batch in batches) == 5
-    assert len(world.requests(Method.FETCH)) == 3, "nothing is asked for behind the end, and nothing twice"
+    assert len(world.requests(Method.FETCH)) == 3, "nothing is asked for beyond the end, and nothing twice"
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.UNSURE, Fault.SILENT])

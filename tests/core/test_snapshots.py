@@ -134,7 +134,7 @@ def test_a_delta_begins_with_its_transactions_though_the_snapshot_before_begins_
     assert scans_between(before, PartitionView(5, 9, 0, {1: 7, 2: 4})) == (
         Scan(3, 6, 0, SnapshotFilter(only={1: 3})),
         Scan(6, 9, 0, SnapshotFilter({1: 7, 2: 4}), 0),
-    ), "what is excluded from behind the end on is another transaction"
+    ), "what is excluded from beyond the end on is another transaction"
 
 
 def test_what_is_still_excluded_and_begins_later_has_lost_something() -> None:

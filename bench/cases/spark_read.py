@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 CEILING: Final = "constant batch"
 STREAM: Final = "txnlog source, a stream"
+UNIX_SOCKETS: Final = "txnlog source, Unix sockets"
+_UNIX_SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
+"""How Spark and its Python workers speak to each other; by TCP unless this is set."""
 
 
 def rows(arena: Arena) -> list[Row]:
@@ -33,12 +36,13 @@ def rows(arena: Arena) -> list[Row]:
 def _row(arena: Arena, topic: FullTopic) -> Row:
     ours = own("txnlog source", lambda: _measure_own(arena, topic))
     theirs = kafka(arena, "kafka source", lambda broker: _measure_kafka(arena, broker, topic))
+    by_unix_sockets = own(UNIX_SOCKETS, lambda: _measure_own(arena, topic, settings=_UNIX_SOCKETS))
     ceiling = own(CEILING, lambda: _measure_ceiling(topic))
     streaming = own(STREAM, lambda: _measure_own(arena, topic, "spark_stream"))
     their_stream = kafka(
         arena, "kafka source, a stream", lambda broker: _measure_kafka(arena, broker, topic, "spark_stream")
     )
-    return Row(topic.label, ROWS_PER_SECOND, [ours, streaming, ceiling, *theirs, *their_stream])
+    return Row(topic.label, ROWS_PER_SECOND, [ours, by_unix_sockets, streaming, ceiling, *theirs, *their_stream])
 
 
 def _measure_ceiling(topic: FullTopic) -> Run:
@@ -57,11 +61,12 @@ def need_java() -> None:
         raise CannotRun(str(problem)) from None
 
 
-def _measure_own(arena: Arena, topic: FullTopic, program: str = "spark_scan") -> Run:
+def _measure_own(arena: Arena, topic: FullTopic, program: str = "spark_scan", **more: object) -> Run:
     need_java()
     server = fill_own(arena, topic)
     options = {"endpoint": server.endpoint, "subscribe": topic.name}
-    return scan({"format": "txnlog", "options": options, "server_process_id": server.process_id}, program=program)
+    load = {"format": "txnlog", "options": options, "server_process_id": server.process_id, **more}
+    return scan(load, program=program)
 
 
 def _measure_kafka(arena: Arena, broker: Broker, topic: FullTopic, program: str = "spark_scan") -> Run:

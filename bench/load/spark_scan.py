@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bench.results import Run
@@ -32,6 +32,8 @@ class Load:
     format: str
     options: Mapping[str, str]
     jars: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark, beside those that every load has."""
     server_process_id: int = 0
     """Whose processor time to take apart; 0 = nobody's."""
 
@@ -63,6 +65,8 @@ def session(load: Load) -> SparkSession:
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     if load.jars:
         builder = builder.config("spark.jars", ",".join(load.jars))
+    for name, value in load.settings.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if load.format == "constant":
         from bench.load.constant_source import ConstantSource

@@ -137,7 +137,10 @@ class PartitionRead:
             self.is_cut = True
 
     def _read_to(self, bound: int, head: PartitionHead, budget: Budget) -> None:
-        aborted = self._aborted(head, budget)
+        aborted = None
+        hides_aborted = self._isolation is Isolation.READ_COMMITTED and not self._is_raw
+        if hides_aborted and head.last_abort_offset >= self.next_offset:
+            aborted = AbortedIndex(self._store, self._ordinal, head, budget)
         for header, encoded in batches(self._store, self._ordinal, self.next_offset, bound):
             if self._end_offset is not None and header.base_offset >= self._end_offset:
                 self.next_offset = self._end_offset
@@ -168,12 +171,6 @@ class PartitionRead:
         except StoreDamaged as damage:
             raise _outcome_unknown(self.batches[0][0], damage) from damage
         return tuple(sorted(found, key=_first_offset))
-
-    def _aborted(self, head: PartitionHead, budget: Budget) -> AbortedIndex | None:
-        shows_aborted = self._is_raw or self._isolation is not Isolation.READ_COMMITTED
-        if shows_aborted or head.last_abort_offset < self.next_offset:
-            return None
-        return AbortedIndex(self._store, self._ordinal, head, budget)
 
     def _take(self, header: BatchHeader, encoded: Buffer, aborted: AbortedIndex | None, budget: Budget) -> bool:
         """Show or hide one batch and move behind it; False if there is no room for it."""

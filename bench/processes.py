@@ -1,14 +1,23 @@
-"""What the kernel knows of processes: processor time, memory. Linux only; elsewhere the columns stay empty."""
+"""What the kernel knows of processes: processor time, memory. Linux only; elsewhere the columns stay empty. And how a
+program that started some ends with them."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
+
+
+def end_in_order_on_sigterm() -> None:
+    """Have SIGTERM, which `timeout` sends, end this program as Ctrl-C does: together with the servers it started."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def processor_seconds(process_id: int) -> float | None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.processes import end_in_order_on_sigterm
 from bench.results import LoadFailed
 
 HERE: Final = Path(__file__).resolve().parent.parent
@@ -77,6 +78,7 @@ class OwnServer:
 
     def launch(self) -> int:
         """Start it and do not wait. Returns when, in Unix milliseconds."""
+        end_in_order_on_sigterm()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [*self._prefix, str(self.python), "-m", self._module, "serve"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint, *self._arguments]

@@ -15,6 +15,7 @@ from typing import Final
 
 from bench.kafka.settings import JVM_OPTIONS, ONE_NODE, Profile
 from bench.kafka.toolchain import Toolchain
+from bench.processes import end_in_order_on_sigterm
 from bench.programs import begin, output_of, run_of_output
 from bench.results import LoadFailed, Run
 from bench.server import last_words
@@ -66,6 +67,7 @@ class Broker:
         """Start it and do not wait. Returns when, in Unix milliseconds."""
         if not self.data_dir.exists():
             self._format()
+        end_in_order_on_sigterm()
         started_ms = time.time_ns() // 1_000_000
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -33,7 +33,7 @@ class Load:
     options: Mapping[str, str]
     jars: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of Spark, beside those that every load has."""
+    """Settings of Spark, beside those that every load has."""
     server_process_id: int = 0
     """Whose processor time to take apart; 0 = nobody's."""
 

@@ -20,10 +20,9 @@ from typing import Final
 
 from bench.load.mixed import Load
 from bench.results import LoadFailed
-from bench.server import OwnServer
 from bench.soak.charts import charts
 from bench.soak.growth import MEASURES, Sample, judge
-from bench.soak.sampling import sampled
+from bench.soak.sampling import WatchedServer, sampled
 
 _MINUTES: Final = 10.0
 _SAMPLE_S: Final = 5.0
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 def watch(seconds: float) -> list[Sample]:
     """Run a server and its load, and look at it. Raises: LoadFailed."""
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as directory:
-        server = OwnServer(Path(directory), arguments=["--set", "metrics_listen=127.0.0.1:0"])
+        server = WatchedServer(Path(directory))
         server.start()
         try:
             load = Load(endpoint=server.endpoint, server_process_id=server.process_id, measured_s=seconds)

@@ -38,6 +38,10 @@ class Sample:
     """The part of it that is RocksDB's write buffers: they fill and are emptied in turn, within their bound."""
     cache_mib: float
     """The part of it that is RocksDB's block cache: it fills up to its bound and stays there."""
+    outside_python_mib: float
+    """What C and Rust have allocated and not freed, write buffers and block cache included."""
+    python_blocks: float
+    """How many pieces of memory Python's objects have."""
     handles: float
     threads: float
     disk_mib: float
@@ -69,6 +73,14 @@ MEASURES: Final = (
         share=0.05,
         room=8,
     ),
+    # What was freed is kept while a server is busy, up to a bound (`MemoryKeeper`), and is in the first row only.
+    Measure(
+        "allocated outside Python, without buffers and cache, MiB",
+        lambda sample: sample.outside_python_mib - sample.buffers_mib - sample.cache_mib,
+        share=0.05,
+        room=4,
+    ),
+    Measure("blocks of Python's objects", lambda sample: sample.python_blocks, share=0.05, room=0),
     # Both have a bound of their own: their room is the default of the setting.
     Measure("write buffers of the store, MiB", lambda sample: sample.buffers_mib, share=0.0, room=64),
     Measure("block cache of the store, MiB", lambda sample: sample.cache_mib, share=0.0, room=32),

@@ -12,14 +12,14 @@ from statistics import quantiles
 from typing import Final
 
 from bench.results import LoadFailed
-from bench.server import OwnServer, last_words
+from bench.server import last_words
 from bench.soak.auditor import Auditor
 from bench.soak.crew import TRANSACTORS, Crew
 from bench.soak.ending import finish
 from bench.soak.growth import KILLED_UNTIL, Sample, is_read_due, judge
 from bench.soak.ledger import PARTITIONS, Told, differences
 from bench.soak.report import Outcome
-from bench.soak.sampling import sampled
+from bench.soak.sampling import WatchedServer, sampled
 from bench.soak.work import BULK, COPIES, ORDERS, outcomes_of
 from coordinator_client import Admin
 
@@ -30,7 +30,7 @@ CLIENT_KILLS: Final = 24
 SPARK_READS: Final = 6
 _KEPT_BYTES: Final = 32 << 20
 """Retention of every partition: what is bulky is kept for a minute or two."""
-_SETTINGS: Final = ("retention_check_interval_ms=10000", "metrics_listen=127.0.0.1:0")
+_SETTINGS: Final = ("--set", "retention_check_interval_ms=10000")
 
 _began = time.monotonic()
 
@@ -47,8 +47,7 @@ class Soak:
         self._directory = directory
         self._seconds = seconds
         self._spark_reads_left = SPARK_READS if has_spark else 0
-        arguments = [word for setting in _SETTINGS for word in ("--set", setting)]
-        self._server = OwnServer(directory, arguments=arguments)
+        self._server = WatchedServer(directory, _SETTINGS)
         self._told = {number: Told() for number in range(TRANSACTORS)}
         self._read_bytes = dict.fromkeys(self._told, 0)
         self._samples: list[Sample] = []

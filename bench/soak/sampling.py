@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from bench.server import OwnServer, metrics_address, scraped
 from bench.soak.growth import Sample
+from bench.soak.watched_server import FILE_VARIABLE, Allocated
 
 _MIB: Final = 1 << 20
 _STATUS: Final = re.compile(r"^(RssAnon|Threads):\s+(\d+)", re.MULTILINE)
 
 
-def sampled(server: OwnServer, elapsed_s: float) -> Sample:
-    """Look at a server that shows its metrics. What its clients see is not known here."""
+class WatchedServer(OwnServer):
+    """A server that shows its metrics, and tells what is allocated in it."""
+
+    def __init__(self, directory: Path, arguments: Sequence[str] = ()) -> None:
+        self.allocated_file = directory / "allocated.json"
+        os.environ[FILE_VARIABLE] = str(self.allocated_file)
+        shown = ["--set", "metrics_listen=127.0.0.1:0"]
+        super().__init__(directory, module="bench.soak.watched_server", arguments=[*shown, *arguments])
+
+
+def sampled(server: WatchedServer, elapsed_s: float) -> Sample:
+    """Look at a server. What its clients see is not known here."""
+    allocated = Allocated(**json.loads(server.allocated_file.read_text()))
     process = Path(f"/proc/{server.process_id}")
     found = {name: int(value) for name, value in _STATUS.findall((process / "status").read_text())}
     told = scraped(metrics_address(server.log))
@@ -26,6 +41,8 @@ def sampled(server: OwnServer, elapsed_s: float) -> Sample:
         handles=sum(1 for _ in (process / "fd").iterdir()),
         threads=found["Threads"],
         disk_mib=_disk_bytes(server.data_dir) / _MIB,
+        outside_python_mib=allocated.outside_python_mib,
+        python_blocks=allocated.python_blocks,
         transactions=int(told["txn_coordinator_completed_total"]),
     )
 

@@ -43,13 +43,18 @@ class _Numbers(ctypes.Structure):
     )
 
 
+_numbers_of = getattr(ctypes.CDLL(None), "mallinfo2", None)
+"""None where the C library is not glibc. It is looked up once: each time leaves a class behind until Python looks for
+garbage, which was a rise in what is measured here."""
+if _numbers_of is not None:
+    _numbers_of.restype = _Numbers
+
+
 def allocated() -> Allocated:
     """What is allocated in this process. Of what C and Rust have it knows nothing where the C library is not glibc."""
-    numbers_of = getattr(ctypes.CDLL(None), "mallinfo2", None)
     outside_bytes = 0
-    if numbers_of is not None:
-        numbers_of.restype = _Numbers
-        numbers = numbers_of()
+    if _numbers_of is not None:
+        numbers = _numbers_of()
         outside_bytes = numbers.used_bytes + numbers.mapped_bytes
     return Allocated(outside_python_mib=outside_bytes / _MIB, python_blocks=sys.getallocatedblocks())
 

@@ -14,6 +14,7 @@ from coordinator_protocol.version import VERSION
 from coordinator_server.commands import acl, backup, group, log, shard, sink, store, token, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
+from coordinator_server.commands.empty_values import refuse_empty_values
 from coordinator_server.commands.health import health
 from coordinator_server.commands.log import consume
 from coordinator_server.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
@@ -158,7 +159,9 @@ def main() -> None:
 @cache
 def command_tree() -> Callable[[], object]:
     """All commands, read from their signatures: that takes longer than most of them, and tests run many."""
-    return typer.main.get_command(app)
+    tree = typer.main.get_command(app)
+    refuse_empty_values(tree)
+    return tree
 
 
 def _complain(message: str) -> None:

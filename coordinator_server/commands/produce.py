@@ -103,11 +103,8 @@ def produce(
     """Send the lines of stdin to a topic, in a transaction. All of them become visible together, or none does."""
     from coordinator_server.commands.record_input import InputRefused, json_records, plain_records
 
-    if key_separator is not None and (input_format is InputFormat.JSON or not key_separator):
-        raise CommandFailed(ExitStatus.USAGE, "--key-separator is for plain lines, and is not empty")
-    if transactional_id == "":
-        # A variable of a script that is not set: a new id for this run would fence nobody, and say nothing of it.
-        raise CommandFailed(ExitStatus.USAGE, "--transactional-id is empty; name one, or leave it out for a new one")
+    if key_separator is not None and input_format is InputFormat.JSON:
+        raise CommandFailed(ExitStatus.USAGE, "--key-separator is for plain lines")
     separator = None if key_separator is None else key_separator.encode()
     with remote.connected(server) as connection:
         plan = _Plan(

@@ -94,7 +94,7 @@ def test_rules_are_added_listed_asked_for_and_removed(ask: Terminal) -> None:
         (["add", "User:till", "cluster_action", "--topic", "t"], "cluster_action is no operation on a topic"),
         (["add", "User:till", "fly", "--topic", "t"], "'fly' is not one of"),
         (["add", "User:till", "read", "--topic", "*", "--prefix"], "the prefix is *"),
-        (["add", "User:till", "read", "--topic", ""], "the name of the topic is empty"),
+        (["add", "User:till", "read", "--topic", ""], "--topic is empty"),
         (["remove"], "say which rules to remove"),
         (["check", "User:till", "write", "--group", "g"], "write is no operation on a group"),
     ],

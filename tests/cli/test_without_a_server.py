@@ -70,7 +70,7 @@ def test_a_directory_that_lacks_a_file_of_the_store_is_refused_by_its_name(
     ended.refused(3, f"{path} is missing", "Put the file back from a copy")
 
 
-@pytest.mark.parametrize("address", ["here", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", ""])
+@pytest.mark.parametrize("address", ["here", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"])
 def test_an_address_that_is_none_is_refused_before_anything_is_asked(txnctl: Terminal, address: str) -> None:
     txnctl("topic", "list", "--server", address).refused(2, "is no address of a server: write HOST:PORT")
 
@@ -129,9 +129,7 @@ def test_a_directory_in_use_names_who_uses_it(txnctl: Terminal, words: list[str]
         (["consume", "t", "--isolation", "none"], "'none' is not one of"),
         (["consume"], "Missing argument"),
         (["list", "--older-than", "long"], "'long' is no time span: write 500ms, 30s, 5m, 2h or 7d"),
-        (["produce", "t", "--key-separator", ""], "--key-separator is for plain lines, and is not empty"),
         (["produce", "t", "--format", "json", "--key-separator", "="], "--key-separator is for plain lines"),
-        (["produce", "t", "--transactional-id", ""], "--transactional-id is empty; name one"),
         (["topic", "create", "t", "-p", "0"], "Invalid value for '--partitions'"),
         (["topic", "list", "-o", "xml"], "'xml' is not one of"),
         (["topic", "lst"], "No such command 'lst'"),

@@ -53,7 +53,9 @@ class Config(AccessConfig):
     """Everything that can be set. Units are in the names: `_ms` milliseconds, `_bytes` bytes."""
 
     data_dir: Path
-    """Directory of the store; made if missing; one process at a time. No default: data must not land just anywhere."""
+    """Directory of the store; made if missing; one process at a time. A store is made in an empty one only, or beside
+    hidden files, TOML files, `lost+found` and what other settings name. No default: data must not land just
+    anywhere."""
 
     transport: TransportName = TransportName.AUTO
     """What serves gRPC; callers see no difference. grpc: grpc.aio, which is always there. native: the compiled one,

@@ -29,6 +29,7 @@ from coordinator_server.addresses import Address, parse_address
 from coordinator_server.authentication import IdentityRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
+from coordinator_server.data_directory import refuse_foreign_files
 from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.idle_sessions import IdleSessions
@@ -77,6 +78,7 @@ def handle_plan(config: Config) -> HandlePlan:
 
 def open_rocks_store(config: Config) -> OpenStore:
     """The embedded store in the data directory. Raises StoreRefused, CommandFailed."""
+    refuse_foreign_files(config)
     store = open_store(
         config.data_dir,
         shard_count=config.shard_count,

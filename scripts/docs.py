@@ -54,7 +54,7 @@ def main() -> int:
 
 def cli_page() -> str:
     """The whole of docs/cli.md."""
-    commands = "\n\n".join(_command(path) for path in _commands(app))
+    commands = "\n\n".join(_command(path) for path in ((), *_commands(app)))
     rows = "\n".join(f"| {number} | `{name}` | {words} |" for number, name, words in _statuses())
     return (
         f"{NOTICE}\n"
@@ -127,9 +127,11 @@ One program: it runs a server, asks a running one, and looks into the directory 
   which suits a script that has just started one.
 - **TLS.** `txnctl --tls-ca-file FILE COMMAND ...` speaks TLS with a server whose certificate a CA of that file signed.
   `--tls-certificate-file` and `--tls-key-file` name what to show where the server demands a certificate, and
-  `--tls-server-name` the name to expect where that is not the host. Each has a variable: `TXNCTL_TLS_CA_FILE`, ...
+  `--tls-server-name` the name to expect where that is not the host. `--token-file` names a file with the token to show.
+  Each has a variable: `TXNCTL_TLS_CA_FILE`, ..., `TXNCTL_TOKEN_FILE`.
 - **Nothing by accident.** What changes topics, groups, transactions, sinks and rules, or removes backups, takes
-  `--dry-run`. What deletes topics, records, groups, offsets or rules asks first, unless `--yes` is said.
+  `--dry-run`; `group reset-offsets` shows its plan until it is given `--execute`. What deletes topics,
+  records, groups, offsets or rules asks first, unless `--yes` is said.
 - **Completion.** `txnctl --install-completion` sets it up for the shell it is called from.
 - A traceback is a defect of ours, and none is shown unless `{traceback_variable}` is set.
 
@@ -175,7 +177,7 @@ def _command(path: tuple[str, ...]) -> str:
     shown = CliRunner().invoke(app, [*path, "--help"], prog_name="txnctl", env={"COLUMNS": str(WIDTH), "TERM": "dumb"})
     assert shown.exit_code == 0, shown.output
     text = "\n".join(line.rstrip() for line in shown.stdout.strip().splitlines())
-    return f"### txnctl {' '.join(path)}\n\n```text\n{text}\n```"
+    return f"### {' '.join(('txnctl', *path))}\n\n```text\n{text}\n```"
 
 
 def _statuses() -> Iterator[tuple[int, str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +22,12 @@ def test_every_command_is_there_with_its_help() -> None:
                   "store inspect", "doctor",
                   "config show"):  # fmt: skip
         assert f"### txnctl {words}\n\n```text\nUsage: txnctl {words}" in page
+
+
+def test_the_options_before_the_command_are_there() -> None:
+    whole = cli_page()
+    assert "### txnctl\n\n```text\nUsage: txnctl [OPTIONS] COMMAND" in whole
+    assert {"--wait SPAN", "--tls-ca-file FILE", "--token-file FILE"} <= set(re.findall(r"--[\w-]+ [A-Z]+", whole))
 
 
 def test_every_exit_status_is_explained() -> None:

@@ -23,6 +23,7 @@ from coordinator_server import output
 from coordinator_server.cli import TRACEBACK_VARIABLE, app
 from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+from partition_log.catalog.settings import FOR_EVER
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
 
@@ -220,7 +221,9 @@ def _kind(found: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
         yield "tables, or a list in JSON"
     elif found["type"] == "integer":
         smallest, largest = found.get("minimum"), found.get("maximum")
-        yield f"a number from {smallest:,}" + (" up" if largest is None else f" to {largest:,}")
+        # -1 is no limit, and no limit is 0.
+        first = "-1, or a number from 1" if smallest == FOR_EVER else f"a number from {smallest:,}"
+        yield first + (" up" if largest is None else f" to {largest:,}")
     else:
         yield {"boolean": "true or false", "string": "a path" if found.get("format") == "path" else "text"}[
             found["type"]

@@ -43,6 +43,7 @@ def test_every_setting_is_there_with_variable_kind_and_default() -> None:
         assert f"### {name}\n\n`TXN_{name.upper()}`, " in page
     assert "`TXN_TWO_PHASE`, one of `fused`, `split`, default `fused`." in page
     assert "`TXN_DATA_DIR`, a path, no default." in page
+    assert "`TXN_DEFAULT_RETENTION_BYTES`, -1, or a number from 1 to 9,223,372,036,854,775,807, default -1." in page
 
 
 @pytest.mark.parametrize("group", ["", *(each.name for each in GROUPS)])

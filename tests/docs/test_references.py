@@ -86,6 +86,12 @@ def test_every_file_of_the_crate_has_its_line() -> None:
     assert sorted(name for name in files if f"{name}`" not in text) == []
 
 
+def test_unsafe_code_is_counted() -> None:
+    crate = [path.read_text() for path in text_files() if path.suffix == ".rs"]
+    assert "two lines of `unsafe` code" in (ROOT / "SECURITY.md").read_text()
+    assert sum(code.count("unsafe {") for code in crate) == 2
+
+
 def _parts(path: Path) -> list[str]:
     return [*path.relative_to(ROOT).parts, path.stem, path.suffix.removeprefix(".")]
 

@@ -30,7 +30,7 @@ demo-secure: ## Write the flights with security on, show what is refused, lose t
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-test: venv ## Run all tests, on the lowest supported and on the newest libraries
+test: venv ## Run all tests on the newest libraries, and those of `make lowest` on the lowest supported
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
@@ -79,10 +79,10 @@ generate: ## Generate the Python code of the .proto files
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py
 
-promise: venv ## Promise the messages of today in proto/promised.txt, which `make check` holds later ones to; the commit says why
+promise: venv ## Promise what is new in the messages of today, in proto/promised.txt, which `make check` holds later ones to
 	@.venv/bin/python -m scripts.wire --write
 
-docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance)
+docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance, a table of security)
 	@.venv/bin/python scripts/docs.py
 
 stored-format: venv ## Note the rows that are stored today (tests/formats), after rows or fields were added to the stored form

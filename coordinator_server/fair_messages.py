@@ -1,9 +1,9 @@
 """Messages of sessions take turns, so that the calls of one never keep everybody else waiting.
 
 The loop does one thing at a time, and a message may hold calls for seconds of it. So once calls of messages have been
-begun for some milliseconds in one turn of the loop, the rest waits, in a line for each connection, and no session of
-that connection is read meanwhile. The lines have every other turn of the loop for themselves and are served round
-robin; in the turns between them messages of connections without a line begin at once, and so do they wherever nobody
+begun for some milliseconds in one turn of the loop, the rest waits, in a queue for each connection, and no session of
+that connection is read meanwhile. The queues have every other turn of the loop for themselves and are served round
+robin; in the turns between them messages of connections without a queue begin at once, and so do they wherever nobody
 waits. The calls of one connection begin in the order in which they came.
 
 Only between two calls the loop can turn to others, and a few small ones begin together however long they take.
@@ -52,8 +52,8 @@ class FairMessages:
         """When this turn has done its work: nothing more begins in it, by `Clock.monotonic_us`."""
         self._is_turn_due = False
         self._has_rested = False
-        """Whether the last turn was left to those who have no line."""
-        self._lines: dict[Connection, deque[GoOn]] = {}
+        """Whether the last turn was left to those who have no queue."""
+        self._queues: dict[Connection, deque[GoOn]] = {}
         """What waits, by connection, in the order in which they are served. None is empty."""
 
     def may_begin(self, connection: Connection) -> bool:
@@ -65,16 +65,16 @@ class FairMessages:
             self.until_us = self._clock.monotonic_us() + TURN_US_MAX
             self._soon(self._turn)
             return True
-        return connection not in self._lines and self._clock.monotonic_us() < self.until_us
+        return connection not in self._queues and self._clock.monotonic_us() < self.until_us
 
     def wait(self, connection: Connection, go_on: GoOn) -> None:
         """Have something begun when it is the turn of the connection, after all of it that waits already. It is called
         again while it has more, and raises nothing."""
-        self._lines.setdefault(connection, deque()).append(go_on)
+        self._queues.setdefault(connection, deque()).append(go_on)
 
     def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
         """Whether something of the connection waits; `then` is called once it has begun."""
-        if connection not in self._lines:
+        if connection not in self._queues:
             return False
 
         def caught_up() -> bool:
@@ -87,27 +87,27 @@ class FairMessages:
     def begin_all(self) -> None:
         """Begin all that waits, in a server that stops: it is refused, which costs little."""
         self.until_us = inf
-        while self._lines:
+        while self._queues:
             self._go_on()
 
     def _turn(self) -> None:
-        if not self._lines:
+        if not self._queues:
             self._is_turn_due = self._has_rested = False
             return
         assert self._soon is not None, "without a loop nothing waits"
         self._soon(self._turn)
         self.until_us = self._clock.monotonic_us() + TURN_US_MAX
         self._has_rested = not self._has_rested
-        while not self._has_rested and self._lines and self._clock.monotonic_us() < self.until_us:
+        while not self._has_rested and self._queues and self._clock.monotonic_us() < self.until_us:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Begin some of what the first line holds, and put that line behind the others."""
-        connection = next(iter(self._lines))
-        line = self._lines[connection]
-        # The line stays meanwhile: what its calls bring about may not overtake them.
-        if not line[0]():
-            line.popleft()
-        del self._lines[connection]
-        if line:
-            self._lines[connection] = line
+        """Begin some of what the first queue holds, and put that queue behind the others."""
+        connection = next(iter(self._queues))
+        queue = self._queues[connection]
+        # The queue stays meanwhile: what its calls bring about may not overtake them.
+        if not queue[0]():
+            queue.popleft()
+        del self._queues[connection]
+        if queue:
+            self._queues[connection] = queue

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from typing import Final
 
@@ -54,4 +54,6 @@ def transfer(producer: Producer, source: str, target: str, amount: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7070")
+    parser = argparse.ArgumentParser(description="Transfers between accounts, with the SDK.")
+    parser.add_argument("endpoint", nargs="?", default="127.0.0.1:7070", metavar="HOST:PORT")
+    main(parser.parse_args().endpoint)

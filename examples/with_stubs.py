@@ -9,7 +9,7 @@ same `request_id` and a deadline, and acting on `error_class`.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -168,4 +168,6 @@ def checked(reply: ReplyT) -> ReplyT:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7070")
+    parser = argparse.ArgumentParser(description="Transfers between accounts, with nothing but the generated stubs.")
+    parser.add_argument("endpoint", nargs="?", default="127.0.0.1:7070", metavar="HOST:PORT")
+    main(parser.parse_args().endpoint)

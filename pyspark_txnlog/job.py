@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 _EXPLANATION: Final = """\
-Only committed records are read: what aborted transactions left is hidden, and what open ones wrote is not read yet.
+Only committed records are read, unless --isolation-level says otherwise: what aborted transactions left is hidden, and
+what open ones wrote is not read yet.
 Without --follow and --available-now, the end of each partition is fixed when the job starts. With one of them the job
 is a stream: it goes on where its checkpoint ends, and a run that died or was stopped is repeated from there, so that
 the output has every record once. Afterwards a table says, for each partition, which offsets this run has read, how many
@@ -111,11 +112,13 @@ def first_cause(message: str) -> str:
 
 def source_flags() -> dict[str, Option]:
     """Return the options of the source that the job has by their own names: not those that it names otherwise, or that
-    have no meaning for it."""
+    have no meaning for it. It reads no snapshots."""
     from pyspark_txnlog.advice import OPTIONS
 
-    others = {"endpoint", "subscribe", "topicIds", "report", "pushdown"}
-    return {name: option for name, option in OPTIONS.items() if name not in others}
+    others = {"endpoint", "subscribe", "topicIds", "report", "pushdown", "snapshotLease"}
+    flags = {name: option for name, option in OPTIONS.items() if name not in others}
+    meaning = "read_uncommitted: also show records of open and of aborted transactions"
+    return flags | {"isolationLevel": OPTIONS["isolationLevel"]._replace(meaning=meaning)}
 
 
 def flag_of(option: str) -> str:

@@ -23,6 +23,7 @@ from coordinator_server import output
 from coordinator_server.cli import TRACEBACK_VARIABLE, app
 from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+from partition_log.catalog.settings import FOR_EVER
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
 
@@ -54,7 +55,7 @@ def main() -> int:
 
 def cli_page() -> str:
     """The whole of docs/cli.md."""
-    commands = "\n\n".join(_command(path) for path in _commands(app))
+    commands = "\n\n".join(_command(path) for path in ((), *_commands(app)))
     rows = "\n".join(f"| {number} | `{name}` | {words} |" for number, name, words in _statuses())
     return (
         f"{NOTICE}\n"
@@ -127,9 +128,11 @@ One program: it runs a server, asks a running one, and looks into the directory 
   which suits a script that has just started one.
 - **TLS.** `txnctl --tls-ca-file FILE COMMAND ...` speaks TLS with a server whose certificate a CA of that file signed.
   `--tls-certificate-file` and `--tls-key-file` name what to show where the server demands a certificate, and
-  `--tls-server-name` the name to expect where that is not the host. Each has a variable: `TXNCTL_TLS_CA_FILE`, ...
+  `--tls-server-name` the name to expect where that is not the host. `--token-file` names a file with the token to show.
+  Each has a variable: `TXNCTL_TLS_CA_FILE`, ..., `TXNCTL_TOKEN_FILE`.
 - **Nothing by accident.** What changes topics, groups, transactions, sinks and rules, or removes backups, takes
-  `--dry-run`. What deletes topics, records, groups, offsets or rules asks first, unless `--yes` is said.
+  `--dry-run`; `group reset-offsets` shows its plan until it is given `--execute`. What deletes topics,
+  records, groups, offsets or rules asks first, unless `--yes` is said.
 - **Completion.** `txnctl --install-completion` sets it up for the shell it is called from.
 - A traceback is a defect of ours, and none is shown unless `{traceback_variable}` is set.
 
@@ -175,7 +178,7 @@ def _command(path: tuple[str, ...]) -> str:
     shown = CliRunner().invoke(app, [*path, "--help"], prog_name="txnctl", env={"COLUMNS": str(WIDTH), "TERM": "dumb"})
     assert shown.exit_code == 0, shown.output
     text = "\n".join(line.rstrip() for line in shown.stdout.strip().splitlines())
-    return f"### txnctl {' '.join(path)}\n\n```text\n{text}\n```"
+    return f"### {' '.join(('txnctl', *path))}\n\n```text\n{text}\n```"
 
 
 def _statuses() -> Iterator[tuple[int, str, str]]:
@@ -218,7 +221,9 @@ def _kind(found: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
         yield "tables, or a list in JSON"
     elif found["type"] == "integer":
         smallest, largest = found.get("minimum"), found.get("maximum")
-        yield f"a number from {smallest:,}" + (" up" if largest is None else f" to {largest:,}")
+        # -1 is no limit, and no limit is 0.
+        first = "-1, or a number from 1" if smallest == FOR_EVER else f"a number from {smallest:,}"
+        yield first + (" up" if largest is None else f" to {largest:,}")
     else:
         yield {"boolean": "true or false", "string": "a path" if found.get("format") == "path" else "text"}[
             found["type"]

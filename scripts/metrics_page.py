@@ -65,7 +65,7 @@ _REMARKS: Final = """\
 - `txn_store_write_stalls_total` counts, because a gauge would miss every stall between two scrapes.
 - Those of the probe come from `txnctl probe --metrics-listen HOST:PORT`, a process of its own: scrape it, too.
 - Lag exists for the groups that `metrics_lag_groups` names, and is as old as the last round over them: ten seconds,
-  or longer where many partitions are watched;
+  or longer where many partitions are watched.
 - Gauges of partitions exist for the first `metrics_partitions_max` ones by topic name and number;
   `txn_partitions_omitted` says how many have none. Series of a deleted topic end with it.
 - `txn_coordinator_fenced_total`: an abort that fences a producer and the late calls of that producer are different
@@ -143,6 +143,8 @@ _LOG_LINES: Final = (
         "warning",
         "Nobody decided on `members` of a batch of a `sink`: who wrote it died, gave up, or was replaced.",
     ),
+    ("sink_decided", "debug", "A batch of a sink was committed, or found committed (`result`)."),
+    ("sink_joined", "debug", "A task joined a batch of a sink: `answer`, as in `txn_sink_joins_total`."),
     (
         "coordinator_fenced",
         "error",
@@ -152,6 +154,18 @@ _LOG_LINES: Final = (
     ("slow_commit", "warning", f"From the outcome until COMPLETE was durable it took {SLOW_COMMIT_MS} ms or longer."),
     ("topic_created", "info", "With `topic`, `topic_id`, `partitions`."),
     ("topic_deleted", "info", "The same."),
+    ("topic_altered", "info", "Its settings were changed: `old_settings`, `settings`."),
+    ("topic_extended", "info", "It has more partitions: `old_partitions`, `partitions`."),
+    (
+        "records_deleted",
+        "info",
+        "The log start of a partition passed so many `offsets`; `cause`: request (DeleteRecords), retention.",
+    ),
+    (
+        "damage_found",
+        "error",
+        "A reader met stored bytes that are not what was written, from `offset` to `next_offset`; once for each place.",
+    ),
     ("stepped", "debug", "Every change of state."),
     ("expired", "debug", "An id that nobody used was forgotten."),
     ("group_created", "info", "A group that was not there; with `group_id` and `kind`, as the following."),
@@ -177,9 +191,21 @@ _LOG_LINES: Final = (
     ("offsets_deleted", "info", "Somebody deleted so many `offsets`, or a topic that they belonged to."),
     ("assignment_computed", "debug", "A consumer group has a target: `assignor`, `changed_members`."),
     ("assignment_failed", "error", "An `assignor` failed on a consumer group, which keeps the target that it has."),
+    (
+        "damaged_files",
+        "warning",
+        "The start found sorted files in which damage had been met: they are read, and not compacted.",
+    ),
+    ("serving_metrics", "info", "Scrapes are answered from now on, at `listen`."),
     ("loaded", "info", "All shards are loaded, but for `failed_shards`: the server takes work."),
+    ("serving", "info", "A listener takes calls: `listen`, `transport`, `protection`."),
     ("load_failed", "error", "What all shards share cannot be read; nothing was served."),
     ("shard_load_failed", "error", "A `shard` of a `coordinator` cannot be read and does not serve; the others do."),
+    (
+        "unreadable_id",
+        "error",
+        "Only a newer server knows the `state` of a `transactional_id`, which alone is not served.",
+    ),
     ("shard_loaded", "info", "A shard was loaded after the start, with `records` and `elapsed_ms`."),
     ("shard_unloaded", "info", "A shard is not served any more."),
     ("shard_control", "info", "An administrator asked for a load or unload (`action`)."),
@@ -187,13 +213,44 @@ _LOG_LINES: Final = (
     ("backup_made", "info", "It is complete: `version`, `size_bytes`, `elapsed_ms`."),
     ("backup_failed", "error", "None was made, and nothing is left of it: `reason`."),
     ("backups_unreadable", "warning", "At its start the server could not look into `backup_directory`: `reason`."),
+    ("disk_low", "error", "No records are taken: less than `disk_free_min_bytes` is free."),
+    ("disk_has_room", "info", "Records are taken again."),
+    ("disk_unseen", "error", "The free space could not be looked at: `reason`."),
+    ("drain", "info", "A `signal` came: nothing new is taken, and what was begun is finished."),
+    ("stopped", "info", "The server has ended in order."),
     ("fail_stop", "error", "The store failed: the process ends, and the next start recovers."),
     ("defect", "error", "A bug of ours failed one operation, with its traceback."),
+    (
+        "native_transport_unusable",
+        "warning",
+        "The compiled transport is installed and cannot be loaded, so grpc.aio serves: `reason`.",
+    ),
+    ("failed", "error", "The thread of the compiled transport failed, and the process ends: `failure`."),
+    ("service_manager_not_told", "warning", "A notification for systemd could not be sent."),
+    (
+        "harm",
+        "warning",
+        "Callers are refused or cut so that others are served: `kind`, as in `txn_rpc_harm_total`; with advice.",
+    ),
+    (
+        "unauthenticated",
+        "warning",
+        "In the audit log: nobody knows a caller, who was refused: `reason`, `host`. One a second for each reason.",
+    ),
     ("scrape_failed", "warning", "Somebody asked for metrics and got status 503."),
     ("scrape_refused", "info", "Somebody connected to the metrics and made no TLS connection: `host`, `reason`."),
-    ("insecure_listener", "warning", "Others can reach the address `listen`, without TLS, because `insecure` is set."),
+    (
+        "insecure_listener",
+        "warning",
+        "Others can reach the address `listen` without TLS, or without being asked who they are (`problem`).",
+    ),
     ("credentials_changed", "info", "New files of TLS are used for connections made from now on."),
     ("credentials_refused", "warning", "The files of TLS changed and cannot be used: why, and the old ones serve."),
+    ("tokens_changed", "info", "The tokens file has changed, and what it says counts from now on."),
+    ("tokens_refused", "warning", "The tokens file cannot be used: why, and that the old tokens count."),
+    ("key_set_changed", "info", "The key set of JWTs has changed, and its `keys` count from now on."),
+    ("key_set_refused", "warning", "The key set cannot be used: why, and that the old keys count."),
+    ("keys_passed_over", "warning", "Keys of the key set do not count here: `keys`, each with the reason."),
     ("quotas_changed", "info", "The quotas file has changed, and what it says holds from now on."),
     ("quotas_refused", "warning", "The quotas file cannot be used: why, and that the old one holds."),
     ("certificate_expired", "error", "The certificate that a listener serves has expired, and callers refuse it."),
@@ -205,7 +262,8 @@ _LOG_HEAD: Final = """\
 Lines go to stderr, as JSON where nobody reads along and in words in a terminal (`log_format`). Lines about transactions
 carry `transactional_id`, `producer_id`, `old_epoch`, `producer_epoch`, `old_state`, `new_state`, `cause`, and the
 `client_id` and `host` of whoever caused them (both empty: the server itself). Lines about groups carry those two as
-well. They are written once the event is durable.
+well. They are written once the event is durable. What the audit log says, `act` and `refused`
+for instance, is told [elsewhere](security.md#what-is-on-record).
 
 | event | level | meaning |
 | --- | --- | --- |

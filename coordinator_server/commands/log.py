@@ -113,7 +113,7 @@ def dump(
         Shown,
         typer.Option(
             help="A line per batch (markers included), per record, or per marker; or the coordinator's history,"
-            " which only a stopped directory has."
+            " which is read from a stopped directory alone."
         ),
     ] = Shown.BATCHES,
     partitions: Partitions = None,
@@ -182,7 +182,7 @@ def _dump_transactions(
         raise CommandFailed(
             ExitStatus.USAGE,
             "the history of transactions is read from a stopped directory: give --data-dir DIR. Of a running server,"
-            " `txnctl list` and `txnctl describe ID` show the newest state",
+            " `txnctl list` shows the newest state of all ids, and `txnctl describe ID` the last steps of one",
         )
     from coordinator_server.commands.stopped import opened
     from coordinator_server.commands.stopped_log import transaction_history, transaction_line

@@ -38,6 +38,9 @@ TwoPhaseName = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Listen without TLS where others than this machine can connect.")
 ]
+AcceptDataLoss = Annotated[
+    bool, typer.Option("--accept-data-loss", help="Start although durable data is missing from the store.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other setting by its name in the configuration; repeatable."),
@@ -52,9 +55,7 @@ def serve(
         typer.Option("--config", metavar="FILE", readable=False, help="TOML file with settings; flags and TXN_* win."),
     ] = None,
     two_phase: TwoPhaseName = None,
-    accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Start although durable data is missing from the store.")
-    ] = False,
+    accept_data_loss: AcceptDataLoss = False,
     insecure: Insecure = False,
     settings: Settings = None,
 ) -> None:
@@ -158,6 +159,7 @@ def show(
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* win.")
     ] = None,
     two_phase: TwoPhaseName = None,
+    accept_data_loss: AcceptDataLoss = False,
     insecure: Insecure = False,
     settings: Settings = None,
     output: Output = OutputFormat.TABLE,
@@ -165,13 +167,14 @@ def show(
     """Show every setting, its value and where that came from.
 
     That is the default, the file, the environment or a flag. Takes the flags of `serve`, reads what `serve` would read,
-    and fails where `serve` would.
+    and refuses what `serve` would refuse; but data_dir need not be set.
     """
     flags = parse_settings(settings or [])
     given: dict[str, object] = {
         "data_dir": data_dir,
         "listen": listen,
         "two_phase": two_phase,
+        "accept_data_loss": accept_data_loss or None,
         "insecure": insecure or None,
     }
     flags |= {name: value for name, value in given.items() if value is not None}

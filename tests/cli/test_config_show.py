@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coordinator_server.commands.serve import serve, show
 from coordinator_server.config import Config
 from tests.cli.terminal import Ended, Terminal
 
@@ -52,6 +54,10 @@ def test_a_directory_is_not_needed_to_see_the_rest(txnctl: Terminal) -> None:
 )
 def test_what_serve_would_refuse_is_refused(txnctl: Terminal, words: list[str], said: str) -> None:
     txnctl("config", "show", *words).refused(2, said)
+
+
+def test_it_takes_the_flags_of_serve() -> None:
+    assert signature(serve).parameters.keys() == signature(show).parameters.keys() - {"output"}
 
 
 def test_a_misspelt_variable_is_refused(txnctl: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

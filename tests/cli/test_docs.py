@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +24,12 @@ def test_every_command_is_there_with_its_help() -> None:
         assert f"### txnctl {words}\n\n```text\nUsage: txnctl {words}" in page
 
 
+def test_the_options_before_the_command_are_there() -> None:
+    whole = cli_page()
+    assert "### txnctl\n\n```text\nUsage: txnctl [OPTIONS] COMMAND" in whole
+    assert {"--wait SPAN", "--tls-ca-file FILE", "--token-file FILE"} <= set(re.findall(r"--[\w-]+ [A-Z]+", whole))
+
+
 def test_every_exit_status_is_explained() -> None:
     page = cli_page()
     for status in ExitStatus:
@@ -35,6 +43,7 @@ def test_every_setting_is_there_with_variable_kind_and_default() -> None:
         assert f"### {name}\n\n`TXN_{name.upper()}`, " in page
     assert "`TXN_TWO_PHASE`, one of `fused`, `split`, default `fused`." in page
     assert "`TXN_DATA_DIR`, a path, no default." in page
+    assert "`TXN_DEFAULT_RETENTION_BYTES`, -1, or a number from 1 to 9,223,372,036,854,775,807, default -1." in page
 
 
 @pytest.mark.parametrize("group", ["", *(each.name for each in GROUPS)])

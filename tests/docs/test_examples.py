@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,12 @@ def run_example(name: str, *arguments: str) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/[a-z]*.py")), ids=lambda path: path.name)
+def test_every_example_says_how_it_is_called(path: Path) -> None:
+    assert run_example(path.name, "--help")[0].startswith(f"usage: {path.name} ")
 
 
 @pytest.mark.slow

@@ -27,13 +27,36 @@ DOCUMENTS = [
 ]
 PATH = re.compile(r"`((?!\.\.)[a-z_.*-]+(?:/[a-z_.0-9*-]+)+/?|[a-z_]+\.(?:py|proto|md|toml))`")
 NAME = re.compile(r"`((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\([^`]*\))?`")
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+PLACE = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+PAGES = [path for path in text_files() if path.suffix == ".md"]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document: str) -> None:
-    text = (ROOT / document).read_text()
-    assert [target for target in LINK.findall(text) if not (ROOT / document).parent.joinpath(target).exists()] == []
+def test_links_lead_somewhere() -> None:
+    links = [(page, target) for page in PAGES for target in LINK.findall(prose(page))]
+    assert len(links) > 200, "the pattern does not find them any more"
+    assert [link for link in links if not (link[0].parent / link[1]).exists()] == []
+
+
+def test_links_into_pages_lead_to_a_heading() -> None:
+    links = [
+        (page, page.parent / target if target else page, place)
+        for page in PAGES
+        for target, place in PLACE.findall(prose(page))
+    ]
+    assert len(links) > 20, "the pattern does not find them any more"
+    assert [link for link in links if link[2] not in places(link[1])] == []
+
+
+def places(page: Path) -> set[str]:
+    """What stands behind the # of links to the headings of a page, as GitHub makes it of them."""
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(prose(page))}
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code, in which a # begins a comment."""
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -55,6 +78,18 @@ def test_names_are_those_of_the_code(document: str) -> None:
     named = [name for name in NAME.findall(text) if not name.endswith("_")]
     unknown = [name for name in named if not all(word in words for word in name.split("."))]
     assert unknown == []
+
+
+def test_every_file_of_the_crate_has_its_line() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    files = {path.name for path in text_files() if path.suffix == ".rs"} - {"lib.rs"}
+    assert sorted(name for name in files if f"{name}`" not in text) == []
+
+
+def test_unsafe_code_is_counted() -> None:
+    crate = [path.read_text() for path in text_files() if path.suffix == ".rs"]
+    assert "two lines of `unsafe` code" in (ROOT / "SECURITY.md").read_text()
+    assert sum(code.count("unsafe {") for code in crate) == 2
 
 
 def _parts(path: Path) -> list[str]:

@@ -177,6 +177,9 @@ def test_every_option_of_a_read_is_a_flag_of_the_same_name_and_default(
     for name, (default, meaning) in source_flags().items():
         assert f"{flag_of(name)} VALUE {meaning}" in shown
         assert not default or f"{meaning} (default: {default})" in shown
+    assert "snapshot" not in shown, "the job refuses that level"
+    assert "a snapshot has none" in complaint(capsys, "flights", "--isolation-level", "snapshot")
+    assert "a snapshot has none" in complaint(capsys, "flights", "--follow", "--isolation-level", "snapshot")
     assert "groupId" in complaint(capsys, "flights", "--starting-offsets", "group")
     assert "no record" not in complaint(capsys, "--assign", '{"t":[]}')
 

@@ -124,7 +124,8 @@ class AdminServiceServicer(object):
     def AbortTransactions(self, request, context):
         """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
         the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
-        permission write on each transactional id.
+        permission write on each transactional id, and for one whose transaction awaits an outside decision two_phase_commit
+        on it, or alter on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,8 +133,8 @@ class AdminServiceServicer(object):
 
     def FenceProducers(self, request, context):
         """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
-        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
-        transactional id.
+        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permissions that
+        AbortTransactions needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,7 +160,7 @@ class AdminServiceServicer(object):
     def AbortHangingTransactions(self, request, context):
         """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
         transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
-        Needs the permission cluster_action on the cluster.
+        Needs the permission alter on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,8 +175,8 @@ class AdminServiceServicer(object):
 
     def LoadShard(self, request, context):
         """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
-        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
-        on the cluster.
+        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission alter on the
+        cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,7 +185,7 @@ class AdminServiceServicer(object):
     def UnloadShard(self, request, context):
         """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
         NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
-        the permission cluster_action on the cluster.
+        the permission alter on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,12 +36,13 @@ class AdminServiceStub:
     AbortTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortTransactionsRequest, _admin_pb2.AbortTransactionsResponse]
     """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
     the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
-    permission write on each transactional id.
+    permission write on each transactional id, and for one whose transaction awaits an outside decision two_phase_commit
+    on it, or alter on the cluster.
     """
     FenceProducers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.FenceProducersRequest, _admin_pb2.FenceProducersResponse]
     """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
-    only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
-    transactional id.
+    only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permissions that
+    AbortTransactions needs.
     """
     ExplainPartition: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExplainPartitionRequest, _admin_pb2.ExplainPartitionResponse]
     """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
@@ -55,19 +56,19 @@ class AdminServiceStub:
     AbortHangingTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortHangingTransactionsRequest, _admin_pb2.AbortHangingTransactionsResponse]
     """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
     transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
-    Needs the permission cluster_action on the cluster.
+    Needs the permission alter on the cluster.
     """
     ListShards: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListShardsRequest, _admin_pb2.ListShardsResponse]
     """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster."""
     LoadShard: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LoadShardRequest, _admin_pb2.LoadShardResponse]
     """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
-    already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
-    on the cluster.
+    already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission alter on the
+    cluster.
     """
     UnloadShard: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnloadShardRequest, _admin_pb2.UnloadShardResponse]
     """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
     NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
-    the permission cluster_action on the cluster.
+    the permission alter on the cluster.
     """
     CreateBackup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateBackupRequest, _admin_pb2.CreateBackupResponse]
     """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
@@ -99,12 +100,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     AbortTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortTransactionsRequest, _admin_pb2.AbortTransactionsResponse]  # type: ignore[assignment]
     """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
     the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
-    permission write on each transactional id.
+    permission write on each transactional id, and for one whose transaction awaits an outside decision two_phase_commit
+    on it, or alter on the cluster.
     """
     FenceProducers: _aio.UnaryUnaryMultiCallable[_admin_pb2.FenceProducersRequest, _admin_pb2.FenceProducersResponse]  # type: ignore[assignment]
     """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
-    only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
-    transactional id.
+    only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permissions that
+    AbortTransactions needs.
     """
     ExplainPartition: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainPartitionRequest, _admin_pb2.ExplainPartitionResponse]  # type: ignore[assignment]
     """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
@@ -118,19 +120,19 @@ class AdminServiceAsyncStub(AdminServiceStub):
     AbortHangingTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortHangingTransactionsRequest, _admin_pb2.AbortHangingTransactionsResponse]  # type: ignore[assignment]
     """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
     transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
-    Needs the permission cluster_action on the cluster.
+    Needs the permission alter on the cluster.
     """
     ListShards: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListShardsRequest, _admin_pb2.ListShardsResponse]  # type: ignore[assignment]
     """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster."""
     LoadShard: _aio.UnaryUnaryMultiCallable[_admin_pb2.LoadShardRequest, _admin_pb2.LoadShardResponse]  # type: ignore[assignment]
     """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
-    already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
-    on the cluster.
+    already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission alter on the
+    cluster.
     """
     UnloadShard: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnloadShardRequest, _admin_pb2.UnloadShardResponse]  # type: ignore[assignment]
     """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
     NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
-    the permission cluster_action on the cluster.
+    the permission alter on the cluster.
     """
     CreateBackup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateBackupRequest, _admin_pb2.CreateBackupResponse]  # type: ignore[assignment]
     """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
@@ -171,7 +173,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.AbortTransactionsResponse, _abc.Awaitable[_admin_pb2.AbortTransactionsResponse]]:
         """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
         the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
-        permission write on each transactional id.
+        permission write on each transactional id, and for one whose transaction awaits an outside decision two_phase_commit
+        on it, or alter on the cluster.
         """
 
     @_abc_1.abstractmethod
@@ -181,8 +184,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.FenceProducersResponse, _abc.Awaitable[_admin_pb2.FenceProducersResponse]]:
         """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
-        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
-        transactional id.
+        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permissions that
+        AbortTransactions needs.
         """
 
     @_abc_1.abstractmethod
@@ -214,7 +217,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.AbortHangingTransactionsResponse, _abc.Awaitable[_admin_pb2.AbortHangingTransactionsResponse]]:
         """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
         transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
-        Needs the permission cluster_action on the cluster.
+        Needs the permission alter on the cluster.
         """
 
     @_abc_1.abstractmethod
@@ -232,8 +235,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.LoadShardResponse, _abc.Awaitable[_admin_pb2.LoadShardResponse]]:
         """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
-        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
-        on the cluster.
+        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission alter on the
+        cluster.
         """
 
     @_abc_1.abstractmethod
@@ -244,7 +247,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.UnloadShardResponse, _abc.Awaitable[_admin_pb2.UnloadShardResponse]]:
         """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
         NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
-        the permission cluster_action on the cluster.
+        the permission alter on the cluster.
         """
 
     @_abc_1.abstractmethod

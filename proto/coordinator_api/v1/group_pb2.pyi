@@ -4,7 +4,8 @@ isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
 Group ids: 1 to 1,000 bytes of UTF-8, no NUL. A group is one of two kinds: classic (members agree on an assignment that
-one of them computes) or consumer (KIP-848: the server computes it). A group without members may change its kind.
+one of them computes) or consumer (KIP-848: the server computes it). A group without members may change its kind, and
+one with members where the server lets it (its setting group_consumer_migration_policy).
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
 

@@ -211,7 +211,8 @@ class RecordBatch(_message.Message):
     timestamp_type: Global___TimestampType.ValueType
     crc32c: _builtins.int
     """CRC-32C of the stored form: Kafka's v2 header from the attributes on, then encoding, format version and a zero byte,
-    then the payload (see docs). Absent on Produce: computed by the server. Wrong: CORRUPT_MESSAGE.
+    then the payload (docs/clients.md has it byte by byte). Absent on Produce: computed by the server. Wrong:
+    CORRUPT_MESSAGE.
     """
     leader_epoch: _builtins.int
     """Leader epoch of the partition when the batch was appended: set by the server, and not under the checksum. Who has read

@@ -262,7 +262,7 @@ class LogServiceServicer(object):
 
     def WriteTxnMarkers(self, request, context):
         """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-        partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+        partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
         For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
         with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
         """

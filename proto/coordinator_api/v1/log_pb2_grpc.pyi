@@ -93,7 +93,7 @@ class LogServiceStub:
     """
     WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]
     """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-    partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+    partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
     For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
     with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
     """
@@ -165,7 +165,7 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
     """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-    partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+    partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
     For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
     with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
     """
@@ -336,7 +336,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.WriteTxnMarkersResponse, _abc.Awaitable[_log_pb2.WriteTxnMarkersResponse]]:
         """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-        partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+        partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
         For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
         with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
         """

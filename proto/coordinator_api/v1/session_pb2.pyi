@@ -141,7 +141,7 @@ class SessionHello(_message.Message):
     CALLS_IN_FLIGHT_MAX_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     calls_in_flight_max: _builtins.int
-    """Calls that may be unanswered at a time. With more, the server stops reading until some are answered. A message with
+    """Calls that may be unanswered at a time. With as many, the server stops reading until some are answered. A message with
     more calls than that, or more cancels, ends the session with INVALID_ARGUMENT, and none of its calls is begun.
     """
     message_bytes_max: _builtins.int

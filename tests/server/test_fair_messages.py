@@ -181,6 +181,21 @@ def test_connections_take_turns_however_many_sessions_they_have() -> None:
     assert begun == ["huge", "other", "huge", "other"]
 
 
+def test_what_a_call_brings_about_does_not_overtake_the_calls_that_wait() -> None:
+    room = Room()
+    first, second = room.session("a"), room.session("a")
+    first.receive(message(HUGE))
+    assert room.begun() == HUGE[:PER_TURN]
+    news = iter([message(["next"])])
+
+    def send_once() -> None:
+        for body in news:
+            second.receive(body)
+
+    first.on_outgoing = send_once
+    assert room.rest() == [*HUGE[PER_TURN:], "next"]
+
+
 def test_one_call_begins_in_a_turn_however_large_it_is() -> None:
     room = Room()
     room.servicer.call_ms = TURN_US_MAX // 100

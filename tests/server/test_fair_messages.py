@@ -61,9 +61,10 @@ class SlowLane(FakeLane):
     def __init__(self, clock: ManualClock, order: list[str]) -> None:
         super().__init__(order)
         self._clock = clock
+        self.call_ms = CALL_MS
 
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
-        self._clock.advance(CALL_MS)
+        self._clock.advance(self.call_ms)
         return super().take(request, context)
 
 
@@ -89,8 +90,9 @@ class Room:
         begun, self.order[:] = self.order[:], []
         return begun
 
-    def session(self, connection: str) -> Session:
-        return Session(self.handler, self.clock, CallContext("User:greedy", connection=connection), SessionLimits())
+    def session(self, connection: str, limits: SessionLimits | None = None) -> Session:
+        caller = CallContext("User:greedy", connection=connection)
+        return Session(self.handler, self.clock, caller, limits or SessionLimits())
 
     def turn(self) -> list[str]:
         """What began since the last turn, this one included."""
@@ -222,6 +224,29 @@ def test_a_session_is_read_again_once_all_of_its_calls_have_begun() -> None:
     assert told == ["room"]
 
 
+def test_a_session_with_as_many_calls_under_way_as_allowed_is_not_read_again_when_all_have_begun() -> None:
+    room = Room()
+    limits = SessionLimits(calls_in_flight_max=2 * PER_TURN)
+    session, told = room.session("a", limits), list[str]()
+    session.on_room = lambda: told.append("room")
+    session.receive(message(HUGE[: 2 * PER_TURN], "EndTxn"))
+    room.rest()
+    assert (session.has_room, told) == (False, [])
+    room.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
+    answered(session)
+    assert (session.has_room, told) == (True, ["room"])
+
+
+def test_a_session_that_is_gone_is_not_read_again_when_what_it_sent_had_its_turn() -> None:
+    room = Room()
+    session, told = room.session("a"), list[str]()
+    session.on_room = lambda: told.append("room")
+    session.receive(message(HUGE))
+    session.close()
+    room.rest()
+    assert told == []
+
+
 def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together() -> None:
     room = Room(has_lane=True)
     session = room.session("a")
@@ -232,6 +257,13 @@ def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together()
     for end in room.lane.ends:
         end.succeed(None)
     assert [answer.correlation_id for answer in answered(session)] == [*range(3 * PER_TURN)]
+
+
+def test_the_lane_takes_all_of_a_message_together_while_there_is_time() -> None:
+    room = Room(has_lane=True)
+    room.lane.call_ms = 0
+    room.session("a").receive(message(["a"] * 3 * PER_TURN, "Transact"))
+    assert len(room.lane.ends) == 1
 
 
 @pytest.mark.parametrize("has_lane", [False, True], ids=["general", "lane"])

@@ -10,6 +10,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName
 from partition_log.catalog.state import NewTopic
+from partition_log.measuring import Commits, Measured
 from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES
 from partition_log.requests import (
     CountQuery,
@@ -77,6 +78,15 @@ def test_a_refusal_that_rests_on_a_staged_topic_waits_until_that_is_durable(room
     ((_end, error),) = asked.result()
     assert isinstance(error, Refused)
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_range_without_offsets_is_one_in_which_nothing_lies(room: LogRoom) -> None:
+    room.append(Batch(count=END))
+    command = MeasureRecords([MeasureQuery(ORDERS_0, 1, 1)], 1)
+    (measured,) = room.ranges.measure_records(command, CONTEXT).result()
+    assert (measured.error, measured.measured) == (None, Measured((), 1))
+    (listed,) = room.ranges.list_committed(ListCommitted([OffsetRange(ORDERS_0, 1, 1)]), CONTEXT).result()
+    assert (listed.error, listed.commits) == (None, Commits((), 1))
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3)])

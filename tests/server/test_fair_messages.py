@@ -326,8 +326,10 @@ def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -
     room.handler = Metering(room.dispatcher, Budgets(room.clock, lambda: rules), room.clock, lambda *_: None)
     session = room.session("a")
     session.receive(message(HUGE))
+    assert not session.has_room, "with a quota, too, no more is read while calls wait for their turn"
     assert [*room.begun(), *room.rest()] == HUGE
     answered(session)
+    assert session.has_room
     session.receive(message(["next"]))
     assert [*room.begun(), *room.rest()] == []
 

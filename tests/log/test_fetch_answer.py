@@ -45,9 +45,19 @@ def test_an_answer_of_small_pieces_is_joined(sizes: list[int]) -> None:
     assert answer == whole
 
 
+def test_batches_of_all_partitions_count_for_whether_pieces_pay() -> None:
+    small, large = answers([1, 1, 1, 1])[0], answers([LARGE])[0]
+    for found in ([small, large], [large, small]):
+        assert FetchAnswer(found, takes_pieces=True).SerializeToString() == FetchAnswer(found).SerializeToString()
+    both = FetchAnswer([large, large], takes_pieces=True).SerializeToString()
+    assert isinstance(both, Pieces)
+    assert b"".join(both.parts) == FetchAnswer([large, large]).SerializeToString()
+
+
 def test_what_follows_a_message_in_pieces_is_part_of_it() -> None:
     _found, answer, whole = answers([LARGE])
     assert isinstance(answer, Pieces)
     longer = answer + b"more"
     assert b"".join(longer.parts) == whole + b"more"
-    assert (len(longer), len(answer)) == (len(whole) + 4, len(whole))
+    assert len(longer) == len(whole) + 4
+    assert (b"".join(answer.parts), len(answer)) == (whole, len(whole)), "which stays as it was"

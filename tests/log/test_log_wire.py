@@ -198,6 +198,7 @@ def test_epochs_travel_with_positions_and_a_divergence_names_where(room: LogRoom
         room.append(Batch())
     result = fetched(room)
     assert (result.leader_epoch, result.last_read_epoch, result.HasField("diverging")) == (0, 0, False)
+    assert result.HasField("last_read_epoch"), "the epoch 0 is one that was read"
     assert not fetched(room, fetch_offset=3).HasField("last_read_epoch")
     diverged = fetched(room, fetch_offset=2, last_read_epoch=7)
     assert diverged.diverging == log_pb2.EpochEnd(epoch=0, end_offset=2)
@@ -318,6 +319,7 @@ def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
         log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic=TOPIC, partition_max_bytes=-1)]),
         log_pb2.FetchRequest(isolation_level=5),  # type: ignore[arg-type]  # what a newer client may send
         log_pb2.ListOffsetsRequest(isolation_level=5),  # type: ignore[arg-type]  # as above
+        log_pb2.FetchRequest(isolation_level=-1),  # type: ignore[arg-type]  # would be the last one, counted from behind
         log_pb2.ListOffsetsRequest(partitions=[log_pb2.OffsetQuery()]),
         log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery(topic=TOPIC, start_offset=-1)]),
         log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery()]),

@@ -61,9 +61,10 @@ class SlowLane(FakeLane):
     def __init__(self, clock: ManualClock, order: list[str]) -> None:
         super().__init__(order)
         self._clock = clock
+        self.call_ms = CALL_MS
 
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
-        self._clock.advance(CALL_MS)
+        self._clock.advance(self.call_ms)
         return super().take(request, context)
 
 
@@ -89,8 +90,9 @@ class Room:
         begun, self.order[:] = self.order[:], []
         return begun
 
-    def session(self, connection: str) -> Session:
-        return Session(self.handler, self.clock, CallContext("User:greedy", connection=connection), SessionLimits())
+    def session(self, connection: str, limits: SessionLimits | None = None) -> Session:
+        caller = CallContext("User:greedy", connection=connection)
+        return Session(self.handler, self.clock, caller, limits or SessionLimits())
 
     def turn(self) -> list[str]:
         """What began since the last turn, this one included."""
@@ -181,6 +183,21 @@ def test_connections_take_turns_however_many_sessions_they_have() -> None:
     assert begun == ["huge", "other", "huge", "other"]
 
 
+def test_what_a_call_brings_about_does_not_overtake_the_calls_that_wait() -> None:
+    room = Room()
+    first, second = room.session("a"), room.session("a")
+    first.receive(message(HUGE))
+    assert room.begun() == HUGE[:PER_TURN]
+    news = iter([message(["next"])])
+
+    def send_once() -> None:
+        for body in news:
+            second.receive(body)
+
+    first.on_outgoing = send_once
+    assert room.rest() == [*HUGE[PER_TURN:], "next"]
+
+
 def test_one_call_begins_in_a_turn_however_large_it_is() -> None:
     room = Room()
     room.servicer.call_ms = TURN_US_MAX // 100
@@ -207,6 +224,29 @@ def test_a_session_is_read_again_once_all_of_its_calls_have_begun() -> None:
     assert told == ["room"]
 
 
+def test_a_session_with_as_many_calls_under_way_as_allowed_is_not_read_again_when_all_have_begun() -> None:
+    room = Room()
+    limits = SessionLimits(calls_in_flight_max=2 * PER_TURN)
+    session, told = room.session("a", limits), list[str]()
+    session.on_room = lambda: told.append("room")
+    session.receive(message(HUGE[: 2 * PER_TURN], "EndTxn"))
+    room.rest()
+    assert (session.has_room, told) == (False, [])
+    room.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse())
+    answered(session)
+    assert (session.has_room, told) == (True, ["room"])
+
+
+def test_a_session_that_is_gone_is_not_read_again_when_what_it_sent_had_its_turn() -> None:
+    room = Room()
+    session, told = room.session("a"), list[str]()
+    session.on_room = lambda: told.append("room")
+    session.receive(message(HUGE))
+    session.close()
+    room.rest()
+    assert told == []
+
+
 def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together() -> None:
     room = Room(has_lane=True)
     session = room.session("a")
@@ -217,6 +257,13 @@ def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together()
     for end in room.lane.ends:
         end.succeed(None)
     assert [answer.correlation_id for answer in answered(session)] == [*range(3 * PER_TURN)]
+
+
+def test_the_lane_takes_all_of_a_message_together_while_there_is_time() -> None:
+    room = Room(has_lane=True)
+    room.lane.call_ms = 0
+    room.session("a").receive(message(["a"] * 3 * PER_TURN, "Transact"))
+    assert len(room.lane.ends) == 1
 
 
 @pytest.mark.parametrize("has_lane", [False, True], ids=["general", "lane"])
@@ -279,8 +326,10 @@ def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -
     room.handler = Metering(room.dispatcher, Budgets(room.clock, lambda: rules), room.clock, lambda *_: None)
     session = room.session("a")
     session.receive(message(HUGE))
+    assert not session.has_room, "with a quota, too, no more is read while calls wait for their turn"
     assert [*room.begun(), *room.rest()] == HUGE
     answered(session)
+    assert session.has_room
     session.receive(message(["next"]))
     assert [*room.begun(), *room.rest()] == []
 

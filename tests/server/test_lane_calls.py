@@ -166,8 +166,8 @@ def test_a_call_too_many_is_refused_as_without_a_lane() -> None:
     response = transaction_pb2.TransactResponse.FromString(replies[2].result())
     assert response.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     desk.lane.ends[0].succeed(None)
-    desk.send("c")
-    assert desk.order[-2:] == ["lane c", "end"]
+    desk.send("c", "d")
+    assert desk.order[-3:] == ["lane c", "lane d", "end"], "there is room for as many as before"
 
 
 @pytest.mark.parametrize("damage", [lambda body: body + b"\xff", lambda _body: b"\x0a\x03\x12\x01x"])

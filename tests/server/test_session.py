@@ -123,6 +123,14 @@ def test_a_correlation_id_in_use_ends_the_stream() -> None:
     room.send(call(1, b"c", "now"))
 
 
+def test_what_stands_before_a_correlation_id_in_use_has_begun() -> None:
+    room = Room()
+    room.send(call(1, b"a"))
+    with pytest.raises(TransportError, match="correlation id 1"):
+        room.send(call(2, b"b"), call(1, b"c"), call(3, b"d"))
+    assert [body for _, body, _ in room.calls] == [b"a", b"b"]
+
+
 def test_garbage_ends_the_stream() -> None:
     with pytest.raises(TransportError) as failure:
         Room().session.receive(b"\xff\xff\xff")

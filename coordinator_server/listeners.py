@@ -38,6 +38,7 @@ from coordinator_server.tokens import KeptTokens
 from coordinator_server.transport import Handler
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import ConnectionNumbers, Transport, TransportName, TransportOptions
+from coordinator_server.validation import SettingPath
 
 
 def authentication_methods(text: str) -> frozenset[AuthenticationMethod]:
@@ -115,9 +116,9 @@ class Listener(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     listen: ListenText
-    tls_certificate_file: Path | None = None
-    tls_key_file: Path | None = None
-    tls_client_ca_file: Path | None = None
+    tls_certificate_file: SettingPath | None = None
+    tls_key_file: SettingPath | None = None
+    tls_client_ca_file: SettingPath | None = None
     tls_client_auth: ClientAuth = ClientAuth.NONE
     authentication: AuthenticationText = ""
     principal: PrincipalText = ANONYMOUS

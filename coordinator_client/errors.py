@@ -191,6 +191,26 @@ newer producer came since."""
 NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
 """Classes after which the server has certainly not carried the request out."""
 
+TOPIC_GONE: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+"""Codes that say that a topic or partition is not there, or is another one of the same name: what the client knows of
+the topic is out of date."""
+
+_TOPIC_GONE_ACTIONS: Final = MappingProxyType(
+    {
+        ErrorClass.REJECTED: (
+            "Check the name and the number of the partition, and create what is missing. If the topic was deleted or "
+            "made anew meanwhile, what was written to it is gone: abort the transaction, if one is open, and do its "
+            "work again in a new one."
+        ),
+        ErrorClass.ABORT: (
+            "The transaction is aborted, because a topic of it is not there or was made anew: create the topic if it is "
+            "missing, then repeat the work in a new one with the same producer."
+        ),
+    }
+)
+
 PASSING: Final = NOTHING_CHANGED | {ErrorClass.UNKNOWN_OUTCOME}
 """Classes after which the call is tried again; they reach the caller only at its deadline."""
 
@@ -242,7 +262,10 @@ def first_failed(reply: Verdict, items: Iterable[Verdict]) -> Verdict:
 
 def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError:
     """Return the exception for a code and a class."""
-    return _BY_CLASS[error_class](code, error_class, reason)
+    error = _BY_CLASS[error_class](code, error_class, reason)
+    if code in TOPIC_GONE:
+        error.action = _TOPIC_GONE_ACTIONS.get(error_class, error.action)
+    return error
 
 
 def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:

@@ -28,7 +28,7 @@ from coordinator_client import rules
 from coordinator_client.batching import SealedBatch, TopicWriter
 from coordinator_client.calls import Reply
 from coordinator_client.consumer.state import TransactionOffsets
-from coordinator_client.errors import Loss, TransactionError, failure, rejected
+from coordinator_client.errors import TOPIC_GONE, Loss, TransactionError, failure, rejected
 from coordinator_client.flights import Transmission
 from coordinator_client.producer_requests import IdentityRequests, TransactionEnd
 from coordinator_client.progress import ProducerProgress
@@ -344,7 +344,7 @@ class ProducerCore(ProducerProgress):
     def _send_failed(self, error: TransactionError, batch: SealedBatch | None) -> None:
         """Take note of a batch, or of offsets (None), that failed for good."""
         after = rules.after_send(error, is_transactional=self.is_transactional)
-        if batch is not None and error.code in rules.TOPIC_GONE:
+        if batch is not None and error.code in TOPIC_GONE:
             self.sender.waiting.forget(batch.queue.topic.name)
         if self.is_transactional and self.status is not _S.IN_TRANSACTION:
             # Another batch of the same answer has ended the transaction already.

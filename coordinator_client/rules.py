@@ -8,13 +8,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from coordinator_client.errors import ABORTED_BY_SERVER, PASSING, TransactionError, failure
+from coordinator_client.errors import ABORTED_BY_SERVER, PASSING, TOPIC_GONE, TransactionError, failure
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-
-TOPIC_GONE: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
-)
-"""Codes after which what the client knows of the topic is out of date."""
 
 _C = ErrorClass
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,6 +15,7 @@ from coordinator_server.listeners import AuthenticationText, Listener, Principal
 from coordinator_server.quotas.opening import Quotas
 from coordinator_server.setting_types import MoreListeners
 from coordinator_server.tls import ClientAuth
+from coordinator_server.validation import SettingPath
 
 ENVIRONMENT_PREFIX: Final = "TXN_"
 
@@ -32,15 +32,15 @@ class AccessConfig(BaseSettings):
     in, so it needs TLS, or `insecure`. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
     server can connect, until the mode of the file is changed. Put it into a directory with mode 0700, too."""
 
-    tls_certificate_file: Path | None = None
+    tls_certificate_file: SettingPath | None = None
     """PEM file with the certificate of the server, then those between it and the CA; with it, `listen` speaks TLS (1.2
     or 1.3) and nothing else. It and the other files are looked at every second: once all of them are right again after
     a change, connections made from then on use them, and open ones go on."""
 
-    tls_key_file: Path | None = None
+    tls_key_file: SettingPath | None = None
     """PEM file with the key of that certificate, without a passphrase: give it mode 0600."""
 
-    tls_client_ca_file: Path | None = None
+    tls_client_ca_file: SettingPath | None = None
     """PEM file with the CA certificates that sign those of callers (mTLS). Set together with tls_client_auth."""
 
     tls_client_auth: ClientAuth = ClientAuth.NONE
@@ -55,10 +55,10 @@ class AccessConfig(BaseSettings):
     principal: PrincipalText = ANONYMOUS
     """Who callers of `listen` are where nobody is asked: the `User:NAME` that rules of access are about."""
 
-    tokens_file: Path | None = None
+    tokens_file: SettingPath | None = None
     """TOML file with the tokens of callers, as hashes: `txnctl token create` makes them. Looked at every second."""
 
-    jwt_key_set_file: Path | None = None
+    jwt_key_set_file: SettingPath | None = None
     """JSON file with the public keys (JWKS) that sign JSON Web Tokens of callers; for authentication = jwt, together
     with jwt_issuer and jwt_audience. Nothing is fetched; it is looked at every second. Algorithms: RS256, PS256, ES256,
     EdDSA."""
@@ -80,7 +80,7 @@ class AccessConfig(BaseSettings):
     """Regular expression that all of that name must match; its first group is the name in `User:NAME`. Names that do
     not match are left out. Not set: the whole name is taken."""
 
-    quotas_file: Path | None = None
+    quotas_file: SettingPath | None = None
     """TOML file that says how much each principal, and each of its clients, may take (docs/quotas.md). Looked at every
     second. Not set: rates are unlimited, and what may be held has the bounds that are built in, where callers are
     asked who they are."""

@@ -22,7 +22,14 @@ from coordinator_protocol.acls import principal_named
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_server.authentication import NameRule, NameSource, Reason, Unauthenticated
-from coordinator_server.tls import Credentials, TlsFiles, TlsRefused
+from coordinator_server.tls import (
+    CERTIFICATE_SETTING,
+    CLIENT_CA_SETTING,
+    KEY_SETTING,
+    Credentials,
+    TlsFiles,
+    TlsRefused,
+)
 
 _CALLERS_KEPT: Final = 10_000
 _PEM: Final = b"-----BEGIN"
@@ -36,36 +43,39 @@ _GENERAL_NAMES: Final[Mapping[NameSource, Any]] = {
 
 def read_credentials(files: TlsFiles, now_ms: int) -> Credentials:
     """Read the files and check that they can serve. Raises TlsRefused."""
-    certificate, key = _content(files.certificate_file), _content(files.key_file)
-    leaf = _certificates(files.certificate_file, certificate)[0]
+    certificate = _content(files.certificate_file, CERTIFICATE_SETTING)
+    key = _content(files.key_file, KEY_SETTING)
+    leaf = _certificates(files.certificate_file, certificate, CERTIFICATE_SETTING)[0]
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     _check_time(files.certificate_file, leaf, now)
     _check_usage(files.certificate_file, leaf)
     _check_key(files, leaf, key)
     client_ca = None
     if files.client_ca_file is not None:
-        client_ca = _content(files.client_ca_file)
-        authorities = _certificates(files.client_ca_file, client_ca)
+        client_ca = _content(files.client_ca_file, CLIENT_CA_SETTING)
+        authorities = _certificates(files.client_ca_file, client_ca, CLIENT_CA_SETTING)
         if all(each.not_valid_after_utc <= now for each in authorities):
-            raise TlsRefused(f"every certificate in {files.client_ca_file} has expired: replace them")
+            raise TlsRefused(
+                f"every certificate in {files.client_ca_file} has expired: replace them", CLIENT_CA_SETTING
+            )
     ends_ms = int(leaf.not_valid_after_utc.timestamp() * 1000)
     return Credentials(
         certificate=certificate, key=key, client_ca=client_ca, client_auth=files.client_auth, ends_ms=ends_ms
     )
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, setting: str) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise TlsRefused(f"{file} cannot be read: {error.strerror}") from error
+        raise TlsRefused(f"{file} cannot be read: {error.strerror}", setting) from error
 
 
-def _certificates(file: Path, content: bytes) -> list[x509.Certificate]:
+def _certificates(file: Path, content: bytes, setting: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise TlsRefused(f"{file} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)") from error
+        raise TlsRefused(f"{file} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)", setting) from error
 
 
 def _check_time(file: Path, certificate: x509.Certificate, now: datetime) -> None:
@@ -93,15 +103,19 @@ def _check_key(files: TlsFiles, leaf: x509.Certificate, key: bytes) -> None:
         private = load_pem_private_key(key, password=None)
     except TypeError as error:
         raise TlsRefused(
-            f"the key in {files.key_file} is encrypted: write it without a passphrase, readable by this user alone"
+            f"the key in {files.key_file} is encrypted: write it without a passphrase, readable by this user alone",
+            KEY_SETTING,
         ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise TlsRefused(f"{files.key_file} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)") from error
+        raise TlsRefused(
+            f"{files.key_file} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)", KEY_SETTING
+        ) from error
     ours = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if ours != leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
         raise TlsRefused(
             f"the key in {files.key_file} is not that of the certificate in {files.certificate_file},"
-            " whose first certificate must be the server's"
+            " whose first certificate must be the server's",
+            KEY_SETTING,
         )
 
 

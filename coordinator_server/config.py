@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
@@ -38,6 +37,7 @@ from coordinator_server.setting_types import (
 )
 from coordinator_server.tls import ClientAuth
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
+from coordinator_server.validation import SettingPath
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
 from partition_log.catalog.settings import FOR_EVER, Retention
 from partition_log.state import PRODUCER_EXPIRATION_MS, REMOVAL_INTERVAL_MS, PartitionConfig
@@ -52,7 +52,7 @@ CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 class Config(AccessConfig):
     """Everything that can be set. Units are in the names: `_ms` milliseconds, `_bytes` bytes."""
 
-    data_dir: Path
+    data_dir: SettingPath
     """Directory of the store; made if missing; one process at a time. A store is made in an empty one only, or beside
     hidden files, TOML files, `lost+found` and what other settings name. No default: data must not land just
     anywhere."""
@@ -270,7 +270,7 @@ class Config(AccessConfig):
     """Size from which a batch lies in a segment file beside the store's tables. Too small: two flushes for every
     commit. Too large: the store copies much, and holds up everybody while it does."""
 
-    backup_directory: Path | None = None
+    backup_directory: SettingPath | None = None
     """Where the server makes backups, in directories of their own; made if missing. Choose another disk than that of
     `data_dir`, and one server for each. Not set: `txnctl backup create` works only while the server is stopped."""
 
@@ -286,13 +286,13 @@ class Config(AccessConfig):
     """HOST:PORT where Prometheus finds /metrics, over HTTP on a thread of its own; port 0 takes a free one. Not set: no
     metrics. They name topics, so treat them as you treat the data."""
 
-    metrics_tls_certificate_file: Path | None = None
+    metrics_tls_certificate_file: SettingPath | None = None
     """PEM file with the certificate of `metrics_listen`, which then is HTTPS; as tls_certificate_file."""
 
-    metrics_tls_key_file: Path | None = None
+    metrics_tls_key_file: SettingPath | None = None
     """PEM file with the key of that certificate."""
 
-    metrics_tls_client_ca_file: Path | None = None
+    metrics_tls_client_ca_file: SettingPath | None = None
     """PEM file with the CA certificates that sign those of scrapers."""
 
     metrics_tls_client_auth: ClientAuth = ClientAuth.NONE
@@ -324,7 +324,7 @@ class Config(AccessConfig):
     log_level: LogLevel = LogLevel.INFO
     """debug, info, warning or error."""
 
-    audit_file: Path | None = None
+    audit_file: SettingPath | None = None
     """File for the audit log: acts of administrators, refusals and fences, a JSON line each. Unset: they stand among
     the lines of the log."""
 

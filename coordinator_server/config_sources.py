@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+from coordinator_server.listeners import Listener
 from coordinator_server.validation import near_miss, plain
 
 
@@ -79,14 +80,19 @@ def _check_environment(environment: Iterable[str]) -> None:
 
 def _complaints(error: ValidationError, origins: Mapping[str, str]) -> Iterable[str]:
     for problem in error.errors(include_url=False):
-        name = str(problem["loc"][0]) if problem["loc"] else ""
-        if problem["type"] == "extra_forbidden":
-            near = near_miss(name, Config.model_fields) or "; `txnctl config show` lists all settings"
-            yield f"{name} ({origins[name]}) is unknown{near}"
-        elif problem["type"] == "missing":
+        # `listeners.0.listen` is a setting of the first of the tables.
+        setting, *inner = map(str, problem["loc"] or [""])
+        name, kind = ".".join([setting, *inner]), problem["type"]
+        if kind == "extra_forbidden":
+            known = Listener.model_fields if inner else Config.model_fields
+            listed = f"; there are {', '.join(known)}" if inner else "; `txnctl config show` lists all settings"
+            yield f"{name} ({origins[setting]}) is unknown{near_miss(name.rpartition('.')[2], known) or listed}"
+        elif kind == "missing" and inner:
+            yield f"{name} ({origins[setting]}) is not set"
+        elif kind == "missing":
             variable = ENVIRONMENT_PREFIX + name.upper()
             yield f"{name} is not set: give --{name.replace('_', '-')}, {variable} or a line in the file"
         elif name:
-            yield f"{name} = {problem['input']!r} ({origins[name]}): {plain(problem['msg'])}"
+            yield f"{name} = {problem['input']!r} ({origins[setting]}): {plain(problem)}"
         else:
-            yield plain(problem["msg"])
+            yield plain(problem)

@@ -33,11 +33,12 @@ from coordinator_server.authentication import (
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kept_credentials import Kept, KeptCredentials
 from coordinator_server.listening import give_unix_address_back, is_unix
-from coordinator_server.tls import ClientAuth, TlsFiles
+from coordinator_server.tls import ClientAuth, TlsFiles, TlsRefused
 from coordinator_server.tokens import KeptTokens
 from coordinator_server.transport import Handler
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import ConnectionNumbers, Transport, TransportName, TransportOptions
+from coordinator_server.validation import SettingPath
 
 
 def authentication_methods(text: str) -> frozenset[AuthenticationMethod]:
@@ -115,9 +116,9 @@ class Listener(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     listen: ListenText
-    tls_certificate_file: Path | None = None
-    tls_key_file: Path | None = None
-    tls_client_ca_file: Path | None = None
+    tls_certificate_file: SettingPath | None = None
+    tls_key_file: SettingPath | None = None
+    tls_client_ca_file: SettingPath | None = None
     tls_client_auth: ClientAuth = ClientAuth.NONE
     authentication: AuthenticationText = ""
     principal: PrincipalText = ANONYMOUS
@@ -183,6 +184,14 @@ class Listener(BaseModel):
             )
         return TlsFiles(certificate, key, client_ca, self.tls_client_auth)
 
+    def credentials(self, clock: Clock, prefix: str = "") -> KeptCredentials | None:
+        """What those files hold, None without TLS. Raises TlsRefused with the setting and the listener."""
+        files = self.tls_files(prefix)
+        try:
+            return None if files is None else KeptCredentials(files, clock)
+        except TlsRefused as refusal:
+            raise refusal.of(self.listen, prefix) from refusal
+
 
 def why_unsafe(listener: Listener, *, is_asking: bool = True) -> str | None:
     """Return what somebody on the network can do who should not, and what would prevent that; None where nothing is
@@ -247,8 +256,7 @@ class Listeners:
         self._idle = options.idle
         share = replace(options, connections_max=max(1, options.connections_max // len(wanted)))
         for listener in wanted:
-            files, address = listener.tls_files(), listener.address
-            credentials = None if files is None else KeptCredentials(files, clock)
+            address, credentials = listener.address, listener.credentials(clock)
             own = replace(
                 share,
                 credentials=credentials,

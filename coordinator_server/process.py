@@ -28,7 +28,7 @@ from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.addresses import Address, parse_address
 from coordinator_server.authentication import IdentityRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.config import Config
+from coordinator_server.config import METRICS_PREFIX, Config
 from coordinator_server.data_directory import refuse_foreign_files
 from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
@@ -298,11 +298,10 @@ class _Process:
             return None
         wanted = listener.address
         try:
-            files = listener.tls_files()
-            self._metrics_credentials = None if files is None else KeptCredentials(files, self._clock)
+            self._metrics_credentials = listener.credentials(self._clock, METRICS_PREFIX)
             return listen_for_scrapes(wanted.host, wanted.port, self._metrics_credentials)
         except TlsRefused as refusal:
-            raise CommandFailed(ExitStatus.USAGE, f"metrics_listen = {wanted}: {refusal}") from refusal
+            raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
         except OSError as error:
             raise CommandFailed(
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"

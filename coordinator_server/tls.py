@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
+
+CERTIFICATE_SETTING: Final = "tls_certificate_file"
+KEY_SETTING: Final = "tls_key_file"
+CLIENT_CA_SETTING: Final = "tls_client_ca_file"
 
 
 class ClientAuth(StrEnum):
@@ -17,7 +22,16 @@ class ClientAuth(StrEnum):
 
 
 class TlsRefused(Exception):
-    """A certificate, key or CA file cannot be used. The message says which, why, and what to do."""
+    """A certificate, key or CA file cannot be used. The message says which, why, and what to do; `setting`, which
+    setting of its listener names the file."""
+
+    def __init__(self, message: str, setting: str = CERTIFICATE_SETTING) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+    def of(self, listen: str, prefix: str = "") -> TlsRefused:
+        """The same, with the listener; `prefix` is how the names of its settings begin."""
+        return TlsRefused(f"{prefix}listen = {listen}: {prefix}{self.setting}: {self}", self.setting)
 
 
 @dataclass(frozen=True, slots=True)

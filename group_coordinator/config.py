@@ -62,28 +62,31 @@ class GroupConfig:
         """Raises ValueError where the numbers contradict each other."""
         if self.session_timeout_ms_min > self.session_timeout_ms_max:
             raise ValueError(
-                f"the shortest session timeout, {self.session_timeout_ms_min} ms, is longer than the longest, "
-                f"{self.session_timeout_ms_max} ms"
+                f"group_session_timeout_ms_min is {self.session_timeout_ms_min} and must be at most "
+                f"group_session_timeout_ms_max, {self.session_timeout_ms_max}"
             )
         _check_between(
-            "the session timeout of consumer groups",
+            "group_consumer_session_timeout_ms",
             self.consumer_session_timeout_ms_min,
             self.consumer_session_timeout_ms,
             self.consumer_session_timeout_ms_max,
         )
         _check_between(
-            "the heartbeat interval of consumer groups",
+            "group_consumer_heartbeat_interval_ms",
             self.consumer_heartbeat_interval_ms_min,
             self.consumer_heartbeat_interval_ms,
             self.consumer_heartbeat_interval_ms_max,
         )
         if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
             raise ValueError(
-                f"the heartbeat interval of consumer groups, {self.consumer_heartbeat_interval_ms} ms, must be shorter "
-                f"than their session timeout, {self.consumer_session_timeout_ms} ms"
+                f"group_consumer_heartbeat_interval_ms is {self.consumer_heartbeat_interval_ms} and must be below "
+                f"group_consumer_session_timeout_ms, {self.consumer_session_timeout_ms}"
             )
 
 
-def _check_between(what: str, smallest_ms: int, given_ms: int, largest_ms: int) -> None:
+def _check_between(setting: str, smallest_ms: int, given_ms: int, largest_ms: int) -> None:
     if not smallest_ms <= given_ms <= largest_ms:
-        raise ValueError(f"{what} is {given_ms} ms and must be from {smallest_ms} to {largest_ms} ms")
+        raise ValueError(
+            f"{setting} is {given_ms} and must be from {smallest_ms} to {largest_ms}, which {setting}_min and"
+            f" {setting}_max say"
+        )

@@ -12,9 +12,16 @@ from coordinator_client.calls import FETCH, Deadlines, RetryingCall
 from coordinator_client.consumer.config import RESETS
 from coordinator_client.consumer.context import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Backoff, ConsumerContext
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
-from coordinator_client.errors import PASSING, CorruptBatch, TransactionError, class_of, failure, misconfigured
+from coordinator_client.errors import (
+    PASSING,
+    TOPIC_GONE,
+    CorruptBatch,
+    TransactionError,
+    class_of,
+    failure,
+    misconfigured,
+)
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
-from coordinator_client.rules import TOPIC_GONE
 from coordinator_client.settings import SKIP, isolation_level
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI

@@ -21,9 +21,8 @@ from collections.abc import Callable, Collection, Mapping
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import DESCRIBE_TOPICS, RetryingCall
 from coordinator_client.consumer.context import Backoff, ConsumerContext
-from coordinator_client.errors import TransactionError, known_code, rejected
+from coordinator_client.errors import TOPIC_GONE, TransactionError, known_code, rejected
 from coordinator_client.log import Told
-from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 

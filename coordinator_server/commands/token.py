@@ -115,4 +115,4 @@ def _in_words(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_input=False, include_url=False)[0]
-    return f"--{first['loc'][0]}: {plain(first['msg'])}"
+    return f"--{first['loc'][0]}: {plain(first)}"

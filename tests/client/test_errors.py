@@ -41,6 +41,20 @@ def test_a_code_this_client_does_not_know_is_treated_by_its_class(what: ErrorCla
     assert error.action
 
 
+@pytest.mark.parametrize("method", [Method.END_TXN, Method.TXN_OFFSET_COMMIT, Method.PRODUCE])
+@pytest.mark.parametrize("code", sorted(errors.TOPIC_GONE))
+def test_a_topic_that_is_gone_is_no_call_to_repair(method: Method, code: ErrorCode) -> None:
+    for what, kind, advice in (
+        (ErrorClass.REJECTED, errors.Rejected, ("create what is missing", "abort the transaction, if one is open")),
+        (ErrorClass.ABORT, errors.Abortable, ("create the topic if it is missing", "repeat the work in a new one")),
+    ):
+        error = failure_of(method, verdict(code, what, "it was deleted"))
+        assert type(error) is kind
+        assert all(words in error.action for words in advice)
+        assert pickle.loads(pickle.dumps(error)).action == error.action
+    assert failure(ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED, "").action == errors.Rejected.action
+
+
 def test_success_is_no_error() -> None:
     assert failure_of(Method.PRODUCE, verdict(0)) is None
 

@@ -10,6 +10,8 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import AsyncGeneratorType, CoroutineType
 
 _PACKAGES = ("coordinator_", "txn_coordinator", "group_coordinator", "partition_log")
 
@@ -35,6 +37,9 @@ def nothing_left_to_the_collector() -> Iterator[None]:
 
 
 def _name(found: object) -> str:
-    """What a function is of, or else what the value is."""
+    """What a function or a coroutine is of, or else what the value is."""
+    if isinstance(found, CoroutineType | AsyncGeneratorType):
+        code = found.cr_code if isinstance(found, CoroutineType) else found.ag_code
+        return ".".join([*Path(code.co_filename).with_suffix("").parts[-2:], code.co_qualname])
     named = found if isinstance(getattr(found, "__qualname__", None), str) else type(found)
     return f"{named.__module__}.{named.__qualname__}"  # type: ignore[attr-defined]  # both kinds have them

@@ -70,11 +70,17 @@ def test_who_is_not_bound_is_bound_by_tables_with_its_name_only(file: Path) -> N
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("quotas = 1", "quotas: Input should be a valid list"),
-        ("[[quotas]]", "quotas.0.principal: Field required"),
+        ("quotas = 1", "quotas: write a list"),
+        ("[[quotas]]", "quotas.0.principal: is not set"),
         ('[[quotas]]\nprincipal = "etl"', "principal"),
-        ('[[quotas]]\nprincipal = "User:a"\nproduce_bytes_per_second = 0', "greater than or equal to 1"),
-        ('[[quotas]]\nprincipal = "User:a"\nproduce_bytes_per_second = "1"', "valid integer"),
+        (
+            '[[quotas]]\nprincipal = "User:a"\nproduce_bytes_per_second = 0',
+            "0.produce_bytes_per_second: must be",
+        ),
+        (
+            '[[quotas]]\nprincipal = "User:a"\nproduce_bytes_per_second = "1"',
+            "per_second: write a whole number",
+        ),
         (
             '[[quotas]]\nprincipal = "User:a"\nproduce_bytes = 1',
             "produce_bytes is unknown; did you mean produce_bytes_per_second",

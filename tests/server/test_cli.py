@@ -63,7 +63,10 @@ def test_version(txnctl) -> None:
     [
         (["serve"], "txnctl: data_dir is not set: give --data-dir"),
         (["serve", "--data-dir", "d", "--listen", "here"], "txnctl: listen = 'here' (flag): 'here' is no HOST:PORT"),
-        (["serve", "--data-dir", "d", "--two-phase", "three"], "txnctl: two_phase = 'three' (flag): Input should be"),
+        (
+            ["serve", "--data-dir", "d", "--two-phase", "three"],
+            "txnctl: two_phase = 'three' (flag): must be 'fused'",
+        ),
         (["serve", "--data-dir", "d", "--set", "node_id"], "txnctl: --set node_id: write NAME=VALUE"),
         (["serve", "--data-dir", "d", "--set", "nodeid=1"], "txnctl: nodeid (flag) is unknown; did you mean node_id?"),
         (["serve", "--data-dir", "d", "--config", "gone.toml"], "the configuration file gone.toml cannot be read"),

@@ -79,17 +79,44 @@ def test_every_mistake_is_said_at_once_with_its_origin(tmp_path: Path, monkeypat
     said = complaint(tmp_path, "shard_count = 0", listen="nowhere").splitlines()
     assert said == [
         "listen = 'nowhere' (flag): 'nowhere' is no HOST:PORT with a port from 0 to 65535",
-        (
-            "node_id = 'first' (environment TXN_NODE_ID): Input should be a valid integer, unable to parse string as an"
-            " integer"
-        ),
-        f"shard_count = 0 (file {tmp_path / 'txn.toml'}): Input should be greater than or equal to 1",
+        "node_id = 'first' (environment TXN_NODE_ID): write a whole number",
+        f"shard_count = 0 (file {tmp_path / 'txn.toml'}): must be at least 1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("node_id = 1.5", "node_id = 1.5 (file {}): write a whole number"),
+        ("insecure = 3", "insecure = 3 (file {}): write true or false"),
+        ("listen = 7070", "listen = 7070 (file {}): write text, in quotes"),
+        ("tokens_file = 3", "tokens_file = 3 (file {}): write a path, in quotes"),
+        ("tokens_file = ''", "tokens_file = '' (file {}): is empty, which would be the working directory"),
+        ("log_level = 'loud'", "log_level = 'loud' (file {}): must be 'debug', 'info', 'warning' or 'error'"),
+        ("default_retention_ms = -5", "default_retention_ms = -5 (file {}): must be at least -1"),
+        ("listeners = 3", "listeners = 3 (file {}): write a list"),
+        ("listeners = [3]", "listeners.0 = 3 (file {}): write a table"),
+        ("[[listeners]]\nlisten = 3", "listeners.0.listen = 3 (file {}): write text, in quotes"),
+        ("[[listeners]]\nlisen = 'x'", "listeners.0.lisen (file {}) is unknown; did you mean listen?"),
+        ("[[listeners]]\ninsecure = true", "listeners.0.insecure (file {}) is unknown; there are listen, tls_"),
+        ("[[listeners]]", "listeners.0.listen (file {}) is not set"),
+        ("group_session_timeout_ms_min = 9999999", "group_session_timeout_ms_min is 9999999 and must be at most"),
+        ("group_consumer_session_timeout_ms = 1", "group_consumer_session_timeout_ms is 1 and must be from 45000 to"),
+        (
+            "group_consumer_heartbeat_interval_ms_max = 99999\ngroup_consumer_heartbeat_interval_ms = 60000",
+            "group_consumer_heartbeat_interval_ms is 60000 and must be below group_consumer_session_timeout_ms, 45000",
+        ),
+    ],
+)
+def test_a_mistake_is_said_in_our_words_with_setting_value_and_place(tmp_path: Path, file: str, said: str) -> None:
+    found = complaint(tmp_path, file)
+    assert said.format(tmp_path / "txn.toml") in found.splitlines()[-1]
+    assert "Input" not in found
 
 
 def test_no_shard_gets_the_number_that_stands_for_none(tmp_path: Path) -> None:
     """A row that names a coordinator shard has 16 bits for it, and the last number means that none is known."""
-    assert "less than or equal to 65535" in complaint(tmp_path, "shard_count = 65_536")
+    assert "must be at most 65535" in complaint(tmp_path, "shard_count = 65_536")
 
 
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -277,6 +277,26 @@ async def test_each_listener_has_protection_of_its_own(authority: Authority, tmp
     assert not (tmp_path / "s").exists()
 
 
+async def test_a_file_that_cannot_serve_is_told_with_its_setting_and_its_listener(
+    tmp_path: Path, authority: Authority
+) -> None:
+    good, other, no_pem = authority.issue("server"), authority.issue("other"), tmp_path / "no.pem"
+    no_pem.write_text("nothing")
+    asking = {"tls_client_auth": ClientAuth.REQUIRED}
+    for listener, setting, why in (
+        (with_tls(Pair(tmp_path / "gone", good.key)), "tls_certificate_file", "cannot be read: No such file"),
+        (with_tls(Pair(no_pem, good.key)), "tls_certificate_file", "holds no certificate in PEM"),
+        (with_tls(Pair(good.certificate, no_pem)), "tls_key_file", "holds no private key in PEM"),
+        (with_tls(Pair(good.certificate, other.key)), "tls_key_file", "is not that of the certificate in"),
+        (with_tls(good, tls_client_ca_file=no_pem, **asking), "tls_client_ca_file", "holds no certificate in PEM"),
+    ):
+        with pytest.raises(TlsRefused, match=rf"^listen = {HOST}:0: {setting}: .*{why}"):
+            async with serving(listener):
+                pass
+        with pytest.raises(TlsRefused, match=rf"^metrics_listen = {HOST}:0: metrics_{setting}: .*{why}"):
+            listener.credentials(CLOCK, "metrics_")
+
+
 async def test_addresses_are_given_back_if_one_of_them_is_refused(tmp_path: Path, authority: Authority) -> None:
     missing = with_tls(Pair(tmp_path / "gone", tmp_path / "gone"))
     unix = Listener(listen=f"unix:{tmp_path / 's'}")

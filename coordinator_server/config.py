@@ -63,7 +63,8 @@ class Config(AccessConfig):
     native where that is possible."""
 
     advertised: AddressText | None = None
-    """HOST:PORT that FindCoordinator tells clients, where it differs from `listen` (behind a proxy, in a container)."""
+    """HOST:PORT that FindCoordinator tells clients, where it differs from `listen`: behind a proxy, in a container, or
+    with 0.0.0.0, to which nobody elsewhere can connect. The SDK stays with the address that it was given."""
 
     node_id: Annotated[int, Field(ge=0)] = 1
     """Number of this server in answers of FindCoordinator."""

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.ports import PartitionName
 from partition_log.measuring import Measured, MeasuredRange, Step, committed_in, measure
 from partition_log.reading import SEEK_COST_BATCHES, Budget
@@ -98,6 +99,16 @@ def test_steps_have_about_the_bytes_that_were_asked_for_and_all_of_them() -> Non
     assert 2 <= len(steps) <= 4
     assert sum(step.records for step in steps) == whole.records
     assert sum(step.size_bytes for step in steps) == whole.size_bytes
+
+
+@pytest.mark.parametrize("place", range(8, 12))
+def test_a_stretch_in_which_a_snapshot_hides_something_is_no_whole_one(place: int) -> None:
+    room = performed([*[("plain", 1, 1)] * place, ("append", 1, 1), *[("plain", 1, 1)] * (20 - place)])
+    hidden = SnapshotFilter(excluded={1: place})
+    asked = MeasuredRange(0, 21, Isolation.READ_COMMITTED, 1, hidden)
+    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, Budget(0))
+    assert sum(step.records for step in found.steps) == 20
+    assert not any(step.first_offset <= place < step.end_offset for step in found.steps)
 
 
 def commits(room: CountedRoom, start: int, end: int, *, batches_max: int = 10_000) -> list[tuple[int, int, int]]:

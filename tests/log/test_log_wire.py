@@ -393,6 +393,20 @@ def test_committed_transactions_are_listed_with_their_place_and_outcome(room: Lo
     assert (refused.error_code, refused.partition) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 9)
 
 
+def test_without_a_snapshot_what_is_open_is_measured_for_uncommitted_readers_only(room: LogRoom) -> None:
+    room.append(Batch(count=2))
+    room.append(Batch(transactional(), 0, 3))
+    query = log_pb2.MeasureQuery(topic=TOPIC, end_offset=100)
+    for level, end in (
+        (common_pb2.ISOLATION_LEVEL_READ_COMMITTED, 2),
+        (common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED, 5),
+    ):
+        request_ = log_pb2.MeasureRecordsRequest(partitions=[query], step_bytes=1_000, isolation_level=level)
+        (measured,) = call(room, request_).results
+        assert (measured.error_code, measured.next_offset) == (0, end)
+        assert [(step.first_offset, step.end_offset, step.records) for step in measured.steps] == [(0, end, end)]
+
+
 def test_what_a_reader_has_before_it_is_counted(room: LogRoom) -> None:
     room.append(Batch(count=2))
     room.append(Batch(transactional(), 0, 3))

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.ports import PartitionName
-from partition_log.measuring import Measured, MeasuredRange, Step, committed_in, measure
+from partition_log.measuring import Commits, Measured, MeasuredRange, Step, committed_in, measure
 from partition_log.reading import SEEK_COST_BATCHES, Budget
 from partition_log.requests import MeasureQuery, MeasureRecords, MeasureResult
 from partition_log.state import Isolation
@@ -100,6 +101,16 @@ def test_steps_have_about_the_bytes_that_were_asked_for_and_all_of_them() -> Non
     assert sum(step.size_bytes for step in steps) == whole.size_bytes
 
 
+@pytest.mark.parametrize("place", range(8, 12))
+def test_a_stretch_in_which_a_snapshot_hides_something_is_no_whole_one(place: int) -> None:
+    room = performed([*[("plain", 1, 1)] * place, ("append", 1, 1), *[("plain", 1, 1)] * (20 - place)])
+    hidden = SnapshotFilter(excluded={1: place})
+    asked = MeasuredRange(0, 21, Isolation.READ_COMMITTED, 1, hidden)
+    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, Budget(0))
+    assert sum(step.records for step in found.steps) == 20
+    assert not any(step.first_offset <= place < step.end_offset for step in found.steps)
+
+
 def commits(room: CountedRoom, start: int, end: int, *, batches_max: int = 10_000) -> list[tuple[int, int, int]]:
     """Producers of what was committed, where it begins and where it ends, asked for in turns."""
     found: list[tuple[int, int, int]] = []
@@ -124,6 +135,22 @@ def test_commits_are_found_wherever_the_budget_ends() -> None:
     assert commits(room, 0, end, batches_max=SEEK_COST_BATCHES + 1) == whole
     assert commits(room, 3, end - 1) == whole[:-1]
     assert commits(room, 4, end) == whole[1:]
+
+
+def test_within_a_long_stretch_a_measurement_ends_with_its_budget() -> None:
+    room = LogRoom()
+    room.create()
+    for _ in range(20):
+        room.append(Batch())
+    asked = MeasuredRange(0, 20, Isolation.READ_COMMITTED, 1)
+    found = measure(room.store, room.ordinal(), room.head(), asked, Budget(0, batches=SEEK_COST_BATCHES + 5))
+    assert found.next_offset == sum(step.records for step in found.steps) == 5
+
+
+def test_a_list_of_commits_goes_no_further_than_its_range_ends_inside_a_batch() -> None:
+    room = performed([("append", 1, 3), ("commit", 1, 1)])
+    budget = Budget(0, batches=SEEK_COST_BATCHES + 1)
+    assert committed_in(room.room.store, room.room.ordinal(), room.room.head(), 0, 2, budget) == Commits((), 2)
 
 
 def test_payloads_that_are_not_read_have_their_bytes_all_the_same() -> None:

@@ -7,7 +7,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import Family
-from partition_log.requests import DescribeProducers
+from partition_log.requests import DeleteRecords, DescribeProducers, RecordsToDelete
 from partition_log.state import PartitionConfig
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, UNCOMMITTED, Batch, LogRoom, Producer, code, transactional
 
@@ -34,6 +34,14 @@ def test_all_positions_are_durable_ones_of_one_moment(room: LogRoom) -> None:
     room.send(Batch(), partition=0)
     room.send(Batch(), partition=1)
     assert [result.offset for result in room.offsets(LATEST, partitions=(0, 1))] == [1, 0]
+
+
+def test_a_time_is_found_no_earlier_than_the_log_starts(room: LogRoom) -> None:
+    room.append(Batch(count=3, timestamp_ms=10))
+    wanted = RecordsToDelete(PartitionName(TOPIC, b"", 0), 1)
+    room.log.delete_records(DeleteRecords([wanted]), CONTEXT)
+    room.flush()
+    assert found(room, 10) == (1, 10)
 
 
 @pytest.fixture(params=[1, 2, 3, 100])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from coordinator_server.output import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks
 from tests.harness.server_process import ROOT, ServerFailed, ServerProcess
+from tests.harness.stopping_server import POINT_VARIABLE, STOPPED, WATCHED_ID
+from tests.server.producer_by_wire import ProducerByWire, Reader
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +240,24 @@ def test_under_nohup_a_closed_terminal_ends_nothing(server: ServerProcess) -> No
         init(TransactionStub(channel), "a")
     assert server.terminate() == ExitStatus.OK
     assert '"signal": "SIGTERM"' in server.output
+
+
+def test_who_asks_twice_does_not_wait_for_a_disk_that_stands_still(tmp_path: Path) -> None:
+    stopping = {"TXN_GROUP_BYTES_MAX": "1", POINT_VARIABLE: "before prepare"}
+    with (
+        ServerProcess(tmp_path / "data", module="tests.harness.stopping_server", environment=stopping) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        Reader(channel).create_topic("t", 1)
+        producer = ProducerByWire(channel, WATCHED_ID, 2)
+        producer.init()
+        producer.write("t", 0, "a")
+        producer.sends_end(committed=True)
+        server.read_until(re.compile(f"{STOPPED}before prepare\n"))
+        # Two different ones, because the system delivers only one of two that are alike; either may come first.
+        server.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGINT)
+        assert server.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
 class DevServer(ServerProcess):

@@ -213,6 +213,17 @@ def test_fencing_aborts_what_is_open_and_leaves_no_way_back(two_phase: TwoPhase)
     assert world.ready("a") == Identity(identity.producer_id, identity.producer_epoch + 3)
 
 
+@BOTH
+def test_an_old_transaction_is_fenced_although_its_id_is_idle_once_it_is_aborted(two_phase: TwoPhase) -> None:
+    world = Administered(two_phase)
+    identity = world.opened("a")
+    world.tick(1_000)
+    assert codes(world.fence("a", older_than_ms=999)) == [ErrorCode.NONE]
+    found = world.describe("a")
+    assert (found.state, found.cause) == (TransactionState.EMPTY, "admin")
+    assert found.identity == Identity(identity.producer_id, identity.producer_epoch + 2)
+
+
 def test_an_idle_id_is_fenced_too_and_a_repeated_init_gets_no_fenced_identity() -> None:
     world = Administered()
     context = CallContext(client_id="billing", request_id=b"r" * 16)

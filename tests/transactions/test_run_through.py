@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -95,6 +96,15 @@ def test_an_idle_id_is_taken_unless_it_is_known_or_at_its_end(current: Transacti
         and current.producer_epoch < EPOCH_MAX - 1
     )
     assert (after is not None) is is_common
+
+
+@pytest.mark.parametrize(("epoch", "is_taken"), [(EPOCH_MAX - 2, True), (EPOCH_MAX - 1, False)])
+def test_the_last_epoch_of_a_producer_id_is_left_to_those_who_can_give_another(*, epoch: int, is_taken: bool) -> None:
+    current = Transaction(
+        transactional_id="orders", producer_id=7, producer_epoch=epoch, txn_timeout_ms=1_000, last_update_ms=NOW_MS
+    )
+    after = transacting.run_through(current, current.identity, b"new", csn=CSN, now_ms=NOW_MS, limits=LIMITS)
+    assert (after is not None) is is_taken
 
 
 def _no_producer_id() -> int:

@@ -30,7 +30,7 @@ from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.audit import AuditLog
 from coordinator_server.backups import ServerBackups
-from coordinator_server.compiled import fastest_examine_batch
+from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
 from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_messages import FairMessages
@@ -139,6 +139,7 @@ def build(
         backups=backups,
         levels=quotas.budgets,
         examine_batch=fastest_examine_batch(),
+        row_bytes=fastest_row_bytes(),
     )
     core = assemble(runtime, opened.store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers

@@ -21,7 +21,7 @@ from coordinator_client.loops import AsyncioLoop
 from coordinator_client.session import SESSION_ENDED, status_name
 from coordinator_client.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Call
 
-_INTERFACE: Final = 11
+_INTERFACE: Final = 12
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this SDK knows {_INTERFACE}")
 

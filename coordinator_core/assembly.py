@@ -17,6 +17,7 @@ from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.lane import Lane, LaneParts, SilentAuthorizer
+from coordinator_core.row_bytes import IN_PYTHON, RowBytes
 from coordinator_core.shards import (
     ShardControl,
     catalog_kind,
@@ -100,6 +101,8 @@ class Surroundings:
     """How much callers may hold; None: as much as they want."""
     examine_batch: ExamineBatch = examine_batch
     """Looks at every batch that comes: in Python, or the same compiled."""
+    row_bytes: RowBytes = IN_PYTHON
+    """Makes the bytes of what every transaction stages: in Python, or the same compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +337,14 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, catalog, config, incarnation=base.store.incarnation, leases=base.leases),
+        partitions_kind(
+            runtime,
+            catalog,
+            config,
+            incarnation=base.store.incarnation,
+            leases=base.leases,
+            producer_rows=around.row_bytes.producer_rows,
+        ),
         groups_kind(
             runtime,
             catalog,
@@ -343,7 +353,9 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
             parts=around.group_parts,
             incarnation=base.store.incarnation,
         ),
-        transactions_kind(runtime, counters, base.markers, config, base.surroundings.levels),
+        transactions_kind(
+            runtime, counters, base.markers, config, around.levels, transaction_value=around.row_bytes.transaction_value
+        ),
     )
 
 

@@ -34,9 +34,9 @@ from group_coordinator.registry import PARTS, GroupPart, codec_of
 from group_coordinator.shard import GroupShard
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.shard import CatalogShard
-from partition_log.codec import LogRows
+from partition_log.codec import LogRows, ProducerRows, producer_rows
 from partition_log.shard import LogShard
-from txn_coordinator.codec import CountersRows, TransactionCodec
+from txn_coordinator.codec import CountersRows, TransactionCodec, TransactionValueOf, transaction_value
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.shard import TransactionShard
@@ -71,13 +71,14 @@ def partitions_kind(
     *,
     incarnation: Incarnation = FIRST,
     leases: OffsetLeases = NO_LEASES,
+    producer_rows: ProducerRows = producer_rows,
 ) -> ShardKind:
     """The shards of partitions. The catalog, which says what is in each of them, must be loaded before them.
-    `incarnation`: that of the store. `leases`: what keeps old records."""
+    `incarnation`: that of the store. `leases`: what keeps old records. `producer_rows` makes bytes of producers."""
     return ShardKind(
         coordinator=Coordinator.LOG,
         shard_count=config.shard_count,
-        rows=LogRows(catalog.ordinals_in),
+        rows=LogRows(catalog.ordinals_in, producer_rows),
         make=lambda key: LogShard(
             key=key, journal=runtime.journal, config=config.partitions, incarnation=incarnation, leases=leases
         ),
@@ -116,9 +117,16 @@ def groups_kind(
 
 
 def transactions_kind(
-    runtime: Runtime, counters: CountersShard, markers: MarkerPort, config: CoreConfig, levels: Levels | None
+    runtime: Runtime,
+    counters: CountersShard,
+    markers: MarkerPort,
+    config: CoreConfig,
+    levels: Levels | None,
+    *,
+    transaction_value: TransactionValueOf = transaction_value,
 ) -> ShardKind:
-    """The shards of transactional ids. The counters must be loaded before them."""
+    """The shards of transactional ids. The counters must be loaded before them. `transaction_value` makes bytes of
+    ids."""
 
     def make(key: ShardKey) -> TransactionShard:
         shard = TransactionShard(
@@ -137,7 +145,7 @@ def transactions_kind(
     return ShardKind(
         coordinator=Coordinator.TRANSACTIONS,
         shard_count=config.shard_count,
-        rows=StateRows(TransactionCodec()),
+        rows=StateRows(TransactionCodec(transaction_value)),
         make=make,
         has_epoch=True,
     )

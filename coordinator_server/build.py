@@ -30,7 +30,7 @@ from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.audit import AuditLog
 from coordinator_server.backups import ServerBackups
-from coordinator_server.compiled import fastest_examine_batch
+from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
 from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_messages import FairMessages
@@ -125,8 +125,7 @@ def build(
         clock=clock, durable_version=opened.store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
     driver = LoopDriver(runtime, on_failure)
-    answers = AnswerBytes(config.answer_limits())
-    reads = FairReads(asyncio.get_running_loop().call_soon)
+    answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
     dispatcher = _dispatcher(config, runtime, answers, reads)
     numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
     worker, payload_worker = WorkerProcess(), WorkerProcess()
@@ -139,6 +138,7 @@ def build(
         backups=backups,
         levels=quotas.budgets,
         examine_batch=fastest_examine_batch(),
+        row_bytes=fastest_row_bytes(),
     )
     core = assemble(runtime, opened.store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers

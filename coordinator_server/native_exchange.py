@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import structlog
 import txn_native_transport as native
 
+from coordinator_core.row_bytes import RowBytes
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.batch import ExamineBatch
 from coordinator_protocol.wire import Pieces
@@ -24,11 +25,14 @@ from coordinator_server.native_streams import Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 11
+_INTERFACE: Final = 12
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
 compiled_examine_batch: Final[ExamineBatch] = native.examine_batch
+compiled_row_bytes: Final = RowBytes(native.transaction_value, native.producer_rows)
+COMPILED_FIELDS: Final = native.STORED_FIELDS
+"""The classes of values that `compiled_row_bytes` makes bytes of, and the fields that it knows of each."""
 
 _ARRIVALS_PER_TURN: Final = 256
 """Arrivals taken at once. There is a bound, because timers and the disk must have their turn in between."""

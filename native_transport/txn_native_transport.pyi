@@ -1,6 +1,6 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
-(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`). The log uses
-`examine_batch`, whichever transport its server has.
+(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`). The core
+uses `examine_batch`, `transaction_value` and `producer_rows`, whichever transport its server has.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
@@ -44,7 +44,7 @@ What is given is a tuple that begins in the same way. What comes for a call that
     (CREDIT, token, messages)                   so many more messages of a stream may come
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 INTERFACE: Final[int]
@@ -73,6 +73,18 @@ def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[byte
     """The rest of a batch's header with the checksum, the checksum, and how many records the payload holds, as the
     message `Records`. `covered` is what the checksum covers besides the payload. None: `counts` is false, or it is no
     such message, or one of which versions of protobuf disagree whether it is; whoever needs to know must parse it."""
+
+STORED_FIELDS: Final[Mapping[str, Sequence[str]]]
+"""The classes of frozen values that `transaction_value` and `producer_rows` read, with the fields that they know. A
+field that is not among them they would leave out."""
+
+def transaction_value(transaction: object, cause: int, /) -> bytes:
+    """The bytes of the message `TransactionValue` for a `Transaction`; `cause` is the number that its cause is stored
+    as. Raises for what its field cannot hold."""
+
+def producer_rows(ordinal: int, producers: Iterable[tuple[int, Any]], /) -> list[tuple[bytes, bytes]]:
+    """Key and value of each producer's row in the partition with the ordinal, from producer ids and each one's
+    `ProducerEntry`. Raises for what its place cannot hold."""
 
 class Server:
     """One server. It starts and stops once, and does not work in a forked child: RuntimeError."""

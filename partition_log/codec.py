@@ -295,6 +295,16 @@ def encode_producer(entry: ProducerEntry) -> bytes:
     return fixed + _CACHED_BATCHES[len(batches)].pack(*numbers)
 
 
+ProducerRows = Callable[[int, Iterable[tuple[int, ProducerEntry]]], list[tuple[bytes, bytes]]]
+"""Takes the ordinal of a partition, and producer ids with what it knows of each: makes key and value of each one's row.
+Raises what is a bug of ours: something that its place cannot hold."""
+
+
+def producer_rows(ordinal: int, producers: Iterable[tuple[int, ProducerEntry]]) -> list[tuple[bytes, bytes]]:
+    """Make what `ProducerRows` says. The compiled transport brings the same function, compiled."""
+    return [(producer_key(ordinal, producer_id), encode_producer(entry)) for producer_id, entry in producers]
+
+
 def decode_producer(value: bytes) -> ProducerEntry:
     """Raises UnknownRow."""
     is_sealed = value[0] == SEALED_VERSION
@@ -403,10 +413,13 @@ _FAMILIES: Final = (_PARTITIONS, _LOG, Family.STRETCHES, _PRODUCERS, Family.ABOR
 
 class LogRows:
     """Implements `coordinator_runtime.rows.Rows`. `ordinals_in` says which partitions live in a shard; it is asked
-    during `load`, so the topic catalog is loaded first."""
+    during `load`, so the topic catalog is loaded first. `producer_rows` makes the bytes of nearly all producers."""
 
-    def __init__(self, ordinals_in: Callable[[ShardKey], Iterable[int]]) -> None:
+    def __init__(
+        self, ordinals_in: Callable[[ShardKey], Iterable[int]], producer_rows: ProducerRows = producer_rows
+    ) -> None:
         self._ordinals_in = ordinals_in
+        self._producer_rows = producer_rows
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         value = record.value
@@ -422,9 +435,8 @@ class LogRows:
         heads_bytes = _HEAD_KEY_BYTES * (len(producers) or 1)
         staged.size_bytes += heads_bytes + len(rows) * _LOG_KEY_BYTES + value.size_bytes
         staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, value.head)
-        for producer_id, entry in producers:
-            producer = encode_producer(entry)
-            staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
+        for key, producer in self._producer_rows(ordinal, producers):
+            staged.newest[_PRODUCERS, key] = producer
             staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
         if value.aborted is not None:
             _stage_aborted(ordinal, value.aborted, staged)

@@ -7,8 +7,9 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! Beside it is a function that the server calls for every batch, and that takes longer in Python ([`batch`]). It keeps
-//! nothing, and decides nothing.
+//! Beside it is what the server calls for every batch and for every transaction, and what takes longer in Python:
+//! [`batch`] looks at what came, and [`transaction`] and [`producers`] make the bytes of what is stored. They keep nothing,
+//! and decide nothing.
 
 mod answer;
 mod backlog;
@@ -20,10 +21,13 @@ mod connection;
 mod deadline;
 mod dialing;
 mod frames;
+mod frozen;
 mod gathering;
 mod identity;
 mod inbox;
+mod message;
 mod pieces;
+mod producers;
 mod records;
 mod server;
 mod service;
@@ -31,13 +35,16 @@ mod strangers;
 mod taken;
 mod thread;
 mod tls;
+mod transaction;
 mod wake;
 mod whole;
+
+use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 11;
+const INTERFACE: u32 = 12;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]
@@ -60,8 +67,26 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("END", calls::END)?;
     module.add("SEND", calls::SEND)?;
     module.add("CREDIT", calls::CREDIT)?;
+    module.add("STORED_FIELDS", stored_fields())?;
     module.add_function(wrap_pyfunction!(batch::examine_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(producers::producer_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(transaction::transaction_value, module)?)?;
     module.add_class::<answer::AnswerBody>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()
+}
+
+/// What is known of each class of frozen values that rows are made of.
+fn stored_fields() -> HashMap<&'static str, Vec<&'static str>> {
+    let known = [
+        producers::CachedBatch::KNOWN,
+        producers::LastMarker::KNOWN,
+        producers::OpenTransaction::KNOWN,
+        producers::ProducerEntry::KNOWN,
+        transaction::IDENTITY,
+        transaction::InitAnswer::KNOWN,
+        transaction::Member::KNOWN,
+        transaction::Transaction::KNOWN,
+    ];
+    known.map(|(name, fields)| (name, fields.to_vec())).into()
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -296,7 +297,7 @@ def test_damage_in_one_partition_leaves_the_others_readable(room: LogRoom) -> No
 
 
 @pytest.mark.parametrize("left", [{"read_bytes": 1}, {"batches": reading.SEEK_COST_BATCHES + 1}])
-def test_hidden_batches_cost_of_what_a_turn_may_read(room: LogRoom, left: dict[str, int]) -> None:
+def test_hidden_batches_cost_of_what_a_turn_may_read(room: LogRoom, left: dict[str, Any]) -> None:
     room.append(Batch(count=2))
     for sequence in range(3):
         room.append(Batch(transactional(), sequence))

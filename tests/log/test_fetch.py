@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
 from coordinator_protocol.batch import payload_of
 from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec, reading
@@ -292,3 +294,22 @@ def test_damage_in_one_partition_leaves_the_others_readable(room: LogRoom) -> No
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (0, 1))
     bad, good = room.fetch(Fetch(items)).result()
     assert (code(bad), offsets_of(good)) == (ErrorCode.CORRUPT_MESSAGE, [0])
+
+
+@pytest.mark.parametrize("left", [{"read_bytes": 1}, {"batches": reading.SEEK_COST_BATCHES + 1}])
+def test_hidden_batches_cost_of_what_a_turn_may_read(room: LogRoom, left: dict[str, Any]) -> None:
+    room.append(Batch(count=2))
+    for sequence in range(3):
+        room.append(Batch(transactional(), sequence))
+    room.end(transactional(), COMMIT)
+    hides_all = SnapshotFilter(only={})
+    read = reading.PartitionRead(
+        room.store,
+        room.ordinal(),
+        fetch_offset=0,
+        end_offset=None,
+        bytes_max=1_000,
+        visibility=(COMMITTED, False, hides_all),
+    )
+    read.advance(room.head(), reading.Budget(1_000, **left))
+    assert (read.batches, read.next_offset, read.is_cut) == ([], 2, True)

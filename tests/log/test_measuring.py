@@ -13,7 +13,7 @@ from partition_log.measuring import Commits, Measured, MeasuredRange, Step, comm
 from partition_log.reading import SEEK_COST_BATCHES, Budget
 from partition_log.requests import MeasureQuery, MeasureRecords, MeasureResult
 from partition_log.state import Isolation
-from tests.log.log_room import CONTEXT, TOPIC, Batch, LogRoom, code
+from tests.log.log_room import COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
 from tests.log.test_counting import SHORT_STRETCHES, CountedRoom, commands
 
 ORDERS_0 = PartitionName(TOPIC, b"", 0)
@@ -145,6 +145,21 @@ def test_within_a_long_stretch_a_measurement_ends_with_its_budget() -> None:
     asked = MeasuredRange(0, 20, Isolation.READ_COMMITTED, 1)
     found = measure(room.store, room.ordinal(), room.head(), asked, Budget(0, batches=SEEK_COST_BATCHES + 5))
     assert found.next_offset == sum(step.records for step in found.steps) == 5
+
+
+def test_whole_stretches_cost_some_of_the_budget_too() -> None:
+    room = performed([("plain", 1, 1)] * 80)
+    asked = MeasuredRange(0, 80, Isolation.READ_COMMITTED, 1)
+    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, Budget(0, batches=12))
+    assert 4 < found.next_offset < 40
+    assert sum(step.records for step in found.steps) == found.next_offset
+
+
+def test_a_transaction_that_only_left_its_marker_is_not_listed() -> None:
+    room = LogRoom()
+    room.create()
+    room.end(transactional(), COMMIT)
+    assert committed_in(room.store, room.ordinal(), room.head(), 0, 1, Budget(0)) == Commits((), 1)
 
 
 def test_a_list_of_commits_goes_no_further_than_its_range_ends_inside_a_batch() -> None:

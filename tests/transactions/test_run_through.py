@@ -53,15 +53,14 @@ def idle(found: Transaction) -> bool:
 
 @given(
     transactions(),
-    st.integers(1, 3),
-    st.integers(0, EPOCH_MAX),
+    st.none() | st.builds(Identity, st.integers(1, 3), st.integers(0, EPOCH_MAX)),
     NEW_NAMES,
     st.frozensets(st.integers(0, 9), min_size=1),
 )
 def test_it_is_what_the_steps_come_to(
-    current: Transaction, producer_id: int, producer_epoch: int, name: bytes, partitions: frozenset[int]
+    current: Transaction, other: Identity | None, name: bytes, partitions: frozenset[int]
 ) -> None:
-    shown, groups = Identity(producer_id, producer_epoch), frozenset({"g"})
+    shown, groups = current.identity if other is None else other, frozenset({"g"})
     after = transacting.run_through(current, shown, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
     if after is None:
         return

@@ -25,15 +25,15 @@ from coordinator_server.quotas.rules import Rate
 from coordinator_server.transport import Call
 
 STEP_MS: Final = 15
-"""How often some of what waits begins."""
+"""The time between two steps, in each of which some of what waits begins."""
 STEPS: Final = 66
-"""In how many steps all begins that waits: of sixty, one in a step. Where all began within 60 ms, others waited as
+"""Steps in which all begins that waits: of sixty calls, one in each. Where all began within 60 ms, others waited as
 long as without this (decision 49)."""
 WAIT_MS_MAX: Final = STEP_MS * STEPS
 COMPANY_MS: Final = 100
 """A principal is alone when nobody else has called for so long."""
 UNDER_WAY_MIN: Final = 4
-"""So many calls anybody may have under way."""
+"""Calls that anybody may have under way, however small its rates are."""
 CALL_BYTES: Final = 2_500
 """What a call is taken for that no rate of bytes counts: it costs the loop about as much as one that brings so many."""
 LINE_MAX: Final = 1_024

@@ -75,7 +75,7 @@ class Room:
         act()
 
     def crowd(self, calls: int) -> list[Pending[bytes]]:
-        """So many calls of the greedy one, while another one calls."""
+        """Replies to so many calls of the greedy one, while another one calls."""
         self.call(POLITE)
         return [self.call() for _ in range(calls)]
 

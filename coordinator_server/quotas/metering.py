@@ -30,6 +30,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Connection, Level
 from coordinator_server.quotas.budgets import Buckets, Budget, Budgets, QuotaExceeded
 from coordinator_server.quotas.costs import COSTS, Cost, requests_in
+from coordinator_server.quotas.crowds import Crowds
 from coordinator_server.quotas.rules import Rate
 from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
@@ -61,7 +62,7 @@ class Metering:
         clock: Clock,
         later: Callable[[int, Callable[[], None]], None],
     ) -> None:
-        """`later` calls a function after so many milliseconds, in a turn of its own; one call waits at most."""
+        """`later` calls a function after so many milliseconds, in a turn of its own; two calls wait at most."""
         self._handler = handler
         self._budgets = budgets
         self._clock = clock
@@ -69,12 +70,21 @@ class Metering:
         self._late: list[tuple[int, int, Pending[bytes], str, QuotaExceeded]] = []
         """A heap of the refusals that are told late: when, their number, the reply, method and reason."""
         self._numbers = count()
+        self._crowds = Crowds(clock, later, self._begin)
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
-        (reply,) = self._meter([(method, body, call)], self._handle_one)
+        called = method, body, call
+        self._crowds.called(call.principal)
+        held = self._crowds.held(self._budgets.of(call.principal), called)
+        return self._begin(called) if held is None else held
+
+    def _begin(self, called: Call) -> Pending[bytes]:
+        (reply,) = self._meter([called], self._handle_one)
         return reply
 
     def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        if calls:
+            self._crowds.called(calls[0][2].principal)
         return self._meter(calls, self._handler.message)
 
     def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
@@ -88,6 +98,7 @@ class Metering:
         late, self._late = self._late, []
         for _due_ms, _number, reply, method, refusal in late:
             self._tell(reply, method, refusal)
+        self._crowds.begin_all()
         self._handler.answer_unanswered(error)
 
     def _handle_one(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:

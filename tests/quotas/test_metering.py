@@ -23,6 +23,7 @@ from coordinator_server.quotas.budgets import (
     Budgets,
 )
 from coordinator_server.quotas.costs import COSTS
+from coordinator_server.quotas.crowds import UNDER_WAY_MIN
 from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, THROTTLE_FIELD, Metering
 from coordinator_server.quotas.rules import QuotaRow, QuotaRules
 from coordinator_server.transport import Call, TransportError, codec_table
@@ -33,6 +34,7 @@ TOLD_AT_ONCE = PATIENCE_PER_SECOND * BURST_US // 1_000_000
 PRODUCE = "/coordinator_api.v1.LogService/Produce"
 FETCH = "/coordinator_api.v1.LogService/Fetch"
 END_TXN = "/coordinator_api.v1.TransactionService/EndTxn"
+INIT = "/coordinator_api.v1.TransactionService/InitProducerId"
 LIMITS = "/coordinator_api.v1.AdminService/DescribeLimits"
 
 
@@ -461,3 +463,38 @@ def test_a_pause_is_added_to_whatever_was_answered() -> None:
         assert found.throttle_ms > 0
         found.ClearField("throttle_ms")
         assert found == answer
+
+
+# Crowds (the rule itself: `test_crowds`)
+
+
+def crowded() -> Room:
+    """A room in which new producers of the greedy one wait: five have come beside a session of another one."""
+    room = Room(row(produce_bytes_per_second=1_000))
+    room.inside.waits = True
+    room.metering.message([(LIMITS, b"", CallContext("User:polite"))])
+    for _ in range(UNDER_WAY_MIN + 1):
+        room.call(INIT)
+    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN
+    return room
+
+
+def test_new_producers_of_a_crowd_begin_later_and_are_counted_then() -> None:
+    room = crowded()
+    room.pass_later()
+    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 1
+    assert room.budgets.of(GREEDY).held[Level.CALLS] == UNDER_WAY_MIN + 1
+    assert room.later_ms == []
+
+
+def test_those_of_a_session_do_not_wait() -> None:
+    room = crowded()
+    room.metering.message([(INIT, b"", CallContext(GREEDY))] * 3)
+    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 3
+
+
+def test_those_that_wait_begin_before_a_server_that_stops_answers_all() -> None:
+    room = crowded()
+    room.metering.answer_unanswered()
+    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 1
+    assert room.inside.is_stopped

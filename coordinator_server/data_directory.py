@@ -53,7 +53,7 @@ def _was_made(directory: StoreDirectory) -> bool:
 
 
 def _is_expected(name: str, expected: set[str]) -> bool:
-    """Also a full audit file, which has a number behind its name."""
+    """Say whether a file of this name may lie there. A full audit file has a number behind its name."""
     is_ours = name in expected or name.rpartition(".")[0] in expected
     return is_ours or name.startswith(".") or name.endswith(_SETTINGS_SUFFIX)
 

@@ -205,8 +205,8 @@ _TOPIC_GONE_ACTIONS: Final = MappingProxyType(
             "work again in a new one."
         ),
         ErrorClass.ABORT: (
-            "The transaction is aborted, because a topic of it is not there or was made anew: create the topic if it is "
-            "missing, then repeat the work in a new one with the same producer."
+            "The transaction is aborted, because a topic of it is not there or was made anew: create the topic if it "
+            "is missing, then repeat the work in a new one with the same producer."
         ),
     }
 )

@@ -294,7 +294,7 @@ def test_what_is_open_is_shown_as_undecided(ask: Terminal, topic: str, server: S
 
 def test_wrong_questions_about_transactions_are_refused(ask: Terminal) -> None:
     ask("describe", "never-seen").refused(1, "'never-seen'", "`txnctl list` shows")
-    ask("describe", "").refused(1)
+    ask("describe", "").refused(2, "ID is empty")
     ask("list", "--state", "Open").refused(2, "there is no state Open: the states are Empty, Ongoing")
     ask("list", "--pattern", "(").refused(1, "regular expression")
 

@@ -270,31 +270,6 @@ def forgotten_range(ordinal: int) -> tuple[bytes, bytes]:
     return _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND), _KIND_KEY.pack(ordinal, _FORGOTTEN_KIND + 1)
 
 
-def encode_producer(entry: ProducerEntry) -> bytes:
-    """Value of a producer."""
-    opened, marker, batches = entry.open_transaction, entry.last_marker, entry.batches
-    fixed = _PRODUCER.pack(
-        SEALED_VERSION if entry.is_sealed else VALUE_VERSION,
-        entry.epoch,
-        entry.coordinator_epoch,
-        _NO_SHARD if entry.coordinator_shard == NO_COORDINATOR_SHARD else entry.coordinator_shard,
-        entry.last_append_ms,
-        _NOTHING if opened is None else opened.first_offset,
-        _NOTHING if opened is None else opened.started_ms,
-        _NOTHING if marker is None else marker.txn_epoch,
-        _NOTHING if marker is None else marker.outcome,
-        entry.forgotten_csn if marker is None else marker.csn,
-        NO_OFFSET if marker is None else marker.first_offset,
-        len(batches),
-    )
-    if not batches:
-        return fixed
-    numbers: list[int] = []
-    for batch in batches:
-        numbers += (batch.base_sequence, batch.last_sequence, batch.base_offset)
-    return fixed + _CACHED_BATCHES[len(batches)].pack(*numbers)
-
-
 ProducerRows = Callable[[int, Iterable[tuple[int, ProducerEntry]]], list[tuple[bytes, bytes]]]
 """Takes the ordinal of a partition, and producer ids with what it knows of each: makes key and value of each one's row.
 Raises what is a bug of ours: something that its place cannot hold."""
@@ -302,7 +277,35 @@ Raises what is a bug of ours: something that its place cannot hold."""
 
 def producer_rows(ordinal: int, producers: Iterable[tuple[int, ProducerEntry]]) -> list[tuple[bytes, bytes]]:
     """Make what `ProducerRows` says. The compiled transport brings the same function, compiled."""
-    return [(producer_key(ordinal, producer_id), encode_producer(entry)) for producer_id, entry in producers]
+    rows = []
+    for producer_id, entry in producers:
+        opened, marker, batches = entry.open_transaction, entry.last_marker, entry.batches
+        fixed = _PRODUCER.pack(
+            SEALED_VERSION if entry.is_sealed else VALUE_VERSION,
+            entry.epoch,
+            entry.coordinator_epoch,
+            _NO_SHARD if entry.coordinator_shard == NO_COORDINATOR_SHARD else entry.coordinator_shard,
+            entry.last_append_ms,
+            _NOTHING if opened is None else opened.first_offset,
+            _NOTHING if opened is None else opened.started_ms,
+            _NOTHING if marker is None else marker.txn_epoch,
+            _NOTHING if marker is None else marker.outcome,
+            entry.forgotten_csn if marker is None else marker.csn,
+            NO_OFFSET if marker is None else marker.first_offset,
+            len(batches),
+        )
+        numbers: list[int] = []
+        for batch in batches:
+            numbers += (batch.base_sequence, batch.last_sequence, batch.base_offset)
+        value = fixed + _CACHED_BATCHES[len(batches)].pack(*numbers)
+        rows.append((producer_key(ordinal, producer_id), value))
+    return rows
+
+
+def encode_producer(entry: ProducerEntry) -> bytes:
+    """Value of a producer."""
+    ((_key, value),) = producer_rows(0, ((0, entry),))
+    return value
 
 
 def decode_producer(value: bytes) -> ProducerEntry:

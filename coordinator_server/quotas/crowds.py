@@ -40,8 +40,7 @@ LINE_MAX: Final = 1_024
 """Calls of a principal that wait; more begin at once."""
 WAITING_BYTES_MAX: Final = 16_384
 """A larger request does not wait, because of the memory that it would take meanwhile."""
-HELD: Final = f"/{Method.INIT_PRODUCER_ID}"
-"""How the names of methods end whose calls may wait."""
+_HELD: Final = f"/{Method.INIT_PRODUCER_ID}"
 
 
 def calls_at_once(buckets: Buckets) -> int:
@@ -52,7 +51,7 @@ def calls_at_once(buckets: Buckets) -> int:
 
 def may_be_held(method: str, buckets: Buckets) -> bool:
     """Whether a call may wait, of a principal with these rates: where they count it, that bounds it already."""
-    return method.endswith(HELD) and bool(buckets) and Rate.REQUESTS not in buckets
+    return method.endswith(_HELD) and bool(buckets) and Rate.REQUESTS not in buckets
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Connection, Level
 from coordinator_server.quotas.budgets import Buckets, Budget, Budgets, QuotaExceeded
 from coordinator_server.quotas.costs import COSTS, Cost, requests_in
-from coordinator_server.quotas.crowds import HELD, Crowds
+from coordinator_server.quotas.crowds import Crowds
 from coordinator_server.quotas.rules import Rate
 from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
@@ -75,11 +75,8 @@ class Metering:
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         called = method, body, call
         self._crowds.called(call.principal)
-        if method.endswith(HELD):
-            held = self._crowds.held(self._budgets.of(call.principal), called)
-            if held is not None:
-                return held
-        return self._begin(called)
+        held = self._crowds.held(self._budgets.of(call.principal), called)
+        return self._begin(called) if held is None else held
 
     def _begin(self, called: Call) -> Pending[bytes]:
         (reply,) = self._meter([called], self._handle_one)

@@ -73,14 +73,16 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--transport", choices=_transports(), help="this one alone")
     parser.add_argument("--kind", choices=KINDS, help="this one alone")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each kind (default: %(default)s)")
+    about = "of a round; the shorter, the more it is about the start (default: %(default)s)"
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help=about)
     asked = parser.parse_args(arguments)
     load = f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
-    print(f"{load}, {asked.rounds} rounds of {_SECONDS} s\n")
+    print(f"{load}, {asked.rounds} rounds of {asked.seconds} s\n")
     print("| transport | the greedy one | quota | commit p99 before | meanwhile | p99 x | commits of the greedy one |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for transport in [asked.transport] if asked.transport else _transports():
         for kind in [asked.kind] if asked.kind else KINDS:
-            for is_bound, found in measured(transport, kind, asked.rounds).items():
+            for is_bound, found in measured(transport, kind, asked.rounds, asked.seconds).items():
                 quota = f"{RATE // 1_000} kB/s" if is_bound else "none"
                 print(f"| {transport} | {kind} | {quota} | {found.row()} |", flush=True)
 
@@ -89,7 +91,7 @@ def _transports() -> list[str]:
     return ["grpc", "native"] if importlib.util.find_spec("txn_native_transport") is not None else ["grpc"]
 
 
-def measured(transport: str, kind: str, rounds: int, seconds: float = _SECONDS) -> dict[bool, Found]:
+def measured(transport: str, kind: str, rounds: int, seconds: float) -> dict[bool, Found]:
     """By whether the greedy one has a quota."""
     with tempfile.TemporaryDirectory(prefix="greedy-") as directory:
         settings, shown = asking(Path(directory))

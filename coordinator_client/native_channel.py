@@ -21,9 +21,11 @@ from coordinator_client.loops import AsyncioLoop
 from coordinator_client.session import SESSION_ENDED, status_name
 from coordinator_client.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Call
 
-_INTERFACE: Final = 12
+_INTERFACE: Final = 13
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this SDK knows {_INTERFACE}")
+
+compiled_join_arrow: Final = native.join_arrow
 
 _CONNECT_TIMEOUT_MS: Final = 20_000
 

@@ -25,7 +25,7 @@ from coordinator_server.native_streams import Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 12
+_INTERFACE: Final = 13
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 

@@ -1,6 +1,7 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
 (`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`). The core
-uses `examine_batch`, `transaction_value` and `producer_rows`, whichever transport its server has.
+uses `examine_batch`, `transaction_value` and `producer_rows`, whichever transport its server has, and readers of Arrow
+use `join_arrow`.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
@@ -26,7 +27,7 @@ An arrival is a tuple that begins with its kind and the token of its call or str
                                                 handshake. Said at most every ten seconds of each kind
     (GONE, token)                               the caller does not wait any more, on a server; nothing follows. Of a
                                                 unary call that nobody took, neither CALL nor GONE comes
-    (ANSWERED, token, body)                     the answer of a unary call, on a client: an `AnswerBody`. Nothing
+    (ANSWERED, token, body)                     the answer of a unary call, on a client: a `HeldBytes`. Nothing
                                                 follows
     (ENDED, token, status, message)             a stream ended, or a unary call without an answer, on a client; status
                                                 is gRPC's number. Nothing follows
@@ -86,6 +87,15 @@ def producer_rows(ordinal: int, producers: Iterable[tuple[int, Any]], /) -> list
     """Key and value of each producer's row in the partition with the ordinal, from producer ids and each one's
     `ProducerEntry`. Raises for what its place cannot hold."""
 
+def join_arrow(
+    asked: Sequence[tuple[memoryview, int, int, int]], wanted: tuple[bool, bool, bool], /
+) -> tuple[HeldBytes, Sequence[tuple[int, tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]]] | None:
+    """The wanted columns of Arrow v1 payloads, key, value and timestamp, joined: bytes that hold them, and of each
+    column how many places are null and where its buffers lie, start and size: who is present (None: everybody), offsets
+    (None: it has numbers) and data. Asked for is of each payload how many records it must hold, and from which up to,
+    not including, which they are wanted. None: a payload is not as writers make it, is a view of what might change, or
+    a column is too large to be one; Arrow can tell."""
+
 class Server:
     """One server. It starts and stops once, and does not work in a forked child: RuntimeError."""
 
@@ -140,8 +150,9 @@ class Server:
     def stop(self, grace_ms: int) -> None:
         """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""
 
-class AnswerBody:
-    """The bytes of an answer where they arrived: a read-only buffer (`memoryview`), which is not copied."""
+class HeldBytes:
+    """Bytes where they lie, such as an answer where it arrived: a read-only buffer (`memoryview`), which is not
+    copied."""
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...

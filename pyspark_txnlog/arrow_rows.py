@@ -13,8 +13,8 @@ Source: spec spark 2 (schema), 3 (sizes), 8 (complaints).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from coordinator_client.batch_reader import BatchReader
 from coordinator_client.encodings import FetchedBatch
 from coordinator_protocol.batch import TimestampType
+from pyspark_txnlog.joining import JoinArrow, is_joinable
 from pyspark_txnlog.ranges import OffsetRange
 
 JOINED_BYTES_MIN: Final = 512 * 1024
@@ -66,21 +67,17 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
-def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark.
+def spark_batches(
+    fetched: Iterable[FetchedBatch], columns: Sequence[str], *, join: JoinArrow | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark, as far as
+    can be by `join`.
 
     Raises: CorruptBatch for a payload that is not what its header says; UnreadableRecords.
     """
-    stored = [_STORED[name] for name in columns if name in _STORED]
-    joined = _Joined(columns, arrow_schema(columns))
+    joined = _Joined(columns, join)
     for batch in fetched:
-        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count. Only
-        # where it has holes, nothing but the payload says which offsets have a row.
-        if not stored and not batch.header.hole_count:
-            joined.add(_Part(batch, None, None))
-        else:
-            offsets, rows = batch.placed_arrow()
-            joined.add(_Part(batch, rows.select(stored), offsets))
+        joined.add(batch)
         if joined.is_enough:
             yield from joined.take()
     yield from joined.take()
@@ -91,9 +88,9 @@ class _Part:
     """A batch, and what was read of it."""
 
     batch: FetchedBatch
-    payload: pa.RecordBatch | None
-    """The stored columns; None where none is wanted."""
-    offsets: pa.Array | None
+    payload: pa.RecordBatch | None = None
+    """The stored columns; None where none is wanted, or the payload was not opened yet."""
+    offsets: pa.Array | None = None
     """The offset of each row; None where rows follow each other."""
 
     @property
@@ -102,41 +99,72 @@ class _Part:
         return count
 
 
-@dataclass(slots=True)
 class _Joined:
     """Batches of one partition that wait to be handed over together."""
 
-    columns: Sequence[str]
-    schema: pa.Schema
-    parts: list[_Part] = field(default_factory=list)
-    byte_count: int = 0
-    row_count: int = 0
+    def __init__(self, columns: Sequence[str], join: JoinArrow | None) -> None:
+        self._columns = columns
+        self._schema = arrow_schema(columns)
+        self._stored = [_STORED[name] for name in columns if name in _STORED]
+        self._join = join
+        self._opens_late = "value" in self._stored and "headers" not in self._stored
+        """Whether payloads may wait unopened: nearly all of their bytes are wanted, so their size says when it is
+        enough."""
+        self._parts: list[_Part] = []
+        self._byte_count = 0
+        self._row_count = 0
 
-    def add(self, part: _Part) -> None:
-        self.parts.append(part)
-        self.row_count += part.row_count
-        if part.payload is not None:
-            # Computing `nbytes` would take as long as opening the payload.
-            self.byte_count += part.payload.get_total_buffer_size()
+    def add(self, batch: FetchedBatch) -> None:
+        part = self._part(batch)
+        self._parts.append(part)
+        self._row_count += part.row_count
+
+    def _part(self, batch: FetchedBatch) -> _Part:
+        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count. Only
+        # where it has holes, nothing but the payload says which offsets have a row.
+        if not self._stored and not batch.header.hole_count:
+            return _Part(batch)
+        if self._opens_late and is_joinable(batch):
+            self._byte_count += len(batch.content)
+            return _Part(batch)
+        offsets, payload = self._opened(batch)
+        # Computing `nbytes` would take as long as opening the payload.
+        self._byte_count += payload.get_total_buffer_size()
+        return _Part(batch, payload, offsets)
+
+    def _opened(self, batch: FetchedBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
+        offsets, rows = batch.placed_arrow()
+        return offsets, rows.select(self._stored)
 
     @property
     def is_enough(self) -> bool:
-        return self.byte_count >= JOINED_BYTES_MIN or self.row_count >= JOINED_ROWS_MAX
+        return self._byte_count >= JOINED_BYTES_MIN or self._row_count >= JOINED_ROWS_MAX
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield what waits, and start anew."""
-        parts, row_count = self.parts, self.row_count
-        self.parts, self.byte_count, self.row_count = [], 0, 0
+        parts, row_count = self._parts, self._row_count
+        self._parts, self._byte_count, self._row_count = [], 0, 0
         if not row_count:
             return
-        rows = _Rows(parts, row_count)
-        made = pa.record_batch([_MAKERS[name](rows) for name in self.columns], schema=self.schema)
+        rows = _Rows(parts, row_count, self._stored_columns(parts))
+        made = pa.record_batch([_MAKERS[name](rows) for name in self._columns], schema=self._schema)
         # The total is never less than `nbytes`, and cheaper to ask for.
         if made.get_total_buffer_size() <= CUT_BYTES or made.nbytes <= CUT_BYTES:
             yield made
             return
         step = max(1, row_count * SLICE_BYTES // made.nbytes)
         yield from (made.slice(start, step) for start in range(0, row_count, step))
+
+    def _stored_columns(self, parts: Sequence[_Part]) -> Mapping[str, pa.Array]:
+        """Return the stored columns of all payloads; that of a single payload is not copied."""
+        if not self._stored:
+            return {}
+        if self._join is not None and len(parts) > 1 and all(part.payload is None for part in parts):
+            columns = self._join([part.batch for part in parts], self._stored)
+            if columns is not None:
+                return columns
+        payloads = [self._opened(part.batch)[1] if part.payload is None else part.payload for part in parts]
+        return {name: _one([payload.column(name) for payload in payloads]) for name in self._stored}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +173,12 @@ class _Rows:
 
     parts: Sequence[_Part]
     row_count: int
+    stored: Mapping[str, pa.Array]
+    """The stored columns that are wanted, by their names in the payload."""
 
     @property
     def batches(self) -> list[FetchedBatch]:
         return [part.batch for part in self.parts]
-
-    def stored(self, name: str) -> pa.Array:
-        """Return a column of all payloads; that of a single payload is not copied."""
-        payloads = [part.payload for part in self.parts if part.payload is not None]
-        assert len(payloads) == len(self.parts), "a stored column is made, so every payload was opened"
-        return _one([payload.column(name) for payload in payloads])
 
     def per_batch(self, numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
         """Return a column with one number for all records of a batch."""
@@ -197,7 +221,7 @@ def _count_up(start: int, end: int) -> pa.Array:
 
 
 def _timestamps(rows: _Rows) -> pa.Array:
-    column = rows.stored("timestamp_ms")
+    column = rows.stored["timestamp_ms"]
     types = {batch.header.timestamp_type for batch in rows.batches}
     if types != {TimestampType.CREATE_TIME}:
         # Where the log sets the time, it is one for the whole batch, in its header.
@@ -225,7 +249,7 @@ def _times_by_batch(rows: _Rows, column: pa.Array) -> Iterator[pa.Array]:
 
 
 def _headers(rows: _Rows) -> pa.Array:
-    column = rows.stored("headers").cast(_HEADERS)
+    column = rows.stored["headers"].cast(_HEADERS)
     # Spark's Kafka source says null, not an empty list, where a record has no headers.
     return pc.if_else(pc.equal(pc.list_value_length(column), 0), pa.scalar(None, _HEADERS), column)
 
@@ -234,8 +258,8 @@ _ASCENDING: Final = pa.array(range(JOINED_ROWS_MAX), pa.int64())
 _US_PER_MS: Final = pa.scalar(1_000, pa.int64())
 _MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
     {
-        "key": lambda rows: rows.stored("key"),
-        "value": lambda rows: rows.stored("value"),
+        "key": lambda rows: rows.stored["key"],
+        "value": lambda rows: rows.stored["value"],
         # For a value without a type, Arrow first asks NumPy, which costs more than the column.
         "topic": lambda rows: pa.repeat(pa.scalar(rows.batches[0].topic, pa.string()), rows.row_count),
         "partition": lambda rows: pa.repeat(pa.scalar(rows.batches[0].partition, pa.int32()), rows.row_count),

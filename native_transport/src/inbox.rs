@@ -14,9 +14,9 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use tonic::Status;
 
-use crate::answer::AnswerBody;
 use crate::backlog::Backlog;
 use crate::connection::Peer;
+use crate::held::HeldBytes;
 use crate::identity::Authorization;
 use crate::wake::Bell;
 
@@ -118,7 +118,7 @@ impl Arrival {
             }
             Self::Left { connection } => (LEFT, connection).into_pyobject(py),
             Self::Message { token, body } => (MESSAGE, token, PyBytes::new(py, &body)).into_pyobject(py),
-            Self::Answered { token, body } => (ANSWERED, token, AnswerBody::new(body)).into_pyobject(py),
+            Self::Answered { token, body } => (ANSWERED, token, HeldBytes::new(body)).into_pyobject(py),
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
             Self::Room { token } => (ROOM, token).into_pyobject(py),
             Self::Taken { token } => (TAKEN, token).into_pyobject(py),

@@ -7,11 +7,11 @@
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! Beside it is what the server calls for every batch and for every transaction, and what takes longer in Python:
-//! [`batch`] looks at what came, and [`transaction`] and [`producers`] make the bytes of what is stored. They keep nothing,
-//! and decide nothing.
+//! Beside it is what takes longer in Python and is called for every batch or transaction: [`batch`] looks at what came,
+//! [`transaction`] and [`producers`] make the bytes of what is stored, and [`joining`] puts together what is read. They
+//! keep nothing, and decide nothing.
 
-mod answer;
+mod arrow;
 mod backlog;
 mod batch;
 mod calls;
@@ -23,8 +23,10 @@ mod dialing;
 mod frames;
 mod frozen;
 mod gathering;
+mod held;
 mod identity;
 mod inbox;
+mod joining;
 mod message;
 mod pieces;
 mod producers;
@@ -44,7 +46,7 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 12;
+const INTERFACE: u32 = 13;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]
@@ -69,9 +71,10 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CREDIT", calls::CREDIT)?;
     module.add("STORED_FIELDS", stored_fields())?;
     module.add_function(wrap_pyfunction!(batch::examine_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(joining::join_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(producers::producer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::transaction_value, module)?)?;
-    module.add_class::<answer::AnswerBody>()?;
+    module.add_class::<held::HeldBytes>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()
 }

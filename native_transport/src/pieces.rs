@@ -119,7 +119,7 @@ impl Gathered {
 }
 
 /// The bytes that a view of `owner` shows, which begin at this address. None where they are not its own.
-fn viewed(owner: &[u8], address: usize, size: usize) -> Option<&[u8]> {
+pub fn viewed(owner: &[u8], address: usize, size: usize) -> Option<&[u8]> {
     let start = address.checked_sub(owner.as_ptr() as usize)?;
     owner.get(start..start.checked_add(size)?)
 }

@@ -1,4 +1,4 @@
-//! The bytes of an answer as Python reads them: where they arrived, without a copy.
+//! Bytes of ours as Python reads them: where they lie, without a copy.
 
 use std::ffi::c_int;
 
@@ -9,16 +9,20 @@ use pyo3::prelude::*;
 
 /// A read-only buffer of bytes, which go when nobody looks at them any more.
 #[pyclass(frozen, module = "txn_native_transport")]
-pub struct AnswerBody(Bytes);
+pub struct HeldBytes(Bytes);
 
-impl AnswerBody {
+impl HeldBytes {
     pub fn new(bytes: Bytes) -> Self {
         Self(bytes)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
 #[pymethods]
-impl AnswerBody {
+impl HeldBytes {
     fn __len__(&self) -> usize {
         self.0.len()
     }

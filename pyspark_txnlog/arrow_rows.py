@@ -70,8 +70,8 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 def spark_batches(
     fetched: Iterable[FetchedBatch], columns: Sequence[str], *, join: JoinArrow | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark, as far as
-    can be by `join`.
+    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark. `join` joins
+    what it can, Arrow the rest.
 
     Raises: CorruptBatch for a payload that is not what its header says; UnreadableRecords.
     """

@@ -41,8 +41,8 @@ def fastest_join_arrow() -> JoinArrow | None:
         whole, row_count = pa.py_buffer(held), sum(end - start for _, _, start, end in asked)
         wanted = [(name, kind) for name, kind in zip(JOINABLE, _TYPES, strict=True) if name in names]
         return {
-            name: pa.Array.from_buffers(kind, row_count, _buffers(whole, *places), null_count)
-            for (name, kind), (null_count, *places) in zip(wanted, columns, strict=True)
+            name: pa.Array.from_buffers(kind, row_count, _buffers(whole, present, offsets, data), null_count)
+            for (name, kind), (null_count, present, offsets, data) in zip(wanted, columns, strict=True)
         }
 
     return join
@@ -60,11 +60,11 @@ def _asked(batch: FetchedBatch) -> tuple[memoryview, int, int, int]:
     return memoryview(batch.content), header.record_count, start, batch.end_offset - header.base_offset
 
 
-_Place: TypeAlias = tuple[int, int] | None
+_Place: TypeAlias = tuple[int, int]
+"""Where a buffer begins in the joined bytes, and its size."""
 
 
-def _buffers(whole: pa.Buffer, present: _Place, offsets: _Place, data: _Place) -> list[pa.Buffer | None]:
+def _buffers(whole: pa.Buffer, present: _Place | None, offsets: _Place | None, data: _Place) -> list[pa.Buffer | None]:
     bits = None if present is None else whole.slice(*present)
     numbers = [] if offsets is None else [whole.slice(*offsets)]
-    assert data is not None, "every column has data"
     return [bits, *numbers, whole.slice(*data)]

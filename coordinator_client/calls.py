@@ -266,6 +266,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         "lost",
         "request",
         "rpc",
+        "slot_ms",
     )
 
     def __init__(
@@ -293,6 +294,8 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         self._accepted = accepted
         self.due_ms: int | None = now_ms
         """When the next attempt may start; None while one is in flight."""
+        self.slot_ms: float | None = None
+        """The time that `Throttle` gave to the attempt that is due, behind others that wait; None: it need not wait."""
         self._started_ms = now_ms
         self._ends_ms = now_ms + deadlines.total_ms
         self._deadlines = deadlines
@@ -310,7 +313,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         assert self.due_ms is not None, "one attempt at a time"
         timeout_ms = max(1, min(self._deadlines.attempt_ms, self._ends_ms - now_ms))
         self.attempts += 1
-        self.due_ms = None
+        self.due_ms = self.slot_ms = None
         self.attempt_ends_ms = now_ms + timeout_ms
         return timeout_ms
 

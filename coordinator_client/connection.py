@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from types import ModuleType, TracebackType
-from typing import Final, Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, Unpack
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.calls import Deadlines, ReplyT, RequestT, RetryingCall, Rpc
@@ -222,15 +222,11 @@ class Connection:
         now_ms = self.clock.monotonic_ms()
         call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
         while True:
-            call.hold(self.throttle.until_ms(rpc.method))
-            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
-            if call.due_ms > now_ms:
-                self.clock.pause(call.due_ms - now_ms)
-                now_ms = self.clock.monotonic_ms()
+            now_ms = self._wait_until_due(call, now_ms)
             answer = self.transport.ask(rpc, request, timeout_ms=call.begin_attempt(now_ms))
             now_ms = self.clock.monotonic_ms()
             end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
-            if not isinstance(answer, Loss) and answer.throttle_ms:
+            if not isinstance(answer, Loss) and (answer.throttle_ms or now_ms < self.throttle.ends_ms):
                 self.throttle.note(rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
             if end is not answer or self.answers.is_troubled:
                 said = answer if isinstance(answer, Loss) else call.verdict_of(answer)
@@ -239,6 +235,16 @@ class Connection:
                 raise end
             if end is not None:
                 return end
+
+    def _wait_until_due(self, call: RetryingCall[Any, Any], now_ms: int) -> int:
+        """Wait until the attempt that is due may start; return the time."""
+        while True:
+            self.throttle.hold(call, now_ms)
+            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
+            if call.due_ms <= now_ms:
+                return now_ms
+            self.clock.pause(call.due_ms - now_ms)
+            now_ms = self.clock.monotonic_ms()
 
     def close(self) -> None:
         """Close the transports; later calls are refused. A fork leaves those of its parent alone."""

@@ -4,13 +4,18 @@ An answer with `throttle_ms` says: "you were served; send no more for so long". 
 refused, so the SDK waits. Records that come, records that go and calls at large are counted by the server for
 themselves, and so one does not wait for the other. What frees others (`NEVER_REFUSED`) waits for nothing.
 
+What waits for the same pause goes on one after the other, each call in a slot of its own: all of them at once would
+take more than the server has for them, so that it refused most, and others would wait behind the refusals. The gap
+between two slots is what the server's own answers say that a call costs.
+
 Source: `coordinator_protocol.throttling`; spec security 7.4.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from coordinator_client.calls import RetryingCall
 from coordinator_client.log import LOGGER
 from coordinator_protocol.errors import Method
 from coordinator_protocol.throttling import FETCHING, NEVER_REFUSED, PAUSE_MS_MAX, PRODUCING
@@ -19,31 +24,94 @@ _PRODUCES: Final = "records"
 _FETCHES: Final = "fetches"
 _CALLS: Final = "calls"
 
+_ANSWERS_COUNTED: Final = 64
+"""Of how many answers the gap is the mean, or up to twice as many: older ones count half, and so on."""
+
+
+class _Queue:
+    """The calls of one kind that wait, one behind the other, and how far apart they go."""
+
+    __slots__ = ("_answers", "_is_busy", "_last_slot_ms", "_late_ms", "_taken_ms", "until_ms")
+
+    def __init__(self) -> None:
+        self.until_ms = 0
+        """When the server's pause ends."""
+        self._last_slot_ms = 0.0
+        """The slot that was given last."""
+        self._late_ms = 0.0
+        """By how much all slots come later than they were given."""
+        self._taken_ms = 0.0
+        """How much time of the rate the calls took whose answers are counted."""
+        self._answers = 0
+        self._is_busy = False
+        """Whether the last answer asked for a pause: then the rate is used as fast as it comes."""
+
+    def note_served(self, until_ms: int, now_ms: int) -> None:
+        """Count an answer to a call that was carried out. Where the rate is used as fast as it comes, calls took all
+        the time since the last pause ended for which somebody waited; else no more than is asked for now."""
+        if self._answers >= _ANSWERS_COUNTED:
+            self._answers //= 2
+            self._taken_ms /= 2
+        self._answers += 1
+        if until_ms > max(now_ms, self.until_ms):
+            waited_ms = max(0.0, self._end_ms - self.until_ms) if self._is_busy else 0.0
+            self._taken_ms += until_ms - max(self.until_ms, now_ms - waited_ms)
+        self._is_busy = until_ms > now_ms
+
+    @property
+    def _end_ms(self) -> float:
+        return self._last_slot_ms + self._late_ms
+
+    def slot_of(self, until_ms: int, now_ms: int) -> float | None:
+        """Return the slot of a call that comes now, while the pause ends at `until_ms`; None: it need not wait."""
+        if self._end_ms > now_ms:
+            gap_ms = self._taken_ms / self._answers if self._answers else 0.0
+            slot_ms = min(self._last_slot_ms + gap_ms, now_ms + PAUSE_MS_MAX - self._late_ms)
+        elif until_ms > now_ms:
+            slot_ms, self._late_ms = float(until_ms), 0.0
+        else:
+            return None
+        self._last_slot_ms = slot_ms
+        return slot_ms
+
+    def due_ms(self, slot_ms: float, until_ms: int, now_ms: int) -> int:
+        """Return when a slot comes. Where it has come before the pause is over, it is late, and so are all others."""
+        due_ms = int(slot_ms + self._late_ms)
+        if due_ms <= now_ms < until_ms:
+            self._late_ms += until_ms - now_ms
+            due_ms = until_ms
+        return due_ms
+
 
 class Throttle:
     """Until when calls to one server wait. Usable from any thread: where two answers come at once, the shorter pause
-    may count, and the next answer says so."""
+    may count, and the next answer says so; where two calls ask at once, both may have the same slot."""
 
-    __slots__ = ("_endpoint", "_until_ms", "ends_ms")
+    __slots__ = ("_endpoint", "_queues", "ends_ms")
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._until_ms: dict[str, int] = {}
+        self._queues = {kind: _Queue() for kind in (_PRODUCES, _FETCHES, _CALLS)}
         self.ends_ms = 0
-        """When the last pause ends; until then `until_ms` is worth asking."""
+        """When the last pause is over and the last slot has come: until then there is something to wait for."""
 
     def note(self, method: Method, pause_ms: int, now_ms: int, *, is_refused: bool) -> None:
-        """Note that an answer asked for a pause.
+        """Note what an answer asked for; 0: no pause.
 
         A refusal says that this call must wait, which it does by itself; that others must too is known only of calls
         that bring or fetch records. More than `PAUSE_MS_MAX` is not waited for: the server says it again.
         """
         kind = _kind(method)
+        queue = self._queues[kind]
         until_ms = now_ms + min(pause_ms, PAUSE_MS_MAX)
-        if (is_refused and kind is _CALLS) or until_ms <= max(now_ms, self._until_ms.get(kind, 0)):
+        if not is_refused:
+            queue.note_served(until_ms, now_ms)
+        elif kind is _CALLS:
             return
-        self._until_ms[kind] = until_ms
-        self.ends_ms = max(self.ends_ms, until_ms)
+        if until_ms <= max(now_ms, queue.until_ms):
+            return
+        queue.until_ms = until_ms
+        self.ends_ms = max(self.ends_ms, until_ms + 1)
         did = "refused" if is_refused else "served"
         LOGGER.debug(
             "the server at %s has %s %s and asks to send no more %s for %d ms",
@@ -55,10 +123,24 @@ class Throttle:
         )
 
     def until_ms(self, method: Method) -> int:
-        """Return when a call of this method may be made; a time that is over: now."""
+        """Return when the pause ends for calls of this method; a time that is over: there is none."""
         if method in NEVER_REFUSED:
             return 0
-        return max(self._until_ms.get(_CALLS, 0), self._until_ms.get(_kind(method), 0))
+        return max(self._queues[_CALLS].until_ms, self._queues[_kind(method)].until_ms)
+
+    def hold(self, call: RetryingCall[Any, Any], now_ms: int) -> None:
+        """Put a call off that is due, until its slot comes. Ask again when it is due then: a pause that was noted
+        meanwhile puts off all that wait."""
+        method = call.rpc.method
+        if method in NEVER_REFUSED:
+            return
+        queue, until_ms = self._queues[_kind(method)], self.until_ms(method)
+        if call.slot_ms is None:
+            call.slot_ms = queue.slot_of(until_ms, now_ms)
+        if call.slot_ms is not None:
+            due_ms = queue.due_ms(call.slot_ms, until_ms, now_ms)
+            self.ends_ms = max(self.ends_ms, due_ms + 1)
+            call.hold(due_ms)
 
 
 def _kind(method: Method) -> str:

@@ -25,9 +25,16 @@ class LoopDriver:
     `on_failure` is called once, on the loop, when the store failed, or when a defect broke the runtime between two
     operations; it must end the process, and the next start recovers."""
 
-    def __init__(self, runtime: Runtime, on_failure: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        on_failure: Callable[[Exception], None],
+        let_begin: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`let_begin` returns when the commit thread has begun with the group that was handed over."""
         self._runtime = runtime
         self._on_failure = on_failure
+        self._let_begin = let_begin
         self._loop = asyncio.get_running_loop()
         self._is_turn_scheduled = False
         self._has_failed = False
@@ -80,6 +87,8 @@ class LoopDriver:
         if version - groups.durable_version == len(groups.sealed):
             # Nothing else is being written. The next group goes first, so that the disk works while the loop answers.
             groups.seal()
+            if len(groups.sealed) > version - groups.durable_version:
+                self._let_begin()
         self._runtime.on_durable(version)
         if self._idle_waiters and groups.is_idle:
             waiters, self._idle_waiters = self._idle_waiters, []

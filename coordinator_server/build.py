@@ -124,7 +124,7 @@ def build(
     runtime = Runtime(
         clock=clock, durable_version=opened.store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
-    driver = LoopDriver(runtime, on_failure)
+    driver = LoopDriver(runtime, on_failure, commits.let_begin)
     answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
     dispatcher = _dispatcher(config, runtime, answers, reads)
     numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())

@@ -18,7 +18,11 @@ class DrivenLedger:
     def __init__(self, limits: RuntimeLimits | None = None) -> None:
         self.ledger = Ledger(limits=limits)
         self.failures: list[Exception] = []
-        self.driver = LoopDriver(self.ledger.runtime, self.failures.append)
+        self.begun_with: list[list[int]] = []
+        """What was handed over whenever the loop let the commit thread begin."""
+        self.driver = LoopDriver(
+            self.ledger.runtime, self.failures.append, lambda: self.begun_with.append(self.versions_handed_over)
+        )
 
     def put(self, name: str) -> Pending[object]:
         return self.ledger.runtime.write(put(name, 1))
@@ -85,6 +89,23 @@ async def test_the_next_group_goes_before_the_answers_of_the_last_one(driven: Dr
     driven.put("b")
     await driven.report_written()
     assert handed_over_when_answered == [[2]]
+
+
+async def test_the_disk_begins_with_the_next_group_before_the_loop_answers_the_last_one(driven: DrivenLedger) -> None:
+    begun_when_answered: list[list[list[int]]] = []
+    driven.put("a").on_settled(lambda _first: begun_when_answered.append([*driven.begun_with]))
+    await turns()
+    driven.put("b")
+    await driven.report_written()
+    assert begun_when_answered == [[[2]]]
+
+
+async def test_the_loop_waits_for_no_group_that_it_has_not_handed_over(driven: DrivenLedger) -> None:
+    for name in "ab":
+        driven.put(name)
+        await turns()
+        await driven.report_written()
+    assert driven.begun_with == [], "it has nothing else to do then, and the thread gets the interpreter at once"
 
 
 async def test_a_large_group_does_not_wait_for_the_write_before_it() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator_runtime import commit_groups
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.commit_groups import BATCH_BYTES_MAX, MARK_INTERVAL_MS, CommitThread
 from coordinator_runtime.rocks import open_store
@@ -122,6 +123,45 @@ def test_groups_that_arrive_during_a_sync_share_the_next_one(
     reports.wait_until_durable(5)
     assert store.batches == [[1], [2, 3, 4, 5]]
     assert reports.durable == [1, 5]
+
+
+def test_who_lets_it_begin_goes_on_when_the_thread_has_taken_the_group(
+    thread: CommitThread, store: BatchRecorder, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_groups, "BEGIN_SECONDS_MAX", threading.TIMEOUT_MAX)
+    for version in range(1, 100):
+        held = store.hold_sync()
+        thread.submit(group(version))
+        thread.let_begin()
+        assert thread.waiting_groups == 0
+        held.release()
+        reports.wait_until_durable(version)
+
+
+def test_who_lets_it_begin_does_not_wait_for_a_disk_that_hangs(
+    thread: CommitThread, store: BatchRecorder, reports: Reports
+) -> None:
+    held = store.hold_sync()
+    thread.submit(group(1))
+    held.wait_until_arrived()
+    thread.submit(group(2))
+    thread.let_begin()
+    assert thread.waiting_groups == 1
+    held.release()
+    reports.wait_until_durable(2)
+
+
+def test_a_group_that_nobody_waited_for_holds_nobody_up_later(
+    thread: CommitThread, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_groups, "BEGIN_SECONDS_MAX", threading.TIMEOUT_MAX)
+    for version in range(1, 100):
+        thread.submit(group(version))
+    reports.wait_until_durable(99)
+    thread.let_begin()
+    thread.submit(group(100))
+    thread.let_begin()
+    reports.wait_until_durable(100)
 
 
 def test_batches_are_bounded_and_groups_are_never_split(

@@ -135,7 +135,7 @@ def test_who_is_alone_waits_for_the_pause_and_no_longer(size: int) -> None:
 
 
 def throttled(pause_ms: int, now_ms: int, *, served: int = 1) -> Throttle:
-    """Of which each call was asked to wait as long as the others."""
+    """Return one on which each call was asked to wait for as long as the others."""
     throttle = Throttle("fake:1")
     for number in range(served):
         throttle.note(Method.TRANSACT, (number + 1) * pause_ms, now_ms, is_refused=False)

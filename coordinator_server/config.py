@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -344,6 +344,17 @@ class Config(AccessConfig):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         # `load_config` reads the sources itself, because it must say which one a value came from.
         return (init_settings,)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_number_is_true(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  of every setting
+        """In Python true is a number, 1."""
+        assert info.field_name is not None, "a validator of fields"
+        annotation = cls.model_fields[info.field_name].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if isinstance(value, bool) and int in kinds and bool not in kinds:
+            raise ValueError("must be a number")
+        return value
 
     @model_validator(mode="after")
     def _limits_make_sense_together(self) -> Self:

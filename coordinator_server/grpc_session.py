@@ -96,15 +96,18 @@ class GrpcSessions:
         self._open.add(stream)
         if self._is_stopping:
             stream.announce_stop()
+        # No TaskGroup: one that is cancelled is a cycle with the session in it, left to the collector.
+        reading = asyncio.create_task(stream.read())
+        reading.add_done_callback(stream.on_read)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(stream.read())
-                await stream.write()
-                reading.cancel()
+            await stream.write()
         finally:
             # Also where the client is gone: grpc then cancels this coroutine.
+            reading.cancel()
             self._open.discard(stream)
             stream.session.close()
+        if stream.defect is not None:
+            raise stream.defect
         if stream.failure is not None:
             await context.abort(status_code(stream.failure.status), stream.failure.message)
 
@@ -125,6 +128,8 @@ class _Stream:
         self._room = asyncio.Event()
         self.failure: TransportError | None = None
         """The client broke the rules of sessions, and the stream must end."""
+        self.defect: BaseException | None = None
+        """A defect of ours that ended the reading; gRPC logs it and tells the client of it."""
         session.on_outgoing = self._outgoing.set
         session.on_room = self._room.set
 
@@ -158,9 +163,15 @@ class _Stream:
         else:
             self.session.half_close()
 
+    def on_read(self, reading: asyncio.Task[None]) -> None:
+        """End the stream where its reading failed."""
+        if not reading.cancelled():
+            self.defect = reading.exception()
+            self._outgoing.set()
+
     async def write(self) -> None:
         """Send what there is until everything is said. While one message is on its way the next one grows."""
-        while not self.session.is_finished and self.failure is None:
+        while not self.session.is_finished and self.failure is None and self.defect is None:
             body = self.session.take()
             if body is None:
                 await self._outgoing.wait()

@@ -302,6 +302,42 @@ pub mod tests {
         payload
     }
 
+    // The arrays, by their nodes.
+    const KEY: usize = 0;
+    const VALUE: usize = 1;
+    const TIMES: usize = 2;
+    const HEADERS: usize = 3;
+    const HEADER: usize = 4;
+    const NAME: usize = 5;
+    const CONTENT: usize = 6;
+
+    /// The example, but that a node says this of the length of its array, and of how many places are null.
+    fn with_node(node: usize, (length, nulls): (i64, i64)) -> Vec<u8> {
+        let mut payload = example();
+        let at = pair_at(NODES, node);
+        payload[at..at + 16].copy_from_slice(&[length, nulls].map(i64::to_le_bytes).concat());
+        payload
+    }
+
+    pub fn without_null_keys() -> Vec<u8> {
+        with_node(KEY, (3, 0))
+    }
+
+    /// Where the example says where a buffer begins, and then its size.
+    fn buffer_at(buffer: usize) -> usize {
+        pair_at(BUFFERS, buffer)
+    }
+
+    /// Where a pair lies in that list of the example which has so many: the lists begin with their length, and are the
+    /// only ones of theirs.
+    fn pair_at(count: usize, number: usize) -> usize {
+        let count = u32::try_from(count).unwrap().to_le_bytes();
+        let payload = example();
+        let lists = (4..payload.len()).step_by(8).filter(|&at| payload[at..at + 4] == count).collect::<Vec<_>>();
+        let [list] = lists[..] else { panic!("{lists:?}") };
+        list + 4 + 16 * number
+    }
+
     #[test]
     fn columns_are_found_where_they_lie() {
         let payload = example();
@@ -324,6 +360,88 @@ pub mod tests {
         assert!(columns(&replaced(&good, &good)).is_some());
         assert!(columns(&replaced(&good, &falling)).is_none());
         assert!(columns(&replaced(&good, &outside)).is_none());
+    }
+
+    #[test]
+    fn offsets_may_lead_to_the_very_end_and_no_further() {
+        let [good, behind] =
+            [[0, 1, 1, 1], [0, 1, 1, 2]].map(|offsets: [i32; 4]| offsets.map(i32::to_le_bytes).concat());
+        assert!(columns(&replaced(&good, &behind)).is_none(), "the keys are one byte together");
+    }
+
+    #[test]
+    fn an_array_of_nothing_needs_no_offsets() {
+        assert_eq!(offsets(0, &[], 0), Some(&[][..]));
+        assert_eq!(offsets(1, &[], 0), None);
+    }
+
+    #[test]
+    fn headers_are_those_of_the_records() {
+        let [good, falling, outside] =
+            [[0, 1, 1, 2], [0, 1, 0, 2], [0, 1, 1, 3]].map(|offsets: [i32; 4]| offsets.map(i32::to_le_bytes).concat());
+        assert!(columns(&replaced(&good, &good)).is_some());
+        assert!(columns(&replaced(&good, &falling)).is_none());
+        assert!(columns(&replaced(&good, &outside)).is_none(), "there are two");
+    }
+
+    #[test]
+    fn arrays_are_as_long_as_those_beside_them() {
+        // Without nulls, so that nobody looks at the bits.
+        for (node, length) in [KEY, VALUE, TIMES, HEADERS, HEADER, NAME, CONTENT].into_iter().zip([3, 3, 3, 3, 2, 2, 2])
+        {
+            assert!(columns(&with_node(node, (length, 0))).is_some());
+            for wrong in [length - 1, length + 1] {
+                assert!(columns(&with_node(node, (wrong, 0))).is_none(), "{wrong} places in array {node}");
+            }
+        }
+    }
+
+    #[test]
+    fn neither_times_nor_headers_nor_their_names_are_null() {
+        for (node, length) in [(TIMES, 3), (HEADER, 2), (NAME, 2)] {
+            let mut payload = with_node(node, (length, 1));
+            // Those bits of the keys say that a place is null, of three as of two.
+            let bits = [0_i64, 1].map(i64::to_le_bytes).concat();
+            let at = buffer_at(match node {
+                TIMES => 6,
+                HEADER => 10,
+                _ => 11,
+            });
+            payload[at..at + bits.len()].copy_from_slice(&bits);
+            assert!(columns(&payload).is_none(), "a null in array {node}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_headers_is_null_only_where_bits_say_so() {
+        assert!(columns(&with_node(HEADERS, (3, 1))).is_none());
+    }
+
+    #[test]
+    fn buffers_are_aligned() {
+        let mut payload = example();
+        let empty_one = buffer_at(10);
+        payload[empty_one..empty_one + 8].copy_from_slice(&4_i64.to_le_bytes());
+        assert!(columns(&payload).is_none());
+    }
+
+    #[test]
+    fn both_versions_of_the_format_are_read() {
+        for (version, is_read) in [(2, false), (3, true), (4, true), (5, false)] {
+            // The kind of the message, a batch, and then the version.
+            assert_eq!(columns(&replaced(&[0, 3, 4, 0], &[0, 3, version, 0])).is_some(), is_read, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_description_that_has_more_than_writers_put_there_is_none() {
+        // Both vtables gain a field, at the end: they begin two bytes earlier, where there is nothing but padding.
+        let of_batch = [0, 10, 24, 12, 4, 8, 10, 0].map(u16::to_le_bytes).concat();
+        let with_compression = [12, 24, 12, 4, 8, 4, 12, 0].map(u16::to_le_bytes).concat();
+        assert!(columns(&replaced(&of_batch, &with_compression)).is_none());
+        let of_message = [0, 12, 22, 6, 5, 8, 12, 12, 0].map(u16::to_le_bytes).concat();
+        let with_metadata = [14, 22, 6, 5, 8, 12, 8, 14, 0].map(u16::to_le_bytes).concat();
+        assert!(columns(&replaced(&of_message, &with_metadata)).is_none());
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn aligned(bytes: &mut Vec<u8>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arrow::tests::example;
+    use crate::arrow::tests::{example, without_null_keys};
 
     #[test]
     fn parts_of_payloads_follow_each_other() {
@@ -194,6 +194,19 @@ mod tests {
         let parts = [part(&payload, 3, 0, 1).unwrap(), part(&payload, 3, 0, 1).unwrap()];
         let (_, columns) = joined(&parts, [false, true, false]).unwrap();
         assert!(matches!(columns[..], [(0, None, Some(_), (_, 6))]), "{columns:?}");
+    }
+
+    #[test]
+    fn nulls_among_parts_without_any_stay_where_they_are() {
+        let with_nulls = example();
+        // The same, but that no node says that there are nulls in the keys: so nobody looks at the bits.
+        let without = without_null_keys();
+        for (payloads, bits) in [([&without, &with_nulls], 0b10_1111), ([&with_nulls, &without], 0b11_1101)] {
+            let parts = payloads.map(|payload| part(payload, 3, 0, 3).unwrap());
+            let (held, columns) = joined(&parts, [true, false, false]).unwrap();
+            let [(nulls, Some((at, 1)), _, _)] = columns[..] else { panic!("{columns:?}") };
+            assert_eq!((nulls, held.as_bytes()[at]), (1, bits));
+        }
     }
 
     #[test]

@@ -11,8 +11,11 @@ from itertools import pairwise
 
 import pytest
 
+from coordinator_api.v1 import log_pb2
 from coordinator_client import Abortable, Admin, BatchReader, read
-from coordinator_client.calls import LAST_TRY_MS
+from coordinator_client.calls import CREATE_TOPICS, DESCRIBE_TOPICS, END_TXN, LAST_TRY_MS, Deadlines, RetryingCall
+from coordinator_client.errors import TransactionError
+from coordinator_client.flights import Flights
 from coordinator_client.log import LOGGER
 from coordinator_client.reader import ReadPlan, plan_ranges
 from coordinator_client.state import ProducerStatus
@@ -284,6 +287,41 @@ def test_pauses_do_not_add_up_and_the_latest_end_counts() -> None:
     for pause_ms, now_ms in ((5_000, 0), (100, 1_000), (6_000, 1_000)):
         throttle.note(Method.FETCH, pause_ms, now_ms, is_refused=False)
     assert throttle.until_ms(Method.FETCH) == 7_000
+
+
+def test_a_shorter_pause_ends_no_longer_one_of_its_kind_or_of_another() -> None:
+    throttle = Throttle("fake:1")
+    throttle.note(Method.FETCH, 5_000, 0, is_refused=False)
+    throttle.note(Method.FETCH, 100, 1_000, is_refused=False)
+    throttle.note(Method.PRODUCE, 100, 1_000, is_refused=False)
+    assert throttle.until_ms(Method.FETCH) == 5_000
+    assert throttle.ends_ms > 5_000
+
+
+def test_what_frees_others_does_not_stand_behind_those_that_wait() -> None:
+    throttle = Throttle("fake:1")
+    throttle.note(Method.DESCRIBE_TOPICS, LONG_MS, 0, is_refused=False)
+    dues_ms = []
+    for rpc in (DESCRIBE_TOPICS, END_TXN):
+        call = RetryingCall(rpc, rpc.request_type(), deadlines=Deadlines(total_ms=60_000), now_ms=0)
+        throttle.hold(call, 0)
+        dues_ms.append(call.due_ms)
+    assert dues_ms == [LONG_MS, 0]
+
+
+def test_a_call_that_is_refused_for_good_asks_no_others_to_pause(world: World) -> None:
+    connection, request = world.connection(), CREATE_TOPICS.request_type()
+    refused = log_pb2.CreateTopicsResponse(error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_ms=LONG_MS)
+    world.answer(Method.CREATE_TOPICS, refused)
+    with pytest.raises(TransactionError):
+        connection.ask(CREATE_TOPICS, request, deadlines=Deadlines(total_ms=60_000, attempts_max=1))
+    assert connection.throttle.until_ms(Method.CREATE_TOPICS) == 0
+    flights = Flights(world)
+    deadlines = Deadlines(total_ms=60_000, attempts_max=1)
+    flights.start(RetryingCall(CREATE_TOPICS, request, deadlines=deadlines, now_ms=0), lambda _end, _now_ms: None)
+    (sent,) = flights.transmissions(0)
+    flights.on_answer(sent.flight, sent.attempt, refused, 1)
+    assert flights.throttle.until_ms(Method.CREATE_TOPICS) == 0
 
 
 def test_a_server_cannot_stop_a_client_for_ever() -> None:

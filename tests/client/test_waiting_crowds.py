@@ -193,3 +193,57 @@ def test_what_a_call_costs_is_not_the_time_in_which_nobody_called() -> None:
     throttle.note(Method.TRANSACT, 100, 60_000, is_refused=False)
     throttle.note(Method.TRANSACT, 100, 120_000, is_refused=False)
     assert held(throttle, [call_at(120_000) for _ in range(2)], 120_000) == [120_100, 120_200]
+
+
+def test_a_call_that_is_repeated_goes_behind_those_that_wait() -> None:
+    throttle = throttled(100, 0)
+    calls = [call_at(0) for _ in range(2)]
+    assert held(throttle, calls, 0) == [100, 200]
+    calls[0].begin_attempt(100)
+    refused = transaction_pb2.TransactResponse(error_code=THROTTLED)
+    assert calls[0].on_answer(refused, now_ms=101, jitter=1.0) is None
+    assert held(throttle, calls[:1], 110) == [300]
+
+
+def test_an_answer_with_an_earlier_end_takes_nothing_from_what_calls_cost() -> None:
+    throttle = throttled(100, 0)
+    throttle.note(Method.TRANSACT, 50, 20, is_refused=False)
+    assert throttle.until_ms(Method.TRANSACT) == 100
+    assert held(throttle, [call_at(20) for _ in range(2)], 20) == [100, 150]
+
+
+def test_the_time_in_which_calls_waited_for_their_slots_is_what_calls_cost() -> None:
+    throttle = throttled(100, 0)
+    assert held(throttle, [call_at(0) for _ in range(2)], 0) == [100, 200]
+    throttle.note(Method.TRANSACT, 100, 250, is_refused=False)
+    assert held(throttle, [call_at(250) for _ in range(2)], 250) == [350, 500]
+
+
+def test_what_was_late_once_is_not_late_for_ever() -> None:
+    throttle = throttled(100, 0)
+    calls = [call_at(0) for _ in range(2)]
+    held(throttle, calls, 0)
+    throttle.note(Method.TRANSACT, 1_000, 150, is_refused=False)
+    assert held(throttle, calls[1:], 200) == [1_150]
+    throttle.note(Method.TRANSACT, 100, 10_000, is_refused=False)
+    assert held(throttle, [call_at(10_000)], 10_000) == [10_100]
+
+
+def test_a_slot_is_late_only_once_it_has_come() -> None:
+    throttle = throttled(100, 0)
+    first = call_at(0)
+    assert held(throttle, [first], 0) == [100]
+    throttle.note(Method.TRANSACT, 1_000, 50, is_refused=False)
+    second = call_at(60)
+    assert held(throttle, [second], 60) == [100 + (100 + 950) // 2]
+    assert held(throttle, [first], 100) == [1_050]
+
+
+def test_no_slot_that_is_late_is_later_than_the_longest_pause() -> None:
+    half_ms = PAUSE_MS_MAX // 2
+    throttle = throttled(half_ms, 0)
+    calls = [call_at(0) for _ in range(2)]
+    assert held(throttle, calls, 0) == [half_ms, PAUSE_MS_MAX]
+    throttle.note(Method.TRANSACT, half_ms // 2, half_ms - 1, is_refused=False)
+    held(throttle, calls[:1], half_ms)
+    assert held(throttle, [call_at(half_ms)], half_ms) == [half_ms + PAUSE_MS_MAX]

@@ -181,6 +181,17 @@ def by_spark(shown: Iterator[FetchedBatch]) -> Seen:
     return found
 
 
+def by_spark_with_values(shown: Iterator[FetchedBatch]) -> Seen:
+    """With values, batches wait unopened where they may, and the compiled function joins them where it is installed."""
+    from pyspark_txnlog.arrow_rows import spark_batches
+    from pyspark_txnlog.joining import fastest_join_arrow
+
+    found: Seen = []
+    for made in spark_batches(shown, ("offset", "key", "value"), join=fastest_join_arrow()):
+        found += zip(made.column("offset").to_pylist(), made.column("key").to_pylist(), strict=True)
+    return found
+
+
 def by_spark_without_payload(shown: Iterator[FetchedBatch]) -> list[int]:
     from pyspark_txnlog.arrow_rows import spark_batches
 
@@ -207,7 +218,7 @@ def check_readers(log: Holed, start: int, end: int) -> None:
     for isolation, fates in ((COMMITTED, committed), (UNCOMMITTED, everything)):
         bound = log.room.head().last_stable_offset if isolation is COMMITTED else TO_THE_END
         expected = with_keys(log.offsets(start, min(end, bound), *fates))
-        for reader in (by_rows, by_arrow, by_spark):
+        for reader in (by_rows, by_arrow, by_spark, by_spark_with_values):
             assert reader(fetched(log, start, end, isolation=isolation)) == expected, reader
         offsets = [offset for offset, _key in expected]
         assert by_spark_without_payload(fetched(log, start, end, isolation=isolation)) == offsets

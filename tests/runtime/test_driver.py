@@ -115,6 +115,25 @@ async def test_a_large_group_does_not_wait_for_the_write_before_it() -> None:
     assert driven.versions_handed_over == [1, 2]
 
 
+async def test_a_group_that_is_still_being_written_holds_the_next_one_back() -> None:
+    driven = DrivenLedger(RuntimeLimits(group_bytes_max=500))
+    await turns()
+    driven.put("a")
+    await turns()
+    large = driven.put("b" * 500)
+    assert driven.versions_handed_over == [1, 2], "it did not wait"
+    small = driven.put("c")
+    await turns()
+    await driven.report_written()
+    assert driven.versions_handed_over == [2]
+    assert driven.begun_with == []
+    await driven.report_written()
+    assert driven.versions_handed_over == [3]
+    assert driven.begun_with == [[3]]
+    assert large.is_settled
+    assert not small.is_settled
+
+
 async def test_what_an_answer_leads_to_goes_with_the_next_group(driven: DrivenLedger) -> None:
     following: list[Pending[object]] = []
     driven.put("a").on_settled(lambda _first: following.append(driven.put("b")))

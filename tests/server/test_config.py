@@ -90,6 +90,7 @@ def test_every_mistake_is_said_at_once_with_its_origin(tmp_path: Path, monkeypat
         ("node_id = 1.5", "node_id = 1.5 (file {}): write a whole number"),
         ("insecure = 3", "insecure = 3 (file {}): write true or false"),
         ("listen = 7070", "listen = 7070 (file {}): write text, in quotes"),
+        ("listen = true", "listen = True (file {}): write text, in quotes"),
         ("tokens_file = 3", "tokens_file = 3 (file {}): write a path, in quotes"),
         ("tokens_file = ''", "tokens_file = '' (file {}): is empty, which would be the working directory"),
         ("log_level = 'loud'", "log_level = 'loud' (file {}): must be 'debug', 'info', 'warning' or 'error'"),
@@ -112,6 +113,31 @@ def test_a_mistake_is_said_in_our_words_with_setting_value_and_place(tmp_path: P
     found = complaint(tmp_path, file)
     assert said.format(tmp_path / "txn.toml") in found.splitlines()[-1]
     assert "Input" not in found
+
+
+def numbers() -> list[str]:
+    return [name for name, field in Config.model_fields.items() if field.annotation is int]
+
+
+@pytest.mark.parametrize("name", numbers())
+@pytest.mark.parametrize("written", ["true", "false"])
+def test_a_number_is_neither_true_nor_false(tmp_path: Path, name: str, written: str) -> None:
+    """They are 1 and 0 for Python."""
+    said = complaint(tmp_path, f"{name} = {written}")
+    assert said == f"{name} = {written.title()} (file {tmp_path / 'txn.toml'}): must be a number"
+
+
+def test_the_settings_that_are_numbers_are_known_and_those_of_every_part_are_among_them() -> None:
+    assert {"node_id", "audit_file_max_bytes", "default_retention_ms", "reserved_calls"} <= set(numbers())
+    for name, field in Config.model_fields.items():
+        is_number = isinstance(field.default, int) and not isinstance(field.default, bool)
+        assert (name in numbers()) == is_number, name
+
+
+def test_true_and_false_stay_what_they_are_where_they_are_asked_for(tmp_path: Path) -> None:
+    config = load(tmp_path, "lane = false\nreflection = true\nnode_id = 1\nreserved_calls = 0").config
+    assert (config.lane, config.reflection) == (False, True)
+    assert (config.node_id, config.reserved_calls) == (1, 0)
 
 
 def test_no_shard_gets_the_number_that_stands_for_none(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_runtime.commit_groups import CommitThread
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, until
 
@@ -75,6 +76,32 @@ async def test_a_caller_that_gives_up_while_its_batch_is_flushed_harms_no_neighb
         transaction_pb2.DescribeTransactionsRequest(transactional_ids=["id-1"]), timeout=DEADLINE_SECONDS
     )
     assert described.transactions[0].state == "Empty"
+
+
+async def test_the_disk_begins_with_the_next_group_before_the_last_one_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered_when_begun: list[list[bool]] = []
+    waiting: list[asyncio.Future[transaction_pb2.InitProducerIdResponse]] = []
+
+    def let_begin(thread: CommitThread) -> None:
+        wait_for(thread)
+        answered_when_begun.append([call.done() for call in waiting])
+
+    wait_for = CommitThread.let_begin
+    monkeypatch.setattr(CommitThread, "let_begin", let_begin)
+    async with in_process_server() as server:
+        calls = Calls(server)
+        held = server.store.hold_sync()
+        calls.init("a")
+        await asyncio.to_thread(held.wait_until_arrived)
+        calls.init("b")
+        await calls.arrived()
+        waiting += calls.started
+        answered_when_begun.clear()
+        held.release()
+        await asyncio.gather(*calls.started)
+    assert answered_when_begun[0] == [False, False]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])

@@ -9,18 +9,11 @@ import pytest
 
 from coordinator_api.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc, session_pb2, session_pb2_grpc
 from coordinator_server.build import SERVICES
-from coordinator_server.transports import TransportName
 from tests.harness.garbage import nothing_left_to_the_collector
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.usefixtures("transport")
-
-CYCLES_OF_TASK_GROUPS = (
-    "grpc.aio cancels the coroutine of a session whose client is gone, and a cancelled asyncio.TaskGroup is a cycle of "
-    "Python's own (its exception holds the frame that holds the exception), with the session in it"
-)
-
 
 @pytest.fixture
 async def server() -> AsyncIterator[InProcessServer]:
@@ -49,8 +42,6 @@ async def test_a_member_that_leaves_while_it_waits_for_the_others_gives_its_plac
 async def test_a_session_that_ends_while_a_call_of_it_waits_leaves_nothing_to_the_collector(
     server: InProcessServer,
 ) -> None:
-    if server.listeners.first.transport.name is TransportName.GRPC:
-        pytest.skip(CYCLES_OF_TASK_GROUPS)
     log = log_pb2_grpc.LogServiceStub(server.channel)
     topics = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=1)])
     await log.CreateTopics(topics, timeout=DEADLINE_SECONDS)

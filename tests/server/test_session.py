@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from types import CoroutineType
 
 import grpc
 import pytest
@@ -18,6 +20,7 @@ from coordinator_server.transport import CallStatus, TransportError
 from coordinator_server.transports import TransportName
 from tests.harness.manual_clock import ManualClock
 from tests.harness.one_by_one import OneByOne
+from tests.harness.patience import until
 from tests.server.test_grpc_transport import Served, serve
 
 Call = session_pb2.SessionCall
@@ -286,6 +289,40 @@ async def test_a_client_that_goes_away_drops_its_calls(served: Served) -> None:
     await served.servicer.cancelled.wait()
 
 
+def tasks_of_sessions() -> list[CoroutineType[object, object, object]]:
+    """What runs or waits in the modules of sessions."""
+    running = [task.get_coro() for task in asyncio.all_tasks()]
+    own = [each for each in running if isinstance(each, CoroutineType)]
+    return [each for each in own if each.cr_code.co_filename.endswith("_session.py") and "test" not in each.__name__]
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["with room", "without room"])
+async def test_a_client_that_goes_away_leaves_no_task_and_no_complaint(served: Served, is_full: bool) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
+    end = transaction_pb2.EndTxnRequest(transactional_id="a").SerializeToString()
+    count = (await stream.read()).hello.calls_in_flight_max if is_full else 1
+    await stream.write(session_pb2.SessionRequest(calls=[call(number, end, "EndTxn") for number in range(count)]))
+    await served.end_txn_arrived(count)
+    stream.cancel()
+    await served.servicer.cancelled.wait()
+    await until(lambda: not tasks_of_sessions())
+    assert complaints == []
+
+
+async def test_a_broken_rule_leaves_no_task_and_no_complaint(served: Served) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    stream = served.channel.stream_stream(SESSION_METHOD)()
+    await stream.write(b"\xff\xff\xff")
+    assert session_pb2.SessionResponse.FromString(await stream.read()).HasField("hello")
+    with pytest.raises(aio.AioRpcError):
+        await stream.read()
+    await until(lambda: not tasks_of_sessions())
+    assert complaints == []
+
+
 async def test_a_broken_rule_ends_the_stream_with_its_reason(served: Served) -> None:
     stream = served.channel.stream_stream(SESSION_METHOD)()
     await stream.write(b"\xff\xff\xff")
@@ -293,6 +330,53 @@ async def test_a_broken_rule_ends_the_stream_with_its_reason(served: Served) -> 
     with pytest.raises(aio.AioRpcError, match="SessionRequest") as failure:
         await stream.read()
     assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_defect_in_reading_ends_the_stream_with_an_error_and_drops_its_calls(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_session: Session, _body: bytes) -> None:
+        raise RuntimeError("ours")
+
+    stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
+    end = transaction_pb2.EndTxnRequest(transactional_id="a").SerializeToString()
+    await stream.write(session_pb2.SessionRequest(calls=[call(1, end, "EndTxn")]))
+    await served.end_txn_arrived()
+    assert (await stream.read()).HasField("hello")
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "receive", broken)
+        await stream.write(session_pb2.SessionRequest(calls=[call(2, find("k"), "FindCoordinator")]))
+        with pytest.raises(aio.AioRpcError) as failure:
+            await stream.read()
+    assert failure.value.code() in {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+    await served.servicer.cancelled.wait()
+    assert [found.key for found in await answered_in_a_new_session(served)] == ["k"], "nobody else is hurt"
+
+
+async def test_a_defect_in_the_first_message_ends_the_stream_with_an_error(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_session: Session, _body: bytes) -> None:
+        raise RuntimeError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "receive", broken)
+        stream = served.channel.stream_stream(SESSION_METHOD)()
+        await stream.write(b"")
+        with pytest.raises(aio.AioRpcError) as failure:
+            while await stream.read() != aio.EOF:
+                pass
+    assert failure.value.code() in {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+
+
+async def answered_in_a_new_session(served: Served) -> list[transaction_pb2.Coordinator]:
+    stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
+    await stream.write(session_pb2.SessionRequest(calls=[call(1, find("k"), "FindCoordinator")]))
+    answers: list[session_pb2.SessionAnswer] = []
+    while not answers:
+        answers.extend((await stream.read()).answers)
+    stream.cancel()
+    return list(transaction_pb2.FindCoordinatorResponse.FromString(answers[0].body).coordinators)
 
 
 @pytest.mark.usefixtures("transport")

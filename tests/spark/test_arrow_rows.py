@@ -171,6 +171,11 @@ def test_a_huge_batch_is_handed_over_in_slices() -> None:
     assert [offset for found in made for offset in found.column("offset").to_pylist()] == list(range(6_000))
 
 
+def test_a_part_of_a_huge_batch_that_is_not_huge_is_not_cut() -> None:
+    (made,) = spark_batches([batch(rows(6_000, size=1_000), within=(1_000, 4_000))], COLUMNS)
+    assert made.column("offset").to_pylist() == list(range(1_000, 4_000))
+
+
 def test_a_column_that_needs_no_payload_leaves_it_closed() -> None:
     closed = batch(rows(3), base_offset=5)
     unreadable = FetchedBatch(
@@ -194,6 +199,16 @@ def test_the_time_of_the_log_stands_in_for_that_of_the_records() -> None:
     (made,) = spark_batches(stored, ("timestamp", "timestampType"))
     assert made.column("timestamp").to_pylist() == [at(10), at(11), at(77), at(77)]
     assert made.column("timestampType").to_pylist() == [0, 0, 1, 1]
+
+
+def test_records_keep_their_own_time_behind_those_that_have_that_of_the_log() -> None:
+    stored = [
+        batch(rows(2), timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp_ms=77),
+        batch(rows(2, timestamp_ms=10), base_offset=2),
+    ]
+    (made,) = spark_batches(stored, ("timestamp", "timestampType"))
+    assert made.column("timestamp").to_pylist() == [at(77), at(77), at(10), at(11)]
+    assert made.column("timestampType").to_pylist() == [1, 1, 0, 0]
 
 
 def test_a_time_that_spark_cannot_hold_is_an_error_with_a_way_out() -> None:

@@ -135,6 +135,12 @@ def test_bytes_that_somebody_may_change_are_left_to_arrow() -> None:
     assert join([batch(memoryview(bytearray(payload)), 1)], JOINABLE) is None
 
 
+def test_bytes_that_do_not_lie_together_are_left_to_arrow() -> None:
+    payload = encode_arrow([(b"k", b"v", 1, ())])
+    assert join([batch(payload, 1)], JOINABLE) is not None
+    assert join([batch(memoryview(payload * 2)[::2], 1)], JOINABLE) is None
+
+
 def test_a_column_of_more_than_arrow_can_number_is_left_to_arrow() -> None:
     large = batch(encode_arrow([(None, b"v" * (32 << 20), 1, ())]), 1)
     assert join([large] * 2, ["value"]) is not None
@@ -163,6 +169,25 @@ class TestWhatSparkGets:
         assert [made.to_pylist() for made in with_it] == [made.to_pylist() for made in without]
         assert all(made.schema.equals(arrow_schema(COLUMNS)) for made in with_it)
 
+    def test_headers_that_it_does_not_know_come_beside_what_it_knows(self) -> None:
+        rows: list[Row] = [(b"k", b"v", 1, (("h", b"1"), ("ä", None))), (None, None, 2, ())]
+        stored = [batch(encode_arrow(rows), 2, base_offset=base) for base in (0, 2)]
+        columns = (*COLUMNS, "headers")
+        with_it, without = (list(spark_batches(stored, columns, join=each)) for each in (join, None))
+
+        assert [made.to_pylist() for made in with_it] == [made.to_pylist() for made in without]
+
+    @pytest.mark.parametrize("encodings", [("ARROW_V1", "RECORDS_V1"), ("RECORDS_V1", "RECORDS_V1")])
+    def test_it_is_not_asked_about_what_it_cannot_join(self, encodings: Sequence[str]) -> None:
+        def never(*_asked: object) -> None:
+            raise AssertionError("one of the batches is not in Arrow")
+
+        rows: list[Row] = [(b"k", b"v", 1, ())]
+        kinds = [Encoding[name] for name in encodings]
+        stored = [batch(ENCODERS[kind](rows), 1, base_offset=at, encoding=kind) for at, kind in enumerate(kinds)]
+        (made,) = spark_batches(stored, COLUMNS, join=never)
+        assert made.column("offset").to_pylist() == [0, 1]
+
     def test_a_single_batch_is_not_copied(self) -> None:
         def never(*_asked: object) -> None:
             raise AssertionError("one batch is viewed, not joined")
@@ -183,3 +208,13 @@ class TestWhatSparkGets:
 
         assert asked == [5, 5, 2]
         assert sum(each.num_rows for each in made) == 1_200
+
+        asked.clear()
+        assert len(list(spark_batches(scanned, ("value",), join=noted))) == 3
+        assert asked == [5, 5, 2]
+
+    def test_large_values_beside_the_keys_that_spark_reads_do_not_count(self) -> None:
+        payload = encode_arrow([(b"k", b"v" * 1_024, 1, ())] * 100)
+        scanned = [batch(payload, 100, base_offset=100 * number) for number in range(12)]
+        (made,) = spark_batches(scanned, ("key", "timestamp"), join=join)
+        assert made.num_rows == 1_200

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from coordinator_runtime import commit_groups
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.commit_groups import BATCH_BYTES_MAX, MARK_INTERVAL_MS, CommitThread
+from coordinator_runtime.commit_groups import BATCH_BYTES_MAX, BEGIN_SECONDS_MAX, MARK_INTERVAL_MS, CommitThread
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from tests.harness.manual_clock import ManualClock
@@ -162,6 +164,31 @@ def test_a_group_that_nobody_waited_for_holds_nobody_up_later(
     thread.submit(group(100))
     thread.let_begin()
     reports.wait_until_durable(100)
+
+
+def test_a_thread_that_takes_a_group_before_its_hand_over_has_returned_holds_nobody_up(
+    store: BatchRecorder, clock: ManualClock, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowToReturn(queue.SimpleQueue[CommitGroup | None]):
+        def put(self, item: CommitGroup | None, block: bool = True, timeout: float | None = None) -> None:
+            super().put(item, block, timeout)
+            if item is not None:
+                reports.wait_until_durable(item.version)
+
+    monkeypatch.setattr(commit_groups, "SimpleQueue", SlowToReturn)
+    monkeypatch.setattr(commit_groups, "BEGIN_SECONDS_MAX", threading.TIMEOUT_MAX)
+    thread = CommitThread(
+        store, clock, on_durable=reports.on_durable, on_failure=reports.on_failure, mark_durable=reports.mark_durable
+    )
+    thread.start()
+    thread.submit(group(1))
+    thread.let_begin()
+    thread.close()
+    assert reports.durable == [1]
+
+
+def test_the_loop_waits_for_the_thread_no_longer_than_the_thread_would_have_waited_for_it() -> None:
+    assert 0 < BEGIN_SECONDS_MAX < sys.getswitchinterval()
 
 
 def test_batches_are_bounded_and_groups_are_never_split(

@@ -97,7 +97,7 @@ class GrpcSessions:
         if self._is_stopping:
             stream.announce_stop()
         # No TaskGroup: one that is cancelled is a cycle with the session in it, left to the collector.
-        reading = asyncio.create_task(stream.read())
+        reading = asyncio.create_task(stream.read())  # noqa: TID251  kept here, and its failure is raised below
         reading.add_done_callback(stream.on_read)
         try:
             await stream.write()

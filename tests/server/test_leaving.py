@@ -15,6 +15,7 @@ from tests.harness.patience import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.usefixtures("transport")
 
+
 @pytest.fixture
 async def server() -> AsyncIterator[InProcessServer]:
     async with in_process_server() as running:

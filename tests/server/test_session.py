@@ -364,9 +364,13 @@ async def test_a_defect_in_the_first_message_ends_the_stream_with_an_error(
         stream = served.channel.stream_stream(SESSION_METHOD)()
         await stream.write(b"")
         with pytest.raises(aio.AioRpcError) as failure:
-            while await stream.read() != aio.EOF:
-                pass
+            await read_to_the_end(stream)
     assert failure.value.code() in {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
+
+
+async def read_to_the_end(stream: aio.StreamStreamCall[bytes, bytes]) -> None:
+    while await stream.read() != aio.EOF:
+        pass
 
 
 async def answered_in_a_new_session(served: Served) -> list[transaction_pb2.Coordinator]:

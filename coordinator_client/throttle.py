@@ -25,7 +25,7 @@ _FETCHES: Final = "fetches"
 _CALLS: Final = "calls"
 
 _ANSWERS_COUNTED: Final = 64
-"""The gap is the mean of so many answers, or up to twice as many: older ones count half, and so on."""
+"""The gap is the mean of so many answers at most: then those so far count half."""
 
 
 class _Queue:

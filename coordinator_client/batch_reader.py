@@ -70,10 +70,7 @@ class FetchAhead:
         if not isinstance(answer, FetchReply):
             return None
         is_refused = answer.error_code != 0
-        if answer.throttle_ms:
-            self._connection.throttle.note(
-                Method.FETCH, answer.throttle_ms, clock.monotonic_ms(), is_refused=is_refused
-            )
+        self._connection.throttle.note(Method.FETCH, answer.throttle_ms, clock.monotonic_ms(), is_refused=is_refused)
         return None if is_refused else answer
 
     def cancel(self) -> None:

@@ -226,7 +226,7 @@ class Connection:
             answer = self.transport.ask(rpc, request, timeout_ms=call.begin_attempt(now_ms))
             now_ms = self.clock.monotonic_ms()
             end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
-            if not isinstance(answer, Loss) and (answer.throttle_ms or now_ms < self.throttle.ends_ms):
+            if not isinstance(answer, Loss):
                 self.throttle.note(rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
             if end is not answer or self.answers.is_troubled:
                 said = answer if isinstance(answer, Loss) else call.verdict_of(answer)

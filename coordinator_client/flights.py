@@ -96,7 +96,7 @@ class Flights:
         if call.due_ms is not None or call.attempts != attempt:
             return
         end = call.on_answer(answer, now_ms=now_ms, jitter=self._random_source.fraction())
-        if not isinstance(answer, Loss) and (answer.throttle_ms or now_ms < self.throttle.ends_ms):
+        if not isinstance(answer, Loss):
             self.throttle.note(call.rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
         answers = self.answers
         if answers is not None and (end is not answer or answers.is_troubled):

@@ -96,11 +96,13 @@ class Throttle:
         """When the last pause is over and the last slot has come: until then there is something to wait for."""
 
     def note(self, method: Method, pause_ms: int, now_ms: int, *, is_refused: bool) -> None:
-        """Note what an answer asked for; 0: no pause.
+        """Note what an answer asked for: a pause, or none (0), which counts while others wait.
 
         A refusal says that this call must wait, which it does by itself; that others must too is known only of calls
         that bring or fetch records. More than `PAUSE_MS_MAX` is not waited for: the server says it again.
         """
+        if pause_ms <= 0 and now_ms >= self.ends_ms:
+            return
         kind = _kind(method)
         queue = self._queues[kind]
         until_ms = now_ms + min(pause_ms, PAUSE_MS_MAX)
@@ -111,7 +113,7 @@ class Throttle:
         if until_ms <= max(now_ms, queue.until_ms):
             return
         queue.until_ms = until_ms
-        self.ends_ms = max(self.ends_ms, until_ms + 1)
+        self.ends_ms = max(self.ends_ms, until_ms)
         did = "refused" if is_refused else "served"
         LOGGER.debug(
             "the server at %s has %s %s and asks to send no more %s for %d ms",
@@ -139,7 +141,7 @@ class Throttle:
             call.slot_ms = queue.slot_of(until_ms, now_ms)
         if call.slot_ms is not None:
             due_ms = queue.due_ms(call.slot_ms, until_ms, now_ms)
-            self.ends_ms = max(self.ends_ms, due_ms + 1)
+            self.ends_ms = max(self.ends_ms, due_ms)
             call.hold(due_ms)
 
 

@@ -102,11 +102,11 @@ class CommitGroups:
                 return group
         return None
 
-    def seal(self) -> None:
-        """Close the open group, if anything was staged, and hand it over to be written."""
+    def seal(self) -> bool:
+        """Close the open group, and hand it over to be written; return whether anything was staged in it."""
         group = self.open
         if not group.shards:
-            return
+            return False
         self.sealed.append(group)
         self.open = StagedGroup(group.version + 1, StagedRows())
         mutations = group.rows.mutations()
@@ -114,6 +114,7 @@ class CommitGroups:
         group.size_bytes, group.row_count = group.rows.size_bytes, len(mutations)
         group.sealed_us = self._clock.monotonic_us()
         self._hand_over(CommitGroup(group.version, mutations, group.rows.deleted_ranges, group.size_bytes))
+        return True
 
     def become_durable(self, version: int) -> Iterator[StagedGroup]:
         """Yield the sealed groups up to a version that is on disk, oldest first, the state of each readable by then."""

@@ -86,8 +86,7 @@ class LoopDriver:
         groups = self._runtime.groups
         if version - groups.durable_version == len(groups.sealed):
             # Nothing else is being written. The next group goes first, so that the disk works while the loop answers.
-            groups.seal()
-            if len(groups.sealed) > version - groups.durable_version:
+            if groups.seal():
                 self._let_begin()
         self._runtime.on_durable(version)
         if self._idle_waiters and groups.is_idle:

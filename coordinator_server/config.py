@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self, get_args
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
@@ -350,9 +350,7 @@ class Config(AccessConfig):
     def _no_number_is_true(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  of every setting
         """In Python true is a number, 1."""
         assert info.field_name is not None, "a validator of fields"
-        annotation = cls.model_fields[info.field_name].annotation
-        kinds = {annotation, *get_args(annotation)}
-        if isinstance(value, bool) and int in kinds and bool not in kinds:
+        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is int:
             raise ValueError("must be a number")
         return value
 

@@ -84,10 +84,10 @@ class LoopDriver:
 
     def _on_durable(self, version: int) -> None:
         groups = self._runtime.groups
-        if version - groups.durable_version == len(groups.sealed):
-            # Nothing else is being written. The next group goes first, so that the disk works while the loop answers.
-            if groups.seal():
-                self._let_begin()
+        is_nothing_else_written = version - groups.durable_version == len(groups.sealed)
+        if is_nothing_else_written and groups.seal():
+            # The next group goes first, so that the disk works while the loop answers.
+            self._let_begin()
         self._runtime.on_durable(version)
         if self._idle_waiters and groups.is_idle:
             waiters, self._idle_waiters = self._idle_waiters, []

@@ -7,6 +7,7 @@ clients do not retry CANCELLED. Two servers on one port would share its connecti
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, cast
@@ -22,11 +23,12 @@ from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, C
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
 from coordinator_server.authentication import Callers
 from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
-from coordinator_server.kept_credentials import KeptCredentials
+from coordinator_server.kept_credentials import KeptCredentials, Taken
 from coordinator_server.listening import (
     AddressRefused,
     close,
     established_connections,
+    is_shared,
     is_unix,
     log_harm,
     only_for_the_owner,
@@ -50,6 +52,15 @@ from coordinator_server.transports import (
 _PENDING_CALLS_MAX: Final = 16_384
 """Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
 flood, or a loop that stands still for long, lets so many gather."""
+
+DOORS_MAX: Final = 8
+"""Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
+call waits behind those of every connection at the same door. The system gives each connection to one of them."""
+DOOR_CONNECTIONS_MIN: Final = 256
+"""Connections that each door must be allowed. The system does not spread them evenly, so with fewer a door would often
+be full while others are not."""
+_NEARLY_ALL: Final = 0.9
+"""The share of all connections that are allowed at which a door may be full."""
 
 _REQUESTS_PER_READ_MAX: Final = 32
 """Calls of one connection that are begun before the others have their turn."""
@@ -78,7 +89,7 @@ class GrpcTransport:
         self.on_failure: Callable[[Exception], None] = lambda _failure: None
         """Never called: grpc.aio goes on, or ends the process."""
         self._options = options
-        self._server: aio.Server | None = None
+        self._doors: list[aio.Server] = []
         self._port = 0
         callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
         self._sessions = GrpcSessions(clock, callers, SessionLimits.within(options.message_bytes_max))
@@ -89,15 +100,29 @@ class GrpcTransport:
         if is_unix(host):
             self._bind_unix(host)
             return 0
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        named = f"[{host}]" if ":" in host else host
         # Ask the system itself first: gRPC only says that it could not, not why.
         sockets = tcp_sockets(host, port)
         close(sockets)
         try:
-            self._port = self._add_port(self._new_server(len(sockets)), address)
+            self._port = self._open_doors(named, port, len(sockets))
         except RuntimeError as error:
-            raise AddressRefused(f"cannot listen on {address}: {error}") from error
+            raise AddressRefused(f"cannot listen on {named}:{port}: {error}") from error
+        if is_shared(self._port):
+            raise AddressRefused(
+                f"cannot listen on {named}:{self._port}: another program does, and each would get some of the callers:"
+                " choose another port, or stop it"
+            )
         return self._port
+
+    def _open_doors(self, host: str, port: int, addresses: int) -> int:
+        """Return the port. gRPC counts connections by door and address, so each has its share."""
+        connections_max = self._options.connections_max // addresses
+        doors = doors_of(connections_max)
+        for _ in range(doors):
+            door = self._new_door(max(1, connections_max // doors), is_alone=doors == 1)
+            port = self._add_port(door, f"{host}:{port}")
+        return port
 
     def _add_port(self, server: aio.Server, address: str) -> int:
         credentials = self._options.credentials
@@ -105,31 +130,32 @@ class GrpcTransport:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, _server_credentials(credentials))
 
-    def _new_server(self, addresses: int) -> aio.Server:
-        """gRPC counts connections by address, so each has its share."""
-        options = _channel_options(self._options, max(1, self._options.connections_max // addresses))
-        self._server = aio.server(options=options)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+    def _new_door(self, connections_max: int, *, is_alone: bool) -> aio.Server:
+        door = aio.server(options=_channel_options(self._options, connections_max, is_alone=is_alone))
+        self._doors.append(door)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, door)
         if self._options.has_reflection:
             names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, self._server)
-        return self._server
+            reflection.enable_server_reflection(names, door)
+        return door
 
     def _bind_unix(self, address: str) -> None:
         try:
             take_unix_address(address)
             with only_for_the_owner():
-                self._new_server(1).add_insecure_port(address)
+                self._new_door(self._options.connections_max, is_alone=True).add_insecure_port(address)
         except (OSError, RuntimeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
-        assert self._server is not None, "bind comes before start"
-        # Last of the handlers, because it takes every name that nobody before it knew.
-        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions, room),))
+        assert self._doors, "bind comes before start"
         await self.set_ready(False)
-        await self._server.start()
+        calls = _Calls(handler, self._clock, self._sessions, room)
+        for door in self._doors:
+            # Last of the handlers, because it takes every name that nobody before it knew.
+            door.add_generic_rpc_handlers((calls,))
+            await door.start()
         self._watch_connections()
 
     async def set_ready(self, is_ready: bool) -> None:
@@ -147,8 +173,7 @@ class GrpcTransport:
     async def stop(self, grace_ms: int) -> None:
         if self._next_watch is not None:
             self._next_watch.cancel()
-        if self._server is not None:
-            await self._server.stop(grace_ms / 1000)
+        await asyncio.gather(*(door.stop(grace_ms / 1000) for door in self._doors))
 
     def numbers(self) -> ConnectionNumbers:
         credentials = self._options.credentials
@@ -159,7 +184,8 @@ class GrpcTransport:
         )
 
     def _watch_connections(self) -> None:
-        """Say when connections are refused, which gRPC does without a word: whenever there are as many as may be."""
+        """Say when connections are refused, which gRPC does without a word: whenever there are about as many as may
+        be."""
         loop = asyncio.get_running_loop()
         self._next_watch = loop.call_later(_WATCH_SECONDS, self._watch_connections)
         # In a thread, because the system's table may be long; no state of ours is touched there.
@@ -167,7 +193,7 @@ class GrpcTransport:
 
     def _look_at_connections(self) -> None:
         numbers = self.numbers()
-        if (numbers.open_connections or 0) >= numbers.connections_max:
+        if (numbers.open_connections or 0) >= numbers.connections_max * (1 if len(self._doors) == 1 else _NEARLY_ALL):
             log_harm("connections", details=f"{numbers.open_connections} are open")
 
 
@@ -278,15 +304,15 @@ def _server_credentials(kept: KeptCredentials) -> grpc.ServerCredentials:
     """Those that are kept, and at every new connection what they have become. gRPC's C core (BoringSSL) takes TLS 1.2
     and 1.3 by default; a test holds it to that."""
     # Its types do not say that None stands for "as before".
-    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, kept))
+    taken = Taken(kept)
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, taken))
     is_required = kept.client_auth is ClientAuth.REQUIRED
-    return grpc.dynamic_ssl_server_credentials(_configuration(kept.current), fetch, is_required)
+    return grpc.dynamic_ssl_server_credentials(_configuration(taken.current), fetch, is_required)
 
 
-def _changed_configuration(kept: KeptCredentials) -> grpc.ServerCertificateConfiguration | None:
+def _changed_configuration(taken: Taken) -> grpc.ServerCertificateConfiguration | None:
     """Called by gRPC at every new connection, on a thread of its own; None: as before."""
-    changed = kept.take_new()
-    return None if changed is None else _configuration(changed)
+    return _configuration(taken.current) if taken.renew() else None
 
 
 def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
@@ -294,14 +320,19 @@ def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfigurat
     return grpc.ssl_server_certificate_configuration(pairs, credentials.client_ca)
 
 
-def _channel_options(options: TransportOptions, connections_max: int) -> list[tuple[str, int]]:
+def doors_of(connections_max: int) -> int:
+    """How many servers of gRPC share a port where so many connections may be open. Only Linux spreads connections."""
+    return max(1, min(DOORS_MAX, connections_max // DOOR_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
+
+
+def _channel_options(options: TransportOptions, connections_max: int, *, is_alone: bool) -> list[tuple[str, int]]:
     message_bytes_max = options.message_bytes_max
     return [
         ("grpc.server.max_pending_requests", _PENDING_CALLS_MAX),
         ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS_MAX),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", 0 if is_alone else 1),
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.max_concurrent_streams", options.streams_max),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),

@@ -37,10 +37,9 @@ class KeptCredentials:
         self._clock = clock
         self._seen = _signature(files)
         self._lock = threading.Lock()
-        self._is_new = False
         self._has_expired = False
         self.handshakes = 0
-        """That asked for them."""
+        """Handshakes that began with them."""
         self.current = _read(files, clock.wall_ms())
         self.on_changed: Callable[[Credentials], None] = lambda _new: None
         """Called with what is about to be used, on the thread that looks; what it refuses with ValueError is not."""
@@ -55,15 +54,10 @@ class KeptCredentials:
     def client_auth(self) -> ClientAuth:
         return self._files.client_auth
 
-    def take_new(self) -> Credentials | None:
-        """The credentials, if they have changed since the last call; one for each handshake that begins. On any thread,
-        without waiting for a disk."""
+    def count_handshake(self) -> None:
+        """Count a handshake that begins. On any thread."""
         with self._lock:
             self.handshakes += 1
-            if not self._is_new:
-                return None
-            self._is_new = False
-            return self.current
 
     def look(self) -> None:
         """Take up what the files hold now, if they have changed and are right. Reads files."""
@@ -96,8 +90,7 @@ class KeptCredentials:
             self._refuse(str(error))
             return
         self.refusal = None
-        with self._lock:
-            self.current, self._is_new = found, True
+        self.current = found
         self._has_expired = False
         _log.info(
             "credentials_changed",
@@ -109,6 +102,23 @@ class KeptCredentials:
         if reason != self.refusal:
             self.refusal = reason
             _log.warning("credentials_refused", reason=reason, advice="the old ones serve until these are right")
+
+
+class Taken:
+    """The credentials that one of those who make handshakes uses."""
+
+    def __init__(self, kept: KeptCredentials) -> None:
+        self._kept = kept
+        self.current = kept.current
+
+    def renew(self) -> bool:
+        """Take the newest; whether they are others than before. Call it for each handshake that begins. On any thread,
+        without waiting for a disk."""
+        self._kept.count_handshake()
+        newest = self._kept.current
+        is_new = newest is not self.current
+        self.current = newest
+        return is_new
 
 
 def _signature(files: TlsFiles) -> _Signature:

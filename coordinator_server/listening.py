@@ -23,6 +23,11 @@ _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 _TCP_TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _ESTABLISHED: Final = "01"
+_LISTENING: Final = "0A"
+_IPV4_DIGITS: Final = 8
+_IPV4_MAPPED: Final = "0000000000000000FFFF0000"
+"""How the table of IPv6 begins an address of IPv4. One of zeros is any address, of IPv4 too."""
+_OWN_FILES: Final = Path("/proc/self/fd")
 
 _log = structlog.get_logger("transport")
 
@@ -84,13 +89,40 @@ def established_connections(port: int) -> int | None:
     found out."""
     if port == 0 or not _TCP_TABLES[0].exists():
         return None
+    return sum(1 for _ in _sockets_on(port, _ESTABLISHED))
+
+
+def is_shared(port: int) -> bool:
+    """Whether another process listens on an address and port of ours, which Linux allows programs of one user that all
+    ask for it (SO_REUSEPORT): it gives each of them some of the connections. False where that cannot be found out."""
+    if not _OWN_FILES.exists():
+        return False
+    own = {_target(file) for file in _OWN_FILES.iterdir()}
+    listening = [(address, f"socket:[{inode}]" in own) for address, inode in _sockets_on(port, _LISTENING)]
+    return not {address for address, is_own in listening if is_own}.isdisjoint(
+        {address for address, is_own in listening if not is_own}
+    )
+
+
+def _target(file: Path) -> str:
+    try:
+        return str(file.readlink())
+    except OSError:
+        # It was closed meanwhile, by another thread or by whoever lists the directory.
+        return ""
+
+
+def _sockets_on(port: int, state: str) -> Iterator[tuple[str, str]]:
+    """Local address and inode of each TCP socket of this machine that has the port and is in this state. An address of
+    IPv4 is given as such."""
     ours = f":{port:04X}"
-    count = 0
     for table in _TCP_TABLES:
         if table.exists():
-            lines = table.read_text(encoding="ascii").splitlines()[1:]
-            count += sum(fields[1].endswith(ours) and fields[3] == _ESTABLISHED for fields in map(str.split, lines))
-    return count
+            for fields in map(str.split, table.read_text(encoding="ascii").splitlines()[1:]):
+                if fields[1].endswith(ours) and fields[3] == state:
+                    host = fields[1].removesuffix(ours)
+                    is_mapped = host.startswith(_IPV4_MAPPED) or not host.strip("0")
+                    yield host[-_IPV4_DIGITS:] if is_mapped else host, fields[9]
 
 
 def log_harm(kind: str, **details: object) -> None:

@@ -13,7 +13,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
-from coordinator_server.kept_credentials import KeptCredentials
+from coordinator_server.kept_credentials import KeptCredentials, Taken
 from coordinator_server.tls import ClientAuth
 
 PATH: Final = "/metrics"
@@ -66,6 +66,7 @@ class SafeRequests:
     ) -> None:
         self._finish = finish_request
         self._credentials = credentials
+        self._taken = Taken(credentials)
         self._context = _server_context(credentials)
 
     def finish(self, plug: socket.socket, caller: tuple[str, int]) -> None:
@@ -78,7 +79,7 @@ class SafeRequests:
             _log.info("scrape_refused", host=caller[0], reason=str(error))
 
     def _newest(self) -> ssl.SSLContext:
-        if self._credentials.take_new() is not None:
+        if self._taken.renew():
             try:
                 self._context = _server_context(self._credentials)
             except OSError as error:

@@ -30,7 +30,8 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.certificates import read_credentials
 from coordinator_server.config import Config
-from coordinator_server.kept_credentials import KeptCredentials
+from coordinator_server.grpc_transport import DOORS_MAX
+from coordinator_server.kept_credentials import KeptCredentials, Taken
 from coordinator_server.listeners import Listener, Listeners
 from coordinator_server.tls import ClientAuth, TlsFiles, TlsRefused
 from coordinator_server.transport import Dispatcher
@@ -127,9 +128,10 @@ def test_a_rotation_is_taken_up_once_both_files_are_new(authority: Authority) ->
     pair, following = authority.issue("server"), authority.issue("next")
     kept = KeptCredentials(files_of(pair), CLOCK)
     first = kept.current
-    assert kept.take_new() is None, "gRPC has the first ones from the beginning"
+    one, other = Taken(kept), Taken(kept)
+    assert not one.renew(), "it has the first ones from the beginning"
     kept.look()
-    assert kept.take_new() is None
+    assert not one.renew()
     following.key.replace(pair.key)
     with capture_logs() as lines:
         kept.look()
@@ -140,9 +142,12 @@ def test_a_rotation_is_taken_up_once_both_files_are_new(authority: Authority) ->
     following.certificate.replace(pair.certificate)
     kept.look()
     assert kept.refusal is None
-    taken = kept.take_new()
-    assert taken is kept.current is not first
-    assert kept.take_new() is None
+    for taken in (one, other):
+        assert taken.current is first
+        assert taken.renew(), "each hears of it"
+        assert taken.current is kept.current is not first
+        assert not taken.renew()
+    assert kept.handshakes == 6
 
 
 def test_files_that_vanish_leave_the_old_ones_serving(authority: Authority) -> None:
@@ -151,7 +156,7 @@ def test_files_that_vanish_leave_the_old_ones_serving(authority: Authority) -> N
     pair.certificate.unlink()
     kept.look()
     assert "cannot be read" in (kept.refusal or "")
-    assert kept.take_new() is None
+    assert not Taken(kept).renew()
 
 
 class Later(SystemClock):
@@ -166,13 +171,15 @@ class Later(SystemClock):
 def test_a_certificate_of_tomorrow_is_taken_up_when_its_time_has_come(authority: Authority) -> None:
     pair, clock = authority.issue("server"), Later()
     kept = KeptCredentials(files_of(pair), clock)
+    taken = Taken(kept)
     pair.replace_by(authority.issue("next", since=DAY, lasts=2 * DAY))
     kept.look()
     assert "is not valid before" in (kept.refusal or "")
     clock.is_later = True
     kept.look()
     assert kept.refusal is None
-    assert kept.take_new() is kept.current
+    assert taken.renew()
+    assert taken.current is kept.current
 
 
 def test_an_expiry_in_service_is_told_once(authority: Authority) -> None:
@@ -439,7 +446,7 @@ async def test_callers_that_say_nothing_hold_up_nobody(authority: Authority, tra
 async def test_a_rotation_that_the_transport_cannot_use_leaves_the_old_ones(authority: Authority) -> None:
     pair = authority.issue("server")
     kept = KeptCredentials(files_of(pair), CLOCK)
-    first = kept.current
+    first, taken = kept.current, Taken(kept)
 
     def refuse(_new: object) -> None:
         raise ValueError("no such kind of key")
@@ -447,7 +454,7 @@ async def test_a_rotation_that_the_transport_cannot_use_leaves_the_old_ones(auth
     kept.on_changed = refuse
     pair.replace_by(authority.issue("next"))
     kept.look()
-    assert (kept.current, kept.refusal, kept.take_new()) == (first, "no such kind of key", None)
+    assert (kept.current, kept.refusal, taken.renew()) == (first, "no such kind of key", False)
 
 
 async def test_connections_after_a_rotation_get_what_is_new(
@@ -468,6 +475,22 @@ async def test_connections_after_a_rotation_get_what_is_new(
         async with channel_to(port, authority) as late:
             with pytest.raises(aio.AioRpcError):
                 await is_alive(late)
+
+
+async def test_every_connection_after_a_rotation_gets_the_new_certificate(
+    authority: Authority, transport: TransportName
+) -> None:
+    pair = authority.issue("server")
+    async with serving(with_tls(pair), name=transport) as listeners:
+        address = HOST, listeners.first.address.port
+        old = await asyncio.to_thread(ssl.get_server_certificate, address)
+        pair.replace_by(authority.issue("next"))
+        kept = listeners.first.credentials
+        assert kept is not None
+        kept.look()
+        # More than share the port: the system chooses who of them takes a connection.
+        for _ in range(4 * DOORS_MAX):
+            assert await asyncio.to_thread(ssl.get_server_certificate, address) != old
 
 
 # Beyond this machine

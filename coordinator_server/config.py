@@ -232,7 +232,8 @@ class Config(AccessConfig):
 
     connections_max: Positive = 10_000
     """Connections of callers; more are closed as soon as they come (with grpc.aio from about 95 % on). At most what the
-    limit of open files (`ulimit -n`) leaves beside the store. Too small: clients are kept out. Too large: each may hold its share of memory."""
+    limit of open files (`ulimit -n`) leaves beside the store. Too small: clients are kept out. Too large: each may hold
+    its share of memory."""
 
     streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 4_096
     """Calls and sessions of one connection that have not ended; a client waits before it begins more. Too small: long

@@ -1,7 +1,9 @@
 """The gRPC adapter: grpc.aio with generic handlers that see bytes.
 
 Options come from measurements: without the two for pending requests C-core cancels calls at random once 1,000 wait, and
-clients do not retry CANCELLED. Two servers on one port would share its connections unnoticed, so that is switched off.
+clients do not retry CANCELLED. gRPC hands calls over one after the other, so several of its servers share a port, and
+who brings many calls at once holds up few others (`DOORS_MAX`). They would not notice another program that shares the
+port, so that is looked for.
 """
 
 from __future__ import annotations
@@ -303,8 +305,8 @@ class _HeldAnswer:
 def _server_credentials(kept: KeptCredentials) -> grpc.ServerCredentials:
     """Those that are kept, and at every new connection what they have become. gRPC's C core (BoringSSL) takes TLS 1.2
     and 1.3 by default; a test holds it to that."""
-    # Its types do not say that None stands for "as before".
     taken = Taken(kept)
+    # Its types do not say that None stands for "as before".
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, taken))
     is_required = kept.client_auth is ClientAuth.REQUIRED
     return grpc.dynamic_ssl_server_credentials(_configuration(taken.current), fetch, is_required)

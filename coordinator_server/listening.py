@@ -95,9 +95,11 @@ def established_connections(port: int) -> int | None:
 def is_shared(port: int) -> bool:
     """Whether another process listens on an address and port of ours, which Linux allows programs of one user that all
     ask for it (SO_REUSEPORT): it gives each of them some of the connections. False where that cannot be found out."""
-    if not _OWN_FILES.exists():
+    try:
+        own = {_target(file) for file in _OWN_FILES.iterdir()}
+    except OSError:
+        # Another system, or one that lets no program look.
         return False
-    own = {_target(file) for file in _OWN_FILES.iterdir()}
     listening = [(address, f"socket:[{inode}]" in own) for address, inode in _sockets_on(port, _LISTENING)]
     return not {address for address, is_own in listening if is_own}.isdisjoint(
         {address for address, is_own in listening if not is_own}

@@ -2,8 +2,8 @@
 
 Options come from measurements: without the two for pending requests C-core cancels calls at random once 1,000 wait, and
 clients do not retry CANCELLED. gRPC hands calls over one after the other, so several of its servers share a port, and
-who brings many calls at once holds up few others (`DOORS_MAX`). They would not notice another program that shares the
-port, so that is looked for.
+who brings many calls at once holds up few others (`ENTRANCES_MAX`). They would not notice another program that shares
+the port, so that is looked for.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _PENDING_CALLS_MAX: Final = 16_384
 """Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
 flood, or a loop that stands still for long, lets so many gather."""
 
-DOORS_MAX: Final = 8
+ENTRANCES_MAX: Final = 8
 """Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
-call waits behind those of every connection at the same door. The system gives each connection to one of them."""
-DOOR_CONNECTIONS_MIN: Final = 256
-"""Connections that each door must be allowed. The system does not spread them evenly, so with fewer a door would often
-be full while others are not."""
+call waits behind those of every connection at the same entrance. The system gives each connection to one of them."""
+ENTRANCE_CONNECTIONS_MIN: Final = 256
+"""Connections that each entrance must be allowed. The system does not spread them evenly, so with fewer an entrance
+would often be full while others are not."""
 _NEARLY_ALL: Final = 0.9
-"""The share of all connections that are allowed at which a door may be full."""
+"""The share of all connections that are allowed at which an entrance may be full."""
 
 _REQUESTS_PER_READ_MAX: Final = 32
 """Calls of one connection that are begun before the others have their turn."""
@@ -91,7 +91,7 @@ class GrpcTransport:
         self.on_failure: Callable[[Exception], None] = lambda _failure: None
         """Never called: grpc.aio goes on, or ends the process."""
         self._options = options
-        self._doors: list[aio.Server] = []
+        self._entrances: list[aio.Server] = []
         self._port = 0
         callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
         self._sessions = GrpcSessions(clock, callers, SessionLimits.within(options.message_bytes_max))
@@ -107,7 +107,7 @@ class GrpcTransport:
         sockets = tcp_sockets(host, port)
         close(sockets)
         try:
-            self._port = self._open_doors(named, port, len(sockets))
+            self._port = self._open_entrances(named, port, len(sockets))
         except RuntimeError as error:
             raise AddressRefused(f"cannot listen on {named}:{port}: {error}") from error
         if is_shared(self._port):
@@ -117,13 +117,13 @@ class GrpcTransport:
             )
         return self._port
 
-    def _open_doors(self, host: str, port: int, addresses: int) -> int:
-        """Return the port. gRPC counts connections by door and address, so each has its share."""
+    def _open_entrances(self, host: str, port: int, addresses: int) -> int:
+        """Return the port. gRPC counts connections by entrance and address, so each has its share."""
         connections_max = self._options.connections_max // addresses
-        doors = doors_of(connections_max)
-        for _ in range(doors):
-            door = self._new_door(max(1, connections_max // doors), is_alone=doors == 1)
-            port = self._add_port(door, f"{host}:{port}")
+        entrances = entrances_of(connections_max)
+        for _ in range(entrances):
+            entrance = self._new_entrance(max(1, connections_max // entrances), is_alone=entrances == 1)
+            port = self._add_port(entrance, f"{host}:{port}")
         return port
 
     def _add_port(self, server: aio.Server, address: str) -> int:
@@ -132,32 +132,32 @@ class GrpcTransport:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, _server_credentials(credentials))
 
-    def _new_door(self, connections_max: int, *, is_alone: bool) -> aio.Server:
-        door = aio.server(options=_channel_options(self._options, connections_max, is_alone=is_alone))
-        self._doors.append(door)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, door)
+    def _new_entrance(self, connections_max: int, *, is_alone: bool) -> aio.Server:
+        entrance = aio.server(options=_channel_options(self._options, connections_max, is_alone=is_alone))
+        self._entrances.append(entrance)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, entrance)
         if self._options.has_reflection:
             names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, door)
-        return door
+            reflection.enable_server_reflection(names, entrance)
+        return entrance
 
     def _bind_unix(self, address: str) -> None:
         try:
             take_unix_address(address)
             with only_for_the_owner():
-                self._new_door(self._options.connections_max, is_alone=True).add_insecure_port(address)
+                self._new_entrance(self._options.connections_max, is_alone=True).add_insecure_port(address)
         except (OSError, RuntimeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
-        assert self._doors, "bind comes before start"
+        assert self._entrances, "bind comes before start"
         await self.set_ready(False)
         calls = _Calls(handler, self._clock, self._sessions, room)
-        for door in self._doors:
+        for entrance in self._entrances:
             # Last of the handlers, because it takes every name that nobody before it knew.
-            door.add_generic_rpc_handlers((calls,))
-            await door.start()
+            entrance.add_generic_rpc_handlers((calls,))
+            await entrance.start()
         self._watch_connections()
 
     async def set_ready(self, is_ready: bool) -> None:
@@ -175,7 +175,7 @@ class GrpcTransport:
     async def stop(self, grace_ms: int) -> None:
         if self._next_watch is not None:
             self._next_watch.cancel()
-        await asyncio.gather(*(door.stop(grace_ms / 1000) for door in self._doors))
+        await asyncio.gather(*(entrance.stop(grace_ms / 1000) for entrance in self._entrances))
 
     def numbers(self) -> ConnectionNumbers:
         credentials = self._options.credentials
@@ -195,7 +195,8 @@ class GrpcTransport:
 
     def _look_at_connections(self) -> None:
         numbers = self.numbers()
-        if (numbers.open_connections or 0) >= numbers.connections_max * (1 if len(self._doors) == 1 else _NEARLY_ALL):
+        share = 1 if len(self._entrances) == 1 else _NEARLY_ALL
+        if (numbers.open_connections or 0) >= share * numbers.connections_max:
             log_harm("connections", details=f"{numbers.open_connections} are open")
 
 
@@ -322,9 +323,9 @@ def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfigurat
     return grpc.ssl_server_certificate_configuration(pairs, credentials.client_ca)
 
 
-def doors_of(connections_max: int) -> int:
+def entrances_of(connections_max: int) -> int:
     """How many servers of gRPC share a port where so many connections may be open. Only Linux spreads connections."""
-    return max(1, min(DOORS_MAX, connections_max // DOOR_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
+    return max(1, min(ENTRANCES_MAX, connections_max // ENTRANCE_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
 
 
 def _channel_options(options: TransportOptions, connections_max: int, *, is_alone: bool) -> list[tuple[str, int]]:

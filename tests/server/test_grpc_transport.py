@@ -22,7 +22,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_server import grpc_transport
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.grpc_session import host_of
-from coordinator_server.grpc_transport import DOOR_CONNECTIONS_MIN, DOORS_MAX, GrpcTransport, doors_of
+from coordinator_server.grpc_transport import ENTRANCE_CONNECTIONS_MIN, ENTRANCES_MAX, GrpcTransport, entrances_of
 from coordinator_server.listening import AddressRefused
 from coordinator_server.transport import Dispatcher
 from coordinator_server.transport_choice import open_transport
@@ -316,7 +316,7 @@ def intruder() -> Iterator[int]:
 async def test_a_program_that_came_to_the_port_at_the_same_time_is_noticed(
     intruder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It comes between the look at the port and the doors.
+    # It comes between the look at the port and the entrances.
     monkeypatch.setattr(grpc_transport, "tcp_sockets", lambda _host, _port: [socket.socket()])
     transport = GrpcTransport([], SystemClock(), TransportOptions(MESSAGE_BYTES_MAX))
     try:
@@ -339,10 +339,13 @@ with socket.socket() as taken:
 
 @pytest.mark.parametrize("connections_max", [1, 7, 511, 512, 2_047, 2_048, 10_000, 1_000_000])
 def test_no_more_connections_than_may_be_come_through_all_doors(connections_max: int) -> None:
-    doors = doors_of(connections_max)
-    assert 1 <= doors <= DOORS_MAX
-    assert doors == 1 or connections_max // doors >= DOOR_CONNECTIONS_MIN
-    assert (doors_of(DOOR_CONNECTIONS_MIN * 2 - 1), doors_of(DOOR_CONNECTIONS_MIN * DOORS_MAX)) == (1, DOORS_MAX)
+    entrances = entrances_of(connections_max)
+    assert 1 <= entrances <= ENTRANCES_MAX
+    assert entrances == 1 or connections_max // entrances >= ENTRANCE_CONNECTIONS_MIN
+    assert (entrances_of(ENTRANCE_CONNECTIONS_MIN * 2 - 1), entrances_of(ENTRANCE_CONNECTIONS_MIN * ENTRANCES_MAX)) == (
+        1,
+        ENTRANCES_MAX,
+    )
 
 
 async def test_an_address_of_another_machine_is_refused_with_the_reason() -> None:

@@ -30,7 +30,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.certificates import read_credentials
 from coordinator_server.config import Config
-from coordinator_server.grpc_transport import DOORS_MAX
+from coordinator_server.grpc_transport import ENTRANCES_MAX
 from coordinator_server.kept_credentials import KeptCredentials, Taken
 from coordinator_server.listeners import Listener, Listeners
 from coordinator_server.tls import ClientAuth, TlsFiles, TlsRefused
@@ -489,7 +489,7 @@ async def test_every_connection_after_a_rotation_gets_the_new_certificate(
         assert kept is not None
         kept.look()
         # More than share the port: the system chooses who of them takes a connection.
-        for _ in range(4 * DOORS_MAX):
+        for _ in range(4 * ENTRANCES_MAX):
             assert await asyncio.to_thread(ssl.get_server_certificate, address) != old
 
 

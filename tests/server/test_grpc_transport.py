@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,10 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.clock import SystemClock
-from coordinator_server import grpc_transport
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.grpc_session import host_of
-from coordinator_server.grpc_transport import ENTRANCE_CONNECTIONS_MIN, ENTRANCES_MAX, GrpcTransport, entrances_of
 from coordinator_server.listening import AddressRefused
 from coordinator_server.transport import Dispatcher
 from coordinator_server.transport_choice import open_transport
@@ -289,63 +285,6 @@ async def test_a_port_in_use_is_refused_with_the_reason() -> None:
         transport = new_transport()
         with pytest.raises(AddressRefused, match=r"Address already in use: choose another port"):
             transport.bind(HOST, taken.getsockname()[1])
-
-
-async def test_a_port_of_another_server_is_refused_although_its_doors_share_it() -> None:
-    first, second = new_transport(), new_transport()
-    try:
-        port = first.bind(HOST, 0)
-        with pytest.raises(AddressRefused, match=r"Address already in use: choose another port"):
-            second.bind(HOST, port)
-    finally:
-        await first.stop(0)
-        await second.stop(0)
-
-
-@pytest.fixture
-def intruder() -> Iterator[int]:
-    """The port of another program, which would share it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _LISTEN_TOO], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as program:
-        assert program.stdout is not None
-        yield int(program.stdout.readline())
-        program.kill()
-
-
-async def test_a_program_that_came_to_the_port_at_the_same_time_is_noticed(
-    intruder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # It comes between the look at the port and the entrances.
-    monkeypatch.setattr(grpc_transport, "tcp_sockets", lambda _host, _port: [socket.socket()])
-    transport = GrpcTransport([], SystemClock(), TransportOptions(MESSAGE_BYTES_MAX))
-    try:
-        with pytest.raises(AddressRefused, match=f"cannot listen on {HOST}:{intruder}: another program does"):
-            transport.bind(HOST, intruder)
-    finally:
-        await transport.stop(0)
-
-
-_LISTEN_TOO = f"""
-import socket, sys
-with socket.socket() as taken:
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    taken.bind(("{HOST}", 0))
-    taken.listen()
-    print(taken.getsockname()[1], flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("connections_max", [1, 7, 511, 512, 2_047, 2_048, 10_000, 1_000_000])
-def test_no_more_connections_than_may_be_come_through_all_doors(connections_max: int) -> None:
-    entrances = entrances_of(connections_max)
-    assert 1 <= entrances <= ENTRANCES_MAX
-    assert entrances == 1 or connections_max // entrances >= ENTRANCE_CONNECTIONS_MIN
-    assert (entrances_of(ENTRANCE_CONNECTIONS_MIN * 2 - 1), entrances_of(ENTRANCE_CONNECTIONS_MIN * ENTRANCES_MAX)) == (
-        1,
-        ENTRANCES_MAX,
-    )
 
 
 async def test_an_address_of_another_machine_is_refused_with_the_reason() -> None:

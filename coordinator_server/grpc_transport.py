@@ -51,11 +51,12 @@ from coordinator_server.transports import (
     TransportOptions,
 )
 
-_PENDING_CALLS_MAX: Final = 16_384
-"""Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
-flood, or a loop that stands still for long, lets so many gather."""
+PENDING_CALLS_MAX: Final = 18_432
+"""Calls that wait for the loop, at all entrances. How much work is taken is decided in `admission`, where a refusal is
+an answer; only a flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so
+this bounds memory, and each entrance has its share: more than one connection may have under way."""
 
-ENTRANCES_MAX: Final = 8
+ENTRANCES_MAX: Final = 4
 """Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
 call waits behind those of every connection at the same entrance. The system gives each connection to one of them."""
 ENTRANCE_CONNECTIONS_MIN: Final = 256
@@ -122,7 +123,7 @@ class GrpcTransport:
         connections_max = self._options.connections_max // addresses
         entrances = entrances_of(connections_max)
         for _ in range(entrances):
-            entrance = self._new_entrance(max(1, connections_max // entrances), is_alone=entrances == 1)
+            entrance = self._new_entrance(max(1, connections_max // entrances), entrances)
             port = self._add_port(entrance, f"{host}:{port}")
         return port
 
@@ -132,8 +133,8 @@ class GrpcTransport:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, _server_credentials(credentials))
 
-    def _new_entrance(self, connections_max: int, *, is_alone: bool) -> aio.Server:
-        entrance = aio.server(options=_channel_options(self._options, connections_max, is_alone=is_alone))
+    def _new_entrance(self, connections_max: int, entrances: int = 1) -> aio.Server:
+        entrance = aio.server(options=_channel_options(self._options, connections_max, entrances))
         self._entrances.append(entrance)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, entrance)
         if self._options.has_reflection:
@@ -145,7 +146,7 @@ class GrpcTransport:
         try:
             take_unix_address(address)
             with only_for_the_owner():
-                self._new_entrance(self._options.connections_max, is_alone=True).add_insecure_port(address)
+                self._new_entrance(self._options.connections_max).add_insecure_port(address)
         except (OSError, RuntimeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
@@ -328,14 +329,14 @@ def entrances_of(connections_max: int) -> int:
     return max(1, min(ENTRANCES_MAX, connections_max // ENTRANCE_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
 
 
-def _channel_options(options: TransportOptions, connections_max: int, *, is_alone: bool) -> list[tuple[str, int]]:
-    message_bytes_max = options.message_bytes_max
+def _channel_options(options: TransportOptions, connections_max: int, entrances: int) -> list[tuple[str, int]]:
+    message_bytes_max, pending_calls_max = options.message_bytes_max, PENDING_CALLS_MAX // entrances
     return [
-        ("grpc.server.max_pending_requests", _PENDING_CALLS_MAX),
-        ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS_MAX),
+        ("grpc.server.max_pending_requests", pending_calls_max),
+        ("grpc.server.max_pending_requests_hard_limit", pending_calls_max),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
-        ("grpc.so_reuseport", 0 if is_alone else 1),
+        ("grpc.so_reuseport", int(entrances > 1)),
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.max_concurrent_streams", options.streams_max),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),

@@ -23,6 +23,7 @@ from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.grpc_transport import (
     ENTRANCE_CONNECTIONS_MIN,
     ENTRANCES_MAX,
+    PENDING_CALLS_MAX,
     GrpcTransport,
     entrances_of,
 )
@@ -98,6 +99,10 @@ def test_no_more_connections_than_may_be_come_through_all_entrances(connections_
         1,
         ENTRANCES_MAX,
     )
+
+
+def test_the_calls_of_a_connection_may_all_wait_at_one_entrance() -> None:
+    assert TransportOptions(MESSAGE_BYTES_MAX).streams_max < PENDING_CALLS_MAX // ENTRANCES_MAX
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

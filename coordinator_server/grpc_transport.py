@@ -51,12 +51,12 @@ from coordinator_server.transports import (
     TransportOptions,
 )
 
-PENDING_CALLS_MAX: Final = 18_432
+PENDING_CALLS_MAX: Final = 36_864
 """Calls that wait for the loop, at all entrances. How much work is taken is decided in `admission`, where a refusal is
 an answer; only a flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so
 this bounds memory, and each entrance has its share: more than one connection may have under way."""
 
-ENTRANCES_MAX: Final = 4
+ENTRANCES_MAX: Final = 8
 """Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
 call waits behind those of every connection at the same entrance. The system gives each connection to one of them."""
 ENTRANCE_CONNECTIONS_MIN: Final = 256

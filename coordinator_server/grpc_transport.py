@@ -51,10 +51,12 @@ from coordinator_server.transports import (
     TransportOptions,
 )
 
-PENDING_CALLS_MAX: Final = 36_864
-"""Calls that wait for the loop, at all entrances. How much work is taken is decided in `admission`, where a refusal is
-an answer; only a flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so
-this bounds memory, and each entrance has its share: more than one connection may have under way."""
+_PENDING_CALLS_MAX: Final = 16_384
+"""Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
+flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so this bounds
+memory."""
+_OTHERS_CALLS: Final = 512
+"""Calls that may wait at each entrance beside all those that one connection may have under way."""
 
 ENTRANCES_MAX: Final = 8
 """Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
@@ -330,7 +332,8 @@ def entrances_of(connections_max: int) -> int:
 
 
 def _channel_options(options: TransportOptions, connections_max: int, entrances: int) -> list[tuple[str, int]]:
-    message_bytes_max, pending_calls_max = options.message_bytes_max, PENDING_CALLS_MAX // entrances
+    message_bytes_max = options.message_bytes_max
+    pending_calls_max = max(_PENDING_CALLS_MAX // entrances, options.streams_max + _OTHERS_CALLS)
     return [
         ("grpc.server.max_pending_requests", pending_calls_max),
         ("grpc.server.max_pending_requests_hard_limit", pending_calls_max),

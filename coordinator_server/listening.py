@@ -26,7 +26,7 @@ _ESTABLISHED: Final = "01"
 _LISTENING: Final = "0A"
 _IPV4_DIGITS: Final = 8
 _IPV4_MAPPED: Final = "0000000000000000FFFF0000"
-"""How the table of IPv6 begins an address of IPv4. One of zeros is any address, of IPv4 too."""
+"""How the table of IPv6 begins an address of IPv4."""
 _OWN_FILES: Final = Path("/proc/self/fd")
 
 _log = structlog.get_logger("transport")
@@ -100,10 +100,9 @@ def is_shared(port: int) -> bool:
     except OSError:
         # Another system, or one that lets no program look.
         return False
-    listening = [(address, f"socket:[{inode}]" in own) for address, inode in _sockets_on(port, _LISTENING)]
-    return not {address for address, is_own in listening if is_own}.isdisjoint(
-        {address for address, is_own in listening if not is_own}
-    )
+    listening = [(address, f"socket:[{inode}]") for address, inode in _sockets_on(port, _LISTENING)]
+    ours = {address for address, file in listening if file in own}
+    return any(address in ours for address, file in listening if file not in own)
 
 
 def _target(file: Path) -> str:
@@ -115,16 +114,19 @@ def _target(file: Path) -> str:
 
 
 def _sockets_on(port: int, state: str) -> Iterator[tuple[str, str]]:
-    """Local address and inode of each TCP socket of this machine that has the port and is in this state. An address of
-    IPv4 is given as such."""
+    """Local address and inode of each TCP socket of this machine that has the port and is in this state."""
     ours = f":{port:04X}"
     for table in _TCP_TABLES:
         if table.exists():
             for fields in map(str.split, table.read_text(encoding="ascii").splitlines()[1:]):
                 if fields[1].endswith(ours) and fields[3] == state:
-                    host = fields[1].removesuffix(ours)
-                    is_mapped = host.startswith(_IPV4_MAPPED) or not host.strip("0")
-                    yield host[-_IPV4_DIGITS:] if is_mapped else host, fields[9]
+                    yield _address(fields[1].removesuffix(ours)), fields[9]
+
+
+def _address(host: str) -> str:
+    """An address as a table has it; one of IPv4, and any address, as in the table of IPv4."""
+    is_ipv4 = host.startswith(_IPV4_MAPPED) or not host.strip("0")
+    return host[-_IPV4_DIGITS:] if is_ipv4 else host
 
 
 def log_harm(kind: str, **details: object) -> None:

@@ -23,7 +23,6 @@ from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.grpc_transport import (
     ENTRANCE_CONNECTIONS_MIN,
     ENTRANCES_MAX,
-    PENDING_CALLS_MAX,
     GrpcTransport,
     entrances_of,
 )
@@ -95,14 +94,8 @@ def test_no_more_connections_than_may_be_come_through_all_entrances(connections_
     entrances = entrances_of(connections_max)
     assert 1 <= entrances <= ENTRANCES_MAX
     assert entrances == 1 or connections_max // entrances >= ENTRANCE_CONNECTIONS_MIN
-    assert (entrances_of(ENTRANCE_CONNECTIONS_MIN * 2 - 1), entrances_of(ENTRANCE_CONNECTIONS_MIN * ENTRANCES_MAX)) == (
-        1,
-        ENTRANCES_MAX,
-    )
-
-
-def test_the_calls_of_a_connection_may_all_wait_at_one_entrance() -> None:
-    assert TransportOptions(MESSAGE_BYTES_MAX).streams_max < PENDING_CALLS_MAX // ENTRANCES_MAX
+    assert entrances_of(ENTRANCE_CONNECTIONS_MIN * 2 - 1) == 1
+    assert entrances_of(ENTRANCE_CONNECTIONS_MIN * ENTRANCES_MAX) == ENTRANCES_MAX
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -216,7 +209,7 @@ async def test_a_server_that_stops_takes_no_connection_while_it_finishes_calls_o
     ("connections_max", "are_open", "is_told"),
     [(10, 9, False), (10, 10, True), (4_000, 3_599, False), (4_000, 3_600, True)],
 )
-async def test_connections_are_told_where_a_entrance_may_be_full(
+async def test_connections_are_told_where_an_entrance_may_be_full(
     connections_max: int, are_open: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_transport, "established_connections", lambda _port: are_open)

@@ -6,23 +6,49 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from coordinator_client.calls import Patience, Reply
 from coordinator_client.connection import Connection
-from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError
+from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError, rejected
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.process import keep_memory_of_batches
-from coordinator_client.producer_shell import PreparedShell, ProducerOptions, ProducerShell, TransactionShell
-from coordinator_client.state import ProducerStatus, Row
+from coordinator_client.producer_shell import (
+    OPEN,
+    OUTCOME,
+    PREPARED,
+    SEND,
+    STEP,
+    TRANSACTION,
+    PreparedShell,
+    ProducerOptions,
+    ProducerShell,
+    TransactionShell,
+)
+from coordinator_client.progress import FAILURE
+from coordinator_client.state import Goal, ProducerStatus, Row
+from coordinator_protocol.errors import ErrorCode
+
+_CALLS: Final = {
+    Goal.INIT: "init",
+    Goal.RECOVER: "recover",
+    Goal.LEARN: "send",
+    Goal.BEGIN: "begin a transaction",
+    Goal.FLUSH: "flush",
+    Goal.PREPARE: "prepare",
+    Goal.COMMIT: "commit",
+    Goal.ABORT: "abort",
+    Goal.RESOLVE: "resolve_outcome",
+}
+"""The call that works towards each goal."""
 
 
 class AsyncProducer(ProducerShell):
     """`Producer` for asyncio: what waits is awaited, everything else is the same.
 
     Its requests travel on the loop of the task that uses it first, in one session with everything else on that loop: a
-    thousand producers in a thousand tasks share messages. It belongs to one task at a time. Use it in an `async with`,
-    or call `close`.
+    thousand producers in a thousand tasks share messages. Tasks may send at the same time; every other call belongs to
+    one task at a time, and is refused while another one waits for its own. Use it in an `async with`, or call `close`.
     """
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
@@ -34,10 +60,11 @@ class AsyncProducer(ProducerShell):
         self._open_loop = self._connection.open_loop or AsyncioLoop
         self._loop: Loop
         self._has_loop = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._user: asyncio.Task[Any] | None = None
+        """The task that waits for the goal."""
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._defect: BaseException | None = None
         self._patience: Patience | None = None
         """How long to work towards the goal; None = until the core ends it."""
 
@@ -62,13 +89,15 @@ class AsyncProducer(ProducerShell):
         With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
         process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
         """
-        self._core.init()
+        self._clear_up()
+        self._change(self._core.init)
         await self._reach_goal()
 
     async def recover(self) -> AsyncPreparedTransaction | None:
         """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open; see
         `Producer.recover`."""
-        self._core.recover()
+        self._clear_up()
+        self._change(self._core.recover)
         await self._reach_goal()
         return None if self._core.prepared is None else AsyncPreparedTransaction(self, self._core.prepared)
 
@@ -106,16 +135,18 @@ class AsyncProducer(ProducerShell):
         Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
         Misconfigured, Fenced.
         """
-        self._core.flush()
+        self._clear_up()
+        self._change(self._core.flush)
         await self._reach_goal()
 
     async def resolve_outcome(self) -> bool:
-        """Ask again what became of a commit that ended in OutcomeUnknown: True = committed, False = aborted.
-
-        The producer goes on afterwards. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer
-        producer runs and the outcome can no longer be told; Rejected if nothing is unknown.
-        """
-        self._core.resolve()
+        """Ask again what became of a commit that ended in OutcomeUnknown, or was cancelled: True = committed, False =
+        aborted. See `Producer.resolve_outcome`."""
+        self._clear_up()
+        known = self._known_outcome()
+        if known is not None:
+            return known
+        self._change(self._core.resolve)
         try:
             await self._reach_goal()
         except (Abortable, Rejected) as error:
@@ -133,16 +164,20 @@ class AsyncProducer(ProducerShell):
         await self._close(is_patient=True)
 
     async def _close(self, *, is_patient: bool) -> None:
-        status = self._core.status
+        is_patient = is_patient and self.status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent
+        if is_patient:
+            self._clear_up()
         try:
-            if is_patient and status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent:
-                if not self._core.is_transactional:
-                    await self.flush()
-                elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
-                    self._patience = self._leaving()
-                    await self._abort()
+            if is_patient and not self._core.is_transactional:
+                await self.flush()
+            elif is_patient and self.status in OPEN:
+                self._patience = self._leaving()
+                await self._abort()
         finally:
             self._core.close()
+            # Ends what another task waits for.
+            self._core.transmissions(self._clock.monotonic_ms())
+            self._wake()
             self._cancel_given_up()
             if self._timer is not None:
                 self._timer.cancel()
@@ -151,107 +186,169 @@ class AsyncProducer(ProducerShell):
 
     async def _take(self, topic: str, row: Row, partition: int | None) -> None:
         core = self._core
-        writer = core.writers.get(topic) if partition is None else core.writer_for(topic, partition)
-        if writer is None:
-            self._learn(topic)
-            await self._reach_goal()
-            writer = core.writers[topic]
-        if core.append(writer, row, partition):
-            keep_memory_of_batches()
-            self._pump()
-            while core.is_full:
+        if self._step is not None or (core.goal is not None and not self._is_learning):
+            self._clear_up()
+        while (writer := core.writer_for(topic, partition)) is None:
+            if self._is_learning:
                 await self._news()
+            else:
+                self._learn(topic)
+                await self._reach_goal()
+        self._step = STEP
+        try:
+            is_due = core.append(writer, row, partition)
+        except TransactionError:
+            self._step = None
+            raise
+        self._step = None
+        if is_due:
+            keep_memory_of_batches()
+            await self._make_room()
+
+    async def _make_room(self) -> None:
+        """Send what is full, and wait until there is room for more. The record is taken already: an interruption makes
+        the transaction abort-only."""
+        try:
+            self._turn()
+            while self._core.is_full:
+                await self._news()
+        except BaseException:
+            if self._step is None and self._core.is_transactional:
+                self._step = SEND
+            raise
 
     async def _begin(self) -> None:
-        self._core.begin()
-        if self._core.goal is None:
+        self._clear_up()
+        core = self._core
+        if core.status is not ProducerStatus.READY and self._is_abandoned(core.status):
+            await self._abort()
+        self._forget_given()
+        self._change(core.begin)
+        if core.goal is None:
             # The goal was reached without a request. In a fork this raises all the same.
             self._connection.transport_on(self._open_loop)
         else:
             await self._reach_goal()
 
     async def _commit(self) -> int:
-        self._core.commit()
+        self._clear_up()
+        self._change(self._core.commit)
         try:
             await self._reach_goal()
         except TransactionError:
             raise
         except BaseException as interruption:
-            if self._core.is_unresolved:
-                interruption.add_note("The commit was interrupted: call resolve_outcome() to learn how it ended.")
-            else:
+            if not self._explain(interruption):
                 await self._abort_because(interruption)
             raise
         return self._core.csn
 
     async def _prepare(self) -> AsyncPreparedTransaction:
-        self._core.prepare()
+        self._clear_up()
+        self._change(self._core.prepare)
         await self._reach_goal()
         assert self._core.prepared is not None, "what was prepared has a name"
         return AsyncPreparedTransaction(self, self._core.prepared)
 
     async def _commit_prepared(self) -> int:
-        if self._core.is_unresolved:
-            self._core.resolve()
-        else:
-            self._core.commit()
+        self._clear_up()
+        core = self._core
+        if core.is_committed and OUTCOME not in self._given:
+            return core.csn
+        self._change(core.resolve if core.is_unresolved else core.commit)
         await self._reach_goal()
-        return self._core.csn
+        return core.csn
 
     async def _abort(self) -> None:
-        self._core.abort()
+        self._clear_up()
+        self._change(self._core.abort)
         await self._reach_goal()
 
     async def _abort_because(self, error: BaseException) -> None:
-        with self._in_front(error):
+        own = self._core.failure
+        try:
             await self._abort()
+        except TransactionError as failed:
+            self._note_failed_abort(error, own, failed)
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether another task waits for a goal."""
+        user = self._user
+        return user is not None and user is not asyncio.current_task() and not user.done()
+
+    @property
+    def _is_learning(self) -> bool:
+        """Whether a send of another task waits to know a topic."""
+        return self._core.goal is Goal.LEARN and self._is_in_use
+
+    def _clear_up(self) -> None:
+        if self._is_in_use and self._core.goal is not None:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"another task waits for this producer to {_CALLS[self._core.goal]}: an AsyncProducer does one thing "
+                "at a time but for sends; await one call before the next, or make a producer for each task",
+            )
+        super()._clear_up()
 
     async def _reach_goal(self) -> None:
         """Work until the core's goal is reached. Raises: the failure that it ended with."""
         core = self._core
+        self._user = asyncio.current_task()
         try:
-            self._pump()
+            self._turn()
             while core.goal is not None:
                 await self._news()
         except BaseException:
-            core.interrupt()
-            self._cancel_given_up()
+            self._clear_up()
             raise
+        finally:
+            self._user = None
         if core.flights.cancelled:
             self._cancel_given_up()
         result = core.take_result()
         if result is not None:
-            raise result
+            # One expression: what a plain producer's caller is told, is told once, and not lost by an interruption.
+            raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
 
     async def _news(self) -> None:
-        """Return when the goal is reached, or there is room for more records. Raises: what went wrong on the loop
-        meanwhile."""
-        if self._defect is not None:
-            raise self._defect
+        """Return when the goal is reached, or there is room for more records; or sooner. Raises: what went wrong on
+        the loop meanwhile."""
         if self._patience is not None:
             self._wake_at(self._until_ms(self._patience))
-        self._waiter = asyncio.get_running_loop().create_future()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
         try:
-            await self._waiter
+            await waiter
         finally:
-            self._waiter = None
+            self._waiters.discard(waiter)
 
-    def _pump(self) -> None:
-        """Start the attempts that are due, and set the timer for the others. Does not wait."""
+    def _turn(self) -> None:
+        """Hand the answers that have arrived to the core, start the attempts that are due, and set the timer for the
+        others. Does not wait."""
         # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
         transport = self._connection.transport_on(self._open_loop)
         if not self._has_loop or self._loop.is_over:
             self._loop, self._has_loop, self._timer = self._open_loop(), True, None
-        core, now_ms = self._core, self._clock.monotonic_ms()
-        for due in core.transmissions(now_ms):
-            self._calls[due.flight] = transport.start(
-                due.rpc, due.request, timeout_ms=due.timeout_ms, on_done=partial(self._report, due.flight, due.attempt)
-            )
-        if core.flights.cancelled:
-            self._cancel_given_up()
+        self._step = STEP
+        core = self._core
+        while True:
+            self._deliver()
+            for due in core.transmissions(self._clock.monotonic_ms()):
+                self._calls[due.flight] = transport.start(
+                    due.rpc,
+                    due.request,
+                    timeout_ms=due.timeout_ms,
+                    on_done=partial(self._report, due.flight, due.attempt),
+                )
+            if core.flights.cancelled:
+                self._cancel_given_up()
+            if not self._reports:
+                break
         wake_ms = core.flights.wake_ms()
         if wake_ms is not None:
             self._wake_at(wake_ms)
+        self._step = None
 
     def _wake_at(self, wake_ms: int) -> None:
         """Set the timer so that the core is asked again by then."""
@@ -263,34 +360,42 @@ class AsyncProducer(ProducerShell):
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
         """Receive an answer: directly where it comes on this loop, as those of a session do."""
-        report = flight, attempt, answer
+        self._reports.append((flight, attempt, answer))
         if self._loop.is_here:
-            self._go_on(report)
+            self._go_on()
         else:
-            self._loop.call_soon(partial(self._go_on, report))
+            self._loop.call_soon(self._go_on)
 
     def _on_time(self) -> None:
         self._timer = None
-        self._go_on(None)
+        self._go_on()
 
-    def _go_on(self, report: tuple[int, int, Reply | Loss] | None) -> None:
-        """Hand the answer to the core, if there is one, start what follows from it, and wake the task that waits."""
-        if self._defect is not None:
+    def _go_on(self) -> None:
+        """Hand the answers to the core, start what follows from them, and wake the tasks that wait."""
+        if self._step is not None:
+            # The step under way takes them, or one was interrupted: then the next call repairs what it left.
             return
         try:
-            if report is not None:
-                self._deliver(*report)
+            self._change(self._deliver)
             if not self._core.is_idle:
-                self._pump()
-        except BaseException as error:  # noqa: BLE001  nobody is here to see it: whoever waits raises it
-            self._defect = error
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
-        if self._defect is not None:
-            waiter.set_exception(self._defect)
-        elif self._core.goal is None or self._patience is not None:
-            waiter.set_result(None)
+                self._turn()
+        except BaseException as error:
+            # Raised in the tasks that wait. Without one the next call finds the step that was interrupted.
+            if not self._wake(error) and not isinstance(error, Exception):
+                raise
+        else:
+            self._wake()
+
+    def _wake(self, error: BaseException | None = None) -> bool:
+        """Wake the tasks that wait, if there may be something for them; return whether there are any."""
+        waiters = [waiter for waiter in self._waiters if not waiter.done()]
+        if error is not None:
+            for waiter in waiters:
+                waiter.set_exception(error)
+        elif self._core.goal is None or self._patience is not None or not self._core.is_full:
+            for waiter in waiters:
+                waiter.set_result(None)
+        return bool(waiters)
 
 
 class AsyncTransaction(TransactionShell[AsyncProducer]):
@@ -301,7 +406,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
         await self._producer._begin()
         self._is_open = True
-        return self
+        # One expression notes who has the transaction and returns it, so that nothing can come between.
+        return self._producer._given.setdefault(TRANSACTION, self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -312,12 +418,16 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         Misconfigured, OutcomeUnknown (see `AsyncProducer.resolve_outcome`).
         """
         if not self._is_open:
+            if error is None:
+                self._check_not_given_up()
             return
         self._is_open = False
-        if error is None:
-            self.csn = await self._producer._commit()
-        else:
+        if error is not None:
             await self._producer._abort_because(error)
+            return
+        self.csn = await self._producer._commit()
+        # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
+        self._producer._given.setdefault(OUTCOME, self.csn)
 
     async def send(
         self,
@@ -345,9 +455,12 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         See `Transaction.prepare`."""
         self._check_open()
         try:
-            return await self._producer._prepare()
-        finally:
-            self._is_open = self._producer.status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT)
+            prepared = await self._producer._prepare()
+        except TransactionError:
+            self._is_open = self._producer.status in OPEN
+            raise
+        self._is_open = False
+        return self._producer._given.setdefault(PREPARED, prepared)
 
     async def abort(self) -> None:
         """Roll back now; the `async with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
@@ -361,7 +474,8 @@ class AsyncPreparedTransaction(PreparedShell[AsyncProducer]):
 
     async def commit(self) -> int:
         """Make its records visible, and return its commit sequence number. See `PreparedTransaction.commit`."""
-        return await self._producer._commit_prepared()
+        csn = await self._producer._commit_prepared()
+        return self._producer._given.setdefault(OUTCOME, csn)
 
     async def abort(self) -> None:
         """Roll it back. Raises: as `commit`."""

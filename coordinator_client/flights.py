@@ -39,13 +39,15 @@ _Flight: TypeAlias = tuple[RetryingCall[Any, Any], Callable[[Any, int], None]]
 class Flights:
     """The running calls by number."""
 
-    def __init__(self, random_source: RandomSource) -> None:
-        self.throttle = Throttle("")
+    def __init__(self, random_source: RandomSource, *, before: Flights | None = None) -> None:
+        """`before`: the calls that these replace. Numbers go on behind theirs, so that a late answer to one of them is
+        recognised."""
+        self.throttle: Throttle = Throttle("") if before is None else before.throttle
         """The pauses that the server asked for; a shell puts that of its connection here."""
         self._random_source = random_source
         self._flights: dict[int, _Flight] = {}
-        self._started = 0
-        self.answers: Answers | None = None
+        self._started: int = 0 if before is None else before._started
+        self.answers: Answers | None = None if before is None else before.answers
         """Writes to the log what is worth a line there; None: nothing is."""
         self.cancelled: list[int] = []
         """The numbers of calls that were given up since the shell last asked."""

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, TypeAlias, Unpack
+from typing import Final, Self, Unpack
 
 from coordinator_client.calls import Patience, Reply
 from coordinator_client.connection import Connection
 from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError
 from coordinator_client.flights import Transmission
 from coordinator_client.process import keep_memory_of_batches
-from coordinator_client.producer_shell import PreparedShell, ProducerOptions, ProducerShell, TransactionShell
+from coordinator_client.producer_shell import (
+    OPEN,
+    OUTCOME,
+    PREPARED,
+    SEND,
+    STEP,
+    TRANSACTION,
+    PreparedShell,
+    ProducerOptions,
+    ProducerShell,
+    Report,
+    TransactionShell,
+)
+from coordinator_client.progress import FAILURE
 from coordinator_client.state import ProducerStatus, Row
 from coordinator_client.transport import Transport
-
-_Report: TypeAlias = tuple[int, int, Reply | Loss]
 
 _LONGEST_LOOK_MS: Final = 60_000
 
@@ -37,7 +49,8 @@ class Producer(ProducerShell):
         Raises: Rejected or Misconfigured for a wrong one.
         """
         super().__init__(endpoint, **options)
-        self._inbox: SimpleQueue[_Report] = SimpleQueue()
+        self._inbox: SimpleQueue[bool] = SimpleQueue()
+        """Wakes the caller: something is in `_reports`. It may also be woken for nothing."""
         self._transport: Transport
 
     def __enter__(self) -> Self:
@@ -61,7 +74,8 @@ class Producer(ProducerShell):
         With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
         process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
         """
-        self._core.init()
+        self._clear_up()
+        self._change(self._core.init)
         self._reach_goal()
 
     def recover(self) -> PreparedTransaction | None:
@@ -72,7 +86,8 @@ class Producer(ProducerShell):
         that was never prepared is kept too; it has no decision, so abort it. Raises: Rejected after the first use, else
         as `init`.
         """
-        self._core.recover()
+        self._clear_up()
+        self._change(self._core.recover)
         self._reach_goal()
         return None if self._core.prepared is None else PreparedTransaction(self, self._core.prepared)
 
@@ -108,16 +123,23 @@ class Producer(ProducerShell):
         Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
         Misconfigured, Fenced.
         """
-        self._core.flush()
+        self._clear_up()
+        self._change(self._core.flush)
         self._reach_goal()
 
     def resolve_outcome(self) -> bool:
-        """Ask again what became of a commit that ended in OutcomeUnknown: True = committed, False = aborted.
+        """Ask again what became of a commit that ended in OutcomeUnknown, or was interrupted: True = committed, False =
+        aborted.
 
-        The producer goes on afterwards. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer
-        producer runs and the outcome can no longer be told; Rejected if nothing is unknown.
+        The producer goes on afterwards. An interrupted commit can be asked for until the next transaction begins.
+        Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer runs and the outcome can no
+        longer be told; Rejected if nothing is unknown.
         """
-        self._core.resolve()
+        self._clear_up()
+        known = self._known_outcome()
+        if known is not None:
+            return known
+        self._change(self._core.resolve)
         try:
             self._reach_goal()
         except (Abortable, Rejected) as error:
@@ -137,13 +159,13 @@ class Producer(ProducerShell):
         self._close(is_patient=True)
 
     def _close(self, *, is_patient: bool) -> None:
-        status = self._core.status
         try:
-            if is_patient and status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent:
+            if is_patient and self.status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent:
+                self._clear_up()
                 if not self._core.is_transactional:
                     self.flush()
-                elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
-                    self._core.abort()
+                elif self.status in OPEN:
+                    self._change(self._core.abort)
                     self._reach_goal(self._leaving())
         finally:
             self._core.close()
@@ -152,116 +174,140 @@ class Producer(ProducerShell):
                 self._connection.close()
 
     def _take(self, topic: str, row: Row, partition: int | None) -> None:
-        writer = self._core.writers.get(topic) if partition is None else self._core.writer_for(topic, partition)
+        core = self._core
+        if self._step is not None or core.goal is not None:
+            self._clear_up()
+        writer = core.writers.get(topic) if partition is None else core.writer_for(topic, partition)
         if writer is None:
             self._learn(topic)
             self._reach_goal()
-            writer = self._core.writers[topic]
-        if self._core.append(writer, row, partition):
+            writer = core.writers[topic]
+        self._step = STEP
+        try:
+            is_due = core.append(writer, row, partition)
+        except TransactionError:
+            self._step = None
+            raise
+        if is_due:
+            # From here on the record is taken, and an interruption makes the transaction abort-only.
+            self._step = SEND
             keep_memory_of_batches()
-            self._pump()
-            while self._core.is_full:
+            self._turn(SEND)
+            while core.is_full:
                 self._wait()
-                self._pump()
+                self._turn(SEND)
+        self._step = None
 
     def _begin(self) -> None:
-        self._core.begin()
-        if self._core.goal is None:
+        self._clear_up()
+        core = self._core
+        if core.status is not ProducerStatus.READY and self._is_abandoned(core.status):
+            self._abort()
+        self._forget_given()
+        self._change(core.begin)
+        if core.goal is None:
             # The goal was reached without a request. In a fork this raises all the same.
             self._transport = self._connection.transport
         else:
             self._reach_goal()
 
     def _commit(self) -> int:
-        self._core.commit()
+        self._clear_up()
+        self._change(self._core.commit)
         try:
             self._reach_goal()
         except TransactionError:
             raise
         except BaseException as interruption:
-            if self._core.is_unresolved:
-                interruption.add_note("The commit was interrupted: call resolve_outcome() to learn how it ended.")
-            else:
+            if not self._explain(interruption):
                 self._abort_because(interruption)
             raise
         return self._core.csn
 
     def _prepare(self) -> PreparedTransaction:
-        self._core.prepare()
+        self._clear_up()
+        self._change(self._core.prepare)
         self._reach_goal()
         assert self._core.prepared is not None, "what was prepared has a name"
         return PreparedTransaction(self, self._core.prepared)
 
     def _commit_prepared(self) -> int:
-        if self._core.is_unresolved:
-            self._core.resolve()
-        else:
-            self._core.commit()
+        self._clear_up()
+        core = self._core
+        if core.is_committed and OUTCOME not in self._given:
+            return core.csn
+        self._change(core.resolve if core.is_unresolved else core.commit)
         self._reach_goal()
-        return self._core.csn
+        return core.csn
 
     def _abort(self) -> None:
-        self._core.abort()
+        self._clear_up()
+        self._change(self._core.abort)
         self._reach_goal()
 
     def _abort_because(self, error: BaseException) -> None:
-        with self._in_front(error):
+        own = self._core.failure
+        try:
             self._abort()
+        except TransactionError as failed:
+            self._note_failed_abort(error, own, failed)
 
     def _reach_goal(self, patience: Patience | None = None) -> None:
         """Work until the core's goal is reached. Raises: the failure that it ended with; Retriable where patience ends
         first."""
-        # In a fork this raises, even where no request is needed.
-        self._transport = self._connection.transport
+        core = self._core
         try:
-            while self._core.goal is not None:
-                due = self._take_due()
-                if patience is None and len(due) == 1 and not self._calls and self._transport.is_direct:
-                    self._carry_out(due[0])
-                    continue
-                self._start(due)
-                if self._core.goal is not None:
+            while core.goal is not None:
+                alone = self._turn(asks=patience is None)
+                if alone is not None:
+                    self._ask(alone)
+                elif core.goal is not None:
                     self._wait(None if patience is None else self._until_ms(patience))
         except BaseException:
-            self._core.interrupt()
-            self._cancel_given_up()
+            self._clear_up()
             raise
-        if self._core.flights.cancelled:
+        if core.flights.cancelled:
             self._cancel_given_up()
-        result = self._core.take_result()
+        result = core.take_result()
         if result is not None:
-            raise result
+            # One expression: what a plain producer's caller is told, is told once, and not lost by an interruption.
+            raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
 
-    def _pump(self) -> None:
-        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait."""
-        self._start(self._take_due())
-
-    def _take_due(self) -> list[Transmission]:
-        while (report := self._clock.take(self._inbox, 0)) is not None:
-            self._deliver(*report)
+    def _turn(self, then: str | None = None, *, asks: bool = False) -> Transmission | None:
+        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait. `then`:
+        the step that the caller is in. With `asks` an attempt is returned instead, where it is the only one in flight
+        and its caller may as well wait for it in this thread."""
         # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
-        self._transport = self._connection.transport
+        transport = self._transport = self._connection.transport
+        self._step = STEP
+        self._deliver()
         due = self._core.transmissions(self._clock.monotonic_ms())
         if self._core.flights.cancelled:
             self._cancel_given_up()
-        return due
+        alone = None
+        if asks and len(due) == 1 and not self._calls and transport.is_direct:
+            (alone,) = due
+        else:
+            self._start(transport, due)
+        self._step = then
+        return alone
 
-    def _start(self, due: list[Transmission]) -> None:
+    def _start(self, transport: Transport, due: list[Transmission]) -> None:
         for transmission in due:
-            self._calls[transmission.flight] = self._transport.start(
+            self._calls[transmission.flight] = transport.start(
                 transmission.rpc,
                 transmission.request,
                 timeout_ms=transmission.timeout_ms,
-                on_done=partial(_report, self._inbox, transmission.flight, transmission.attempt),
+                on_done=partial(_report, self._reports, self._inbox, transmission.flight, transmission.attempt),
             )
 
-    def _carry_out(self, transmission: Transmission) -> None:
+    def _ask(self, transmission: Transmission) -> None:
         """Make the only call in flight in this thread, which saves the hop to another thread and back."""
         answer: Reply | Loss = Loss("CANCELLED", "interrupted")
         try:
             answer = self._transport.ask(transmission.rpc, transmission.request, timeout_ms=transmission.timeout_ms)
         finally:
-            self._deliver(transmission.flight, transmission.attempt, answer)
+            self._reports.append((transmission.flight, transmission.attempt, answer))
 
     def _wait(self, until_ms: int | None = None) -> None:
         """Wait for one answer, at most until an attempt is due."""
@@ -269,15 +315,14 @@ class Producer(ProducerShell):
         if until_ms is not None:
             wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
         now_ms = self._clock.monotonic_ms()
-        wait_ms = _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms)
-        report = self._clock.take(self._inbox, wait_ms)
-        if report is not None:
-            self._deliver(*report)
+        self._clock.take(self._inbox, _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms))
 
 
-def _report(inbox: SimpleQueue[_Report], flight: int, attempt: int, answer: Reply | Loss) -> None:
-    """Put the answer to one attempt into the inbox, whichever thread it comes on."""
-    inbox.put((flight, attempt, answer))
+def _report(reports: deque[Report], inbox: SimpleQueue[bool], flight: int, attempt: int, answer: Reply | Loss) -> None:
+    """Note the answer to one attempt, whichever thread it comes on, and wake the caller."""
+    reports.append((flight, attempt, answer))
+    if inbox.empty():
+        inbox.put(True)
 
 
 class Transaction(TransactionShell[Producer]):
@@ -288,7 +333,8 @@ class Transaction(TransactionShell[Producer]):
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
         self._producer._begin()
         self._is_open = True
-        return self
+        # One expression notes who has the transaction and returns it, so that nothing can come between.
+        return self._producer._given.setdefault(TRANSACTION, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -299,12 +345,16 @@ class Transaction(TransactionShell[Producer]):
         Misconfigured, OutcomeUnknown (see `Producer.resolve_outcome`).
         """
         if not self._is_open:
+            if error is None:
+                self._check_not_given_up()
             return
         self._is_open = False
-        if error is None:
-            self.csn = self._producer._commit()
-        else:
+        if error is not None:
             self._producer._abort_because(error)
+            return
+        self.csn = self._producer._commit()
+        # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
+        self._producer._given.setdefault(OUTCOME, self.csn)
 
     def send(
         self,
@@ -341,9 +391,12 @@ class Transaction(TransactionShell[Producer]):
         """
         self._check_open()
         try:
-            return self._producer._prepare()
-        finally:
-            self._is_open = self._producer.status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT)
+            prepared = self._producer._prepare()
+        except TransactionError:
+            self._is_open = self._producer.status in OPEN
+            raise
+        self._is_open = False
+        return self._producer._given.setdefault(PREPARED, prepared)
 
     def abort(self) -> None:
         """Roll back now; the `with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
@@ -374,7 +427,7 @@ class PreparedTransaction(PreparedShell[Producer]):
         Raises: OutcomeUnknown (call it again, or let the next start recover); Fenced where a newer producer recovered
         it and ends it; Abortable where an administrator aborted it; Rejected once it has ended.
         """
-        return self._producer._commit_prepared()
+        return self._producer._given.setdefault(OUTCOME, self._producer._commit_prepared())
 
     def abort(self) -> None:
         """Roll it back. Raises: as `commit`."""

@@ -20,6 +20,8 @@ The rules, each with its test:
 - A transaction in which nothing was sent ends without a request. Nothing at all is sent once the producer is fenced.
 - A lost answer is asked for again with the same request until the deadline. After that the outcome is unknown: a commit
   stays open until `resolve` asks again; an abort is sent again before the next transaction.
+- A step that an exception interrupted in its middle leaves what cannot be trusted. `repair` forgets all of it but what
+  was stored at once: status, identity, and the requests under way with their answers (decision 53).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from coordinator_client.calls import Reply
 from coordinator_client.consumer.state import TransactionOffsets
 from coordinator_client.errors import TOPIC_GONE, Loss, TransactionError, failure, rejected
 from coordinator_client.flights import Transmission
-from coordinator_client.producer_requests import IdentityRequests, TransactionEnd
+from coordinator_client.producer_requests import Ending, IdentityRequests, TransactionEnd
 from coordinator_client.progress import ProducerProgress
 from coordinator_client.random_source import RandomSource
 from coordinator_client.rules import AfterSend
@@ -46,6 +48,7 @@ _COMMITTING = ProducerStatus.COMMITTING
 _UNINITIALISED = ProducerStatus.UNINITIALISED
 _CLOSED = ProducerStatus.CLOSED
 _COMMIT = Goal.COMMIT
+_ENDING = frozenset({_S.IN_TRANSACTION, _S.PREPARED, _S.COMMITTING, _S.ABORTING})
 """Members that every transaction asks for have names of their own: finding one in its class takes 0.1 us."""
 
 
@@ -56,6 +59,8 @@ class ProducerCore(ProducerProgress):
         super().__init__(plan, random_source, self._send_failed)
         self._identity_requests = IdentityRequests(self)
         self._transaction_end = TransactionEnd(self, self._identity_requests)
+        self.is_commit_asked = False
+        """Whether a commit was asked for since the last transaction began."""
 
     @property
     def is_idle(self) -> bool:
@@ -70,8 +75,20 @@ class ProducerCore(ProducerProgress):
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent and its outcome is not known; an abort may have been begun to find out."""
-        is_asking = self.status is _S.ABORTING and self.failure is not None and self.failure.may_have_committed
-        return self.goal is None and (self.status is _S.COMMITTING or is_asking)
+        return self.goal is None and self.may_have_committed
+
+    @property
+    def may_have_committed(self) -> bool:
+        """Whether a commit was sent that no answer has decided."""
+        if self.status is _S.ABORTING or self.status is _S.MUST_ABORT:
+            return self.failure is not None and self.failure.may_have_committed
+        return self.status is _S.COMMITTING
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the last transaction is known to be committed; kept until the next one begins."""
+        ending = self._transaction_end.ending
+        return ending is not None and ending.committed and ending.reply is not None
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
@@ -80,6 +97,9 @@ class ProducerCore(ProducerProgress):
 
     def recover(self) -> None:
         """Goal: as `init`, but what an earlier producer left open is kept, and `prepared` names it."""
+        if self.status is _S.PREPARED and self.is_kept:
+            # Recovered before, by a call whose caller was interrupted: it is named again.
+            return
         if not self.is_transactional or self.status is not _S.UNINITIALISED:
             raise rejected(
                 ErrorCode.INVALID_TXN_STATE,
@@ -101,6 +121,9 @@ class ProducerCore(ProducerProgress):
 
     def flush(self) -> None:
         """Goal: every record taken so far is in the log."""
+        if self.is_failure_told:
+            self.failure = None
+        self.told.clear()
         self.sender.waiting.seal_all()
         self.set_goal(Goal.FLUSH)
 
@@ -120,6 +143,7 @@ class ProducerCore(ProducerProgress):
                 raise rules.nothing_open()
             if self.status is _COMMITTING:
                 raise rules.still_unknown()
+        self.is_commit_asked = True
         self.sender.waiting.seal_all()
         self.set_goal(_COMMIT)
 
@@ -156,10 +180,48 @@ class ProducerCore(ProducerProgress):
             self.flights.cancel_all()
             self._transaction_end.interrupt()
 
+    def repair(self) -> None:
+        """Go on after a step that was interrupted in its middle; may be interrupted itself, and then is called again.
+
+        Counts on nothing that the step left but what is stored at once: why the producer is closed, status, identity,
+        and the requests under way with their answers. A transaction whose commit was not sent can only be aborted from
+        here on. A plain producer's next flush raises OutcomeUnknown, since records that it had taken are gone.
+        """
+        self.forget_work()
+        ending = self._transaction_end.ending
+        if self.fatal is not None:
+            self.status = _CLOSED
+        elif not self.is_transactional:
+            self.told.clear()
+            self.failure, self.identity, self.status = rules.interrupted_sends(), None, _UNINITIALISED
+        elif ending is not None and (self.status in _ENDING or (self.status is _S.MUST_ABORT and not ending.committed)):
+            self._repair_end(ending)
+        elif self.status in (_S.IN_TRANSACTION, _S.PREPARING, _S.MUST_ABORT) and self.identity is not None:
+            self.failure = self.failure or rules.interrupted_transaction()
+            self.is_transaction_sent, self.prepared = True, None
+            self.status = _S.MUST_ABORT
+        elif self.status not in (_READY, _S.PREPARED):
+            self.status = _UNINITIALISED
+
+    def _repair_end(self, ending: Ending) -> None:
+        """Go on where the end of the transaction stands: it is answered, or the same request is repeated."""
+        if ending.reply is None:
+            ending.is_lost = self.is_transaction_sent = True
+            self.status = _COMMITTING if ending.committed else _S.ABORTING
+            return
+        self.csn = ending.reply.csn
+        self.identity = ending.next_identity or self.identity
+        self.prepared = None
+        if self.failure is not None:
+            self.failure.may_have_committed = False
+        self.status = _READY
+
     def close(self) -> None:
         """Send nothing any more."""
         if self.status is not _S.CLOSED:
-            self.close_because(rejected(ErrorCode.INVALID_REQUEST, "the producer is closed; open a new one"))
+            closed = rejected(ErrorCode.INVALID_REQUEST, "the producer is closed; open a new one")
+            closed.may_have_committed = self.may_have_committed
+            self.close_because(closed)
 
     def learn(self, topic: str, now_ms: int) -> None:
         """Goal: the partitions of the topic are known, so that it has a writer."""
@@ -259,15 +321,15 @@ class ProducerCore(ProducerProgress):
                 self.finish(rules.still_unknown())
 
     def _open(self) -> None:
+        self._transaction_end.ending = None
+        self.is_commit_asked = self.is_transaction_sent = self.is_kept = False
+        self.failure, self.more_failures = None, 0
+        # Last: with this status the rest is that of the new transaction.
         self.step(_IN_TRANSACTION)
-        self.failure, self.is_transaction_sent, self.more_failures = None, False, 0
 
     def _advance_flush(self, now_ms: int) -> None:
         if self.failure is not None and (self.is_transactional or self.sender.is_drained):
-            result = self.failure
-            if not self.is_transactional:
-                self.failure = None
-            self.finish(result)
+            self.finish(self.failure)
         elif self.sender.is_drained:
             self.finish(None)
         else:

@@ -51,7 +51,8 @@ class IdentityRequests:
         progress = self._progress
         if progress.is_transactional:
             progress.drop_sends()
-            self._given_up = progress.identity
+            # None where this was interrupted once, behind the next line.
+            self._given_up = progress.identity or self._given_up
         progress.adopt(None)
         progress.step(_S.UNINITIALISED)
 
@@ -68,22 +69,26 @@ class IdentityRequests:
         return request
 
     def _ended(self, end: txn.InitProducerIdResponse | TransactionError, _now_ms: int) -> None:
-        progress = self._progress
-        if not isinstance(end, TransactionError) or end.error_class not in PASSING:
-            # Where no definite answer came, the next try repeats this very request.
-            self._request = None
         if isinstance(end, TransactionError):
             if isinstance(end, OutcomeUnknown):
                 end.action = "Try again: the same request is repeated, so it cannot fence its own first attempt."
+            if end.error_class not in PASSING:
+                # Where no definite answer came, the next try repeats this very request.
+                self._request = None
             self._failed(end)
             return
-        self._given_up = None
-        progress.adopt(Identity(end.producer_id, end.producer_epoch))
-        if not end.HasField("ongoing_producer_id"):
+        self._succeeded(end)
+        # Forgotten last: after an interruption before here it is repeated, and answered as it was.
+        self._given_up = self._request = None
+
+    def _succeeded(self, reply: txn.InitProducerIdResponse) -> None:
+        progress = self._progress
+        progress.adopt(Identity(reply.producer_id, reply.producer_epoch))
+        if not reply.HasField("ongoing_producer_id"):
             progress.step(_S.READY)
             return
-        progress.prepared = Identity(end.ongoing_producer_id, end.ongoing_producer_epoch)
-        progress.failure, progress.is_transaction_sent = None, True
+        progress.prepared = Identity(reply.ongoing_producer_id, reply.ongoing_producer_epoch)
+        progress.failure, progress.is_transaction_sent, progress.is_kept = None, True, True
         progress.step(_S.PREPARED)
 
     def _failed(self, error: TransactionError) -> None:
@@ -114,6 +119,8 @@ class Ending:
 
     rpc: Rpc[Any, Any]
     request: EndRequest
+    reply: EndReply | None = None
+    """The answer, where it was a success."""
     is_all: bool = False
     """Whether the request is all of the transaction, so that a refusal leaves nothing to abort."""
     is_lost: bool = False
@@ -123,6 +130,17 @@ class Ending:
     def committed(self) -> bool:
         """Whether a commit was asked for; else an abort."""
         return self.request.committed
+
+    @property
+    def next_identity(self) -> Identity | None:
+        """The identity of the next transaction, as far as an answer names one."""
+        reply = self.reply
+        if reply is None or not (
+            isinstance(reply, txn.TransactResponse)
+            or (reply.HasField("producer_id") and reply.HasField("producer_epoch"))
+        ):
+            return None
+        return Identity(reply.producer_id, reply.producer_epoch)
 
     def failure(self, error: TransactionError) -> TransactionError:
         """Return what a failed call means for the transaction."""
@@ -147,7 +165,8 @@ class TransactionEnd:
     def __init__(self, progress: ProducerProgress, identity_requests: IdentityRequests) -> None:
         self._progress = progress
         self._identity_requests = identity_requests
-        self._ending: Ending | None = None
+        self.ending: Ending | None = None
+        """The end of the transaction, set before it is sent and kept until the next transaction begins."""
         self._call: RetryingCall[Any, Any] | None = None
         """Its attempts since it was last asked for."""
 
@@ -182,7 +201,7 @@ class TransactionEnd:
             committed=committed,
             last_sequences=progress.sender.waiting.last_sequences() if is_checked else (),
         )
-        self._ending = Ending(END_TXN, request)
+        self.ending = Ending(END_TXN, request)
         progress.step(_COMMITTING if committed else _S.ABORTING)
         self.send(now_ms)
 
@@ -191,14 +210,14 @@ class TransactionEnd:
         progress = self._progress
         assert progress.identity is not None, "a transaction is open, so there is an identity"
         request = progress.sender.transact(progress.identity)
-        self._ending = Ending(TRANSACT, request, is_all=not progress.is_transaction_sent)
+        self.ending = Ending(TRANSACT, request, is_all=not progress.is_transaction_sent)
         progress.is_transaction_sent = True
         progress.step(_COMMITTING)
         self.send(now_ms)
 
     def send(self, now_ms: int) -> None:
         """Send the end of the transaction, unless it is in flight: the same request as before, if there was one."""
-        progress, ending = self._progress, self._ending
+        progress, ending = self._progress, self.ending
         if progress.flights.has_other_than(progress.sender.refresh_flight):
             return
         assert ending is not None, "an end that is repeated was begun"
@@ -208,7 +227,7 @@ class TransactionEnd:
     def interrupt(self) -> None:
         """Give the end up where it is: an attempt of it may be carried out all the same. A Transact that still waited
         for the end of a pause had none."""
-        ending, call = self._ending, self._call
+        ending, call = self.ending, self._call
         assert ending is not None, "an end that is under way was begun"
         if ending.rpc is TRANSACT and not ending.is_lost and call is not None and not call.attempts:
             unsent = f"{Method.TRANSACT} was interrupted before it was sent"
@@ -243,17 +262,18 @@ class TransactionEnd:
             self._abort_ended(rules.after_abort(error.error_class), error)
 
     def _succeeded(self, ending: Ending, reply: EndReply) -> None:
+        # First, in one store: whatever is interrupted from here on, the outcome is known.
+        ending.reply = reply
         progress = self._progress
+        progress.csn = reply.csn
+        progress.sender.drop()
+        identity = ending.next_identity
+        if identity is not None:
+            progress.adopt(identity)
         if ending.committed:
             progress.step(_READY)
         else:
             self._abort_ended(AfterEnd.DONE, None)
-        progress.csn = reply.csn
-        progress.sender.drop()
-        if isinstance(reply, txn.TransactResponse) or (
-            reply.HasField("producer_id") and reply.HasField("producer_epoch")
-        ):
-            progress.adopt(Identity(reply.producer_id, reply.producer_epoch))
 
     def _commit_refused(self, ending: Ending, error: TransactionError) -> None:
         progress = self._progress
@@ -266,6 +286,7 @@ class TransactionEnd:
             case AfterEnd.ABORT | AfterEnd.RENEW if progress.prepared is not None and not rules.is_over(error):
                 # The owner decided to commit it, and it can be committed. So this is somebody's defect, and no reason
                 # to abort.
+                self.ending = None
                 progress.step(_S.PREPARED)
                 progress.finish(error)
             case AfterEnd.ABORT:

@@ -1,23 +1,38 @@
-"""What the blocking and the asyncio producer share: the settings, checked before anything is opened, and whatever needs
-no waiting.
+"""Common base of the blocking and the asyncio producer: the settings, checked before anything is opened, and all that
+needs no waiting.
+
+An exception may come at any line of a call: from a signal handler, by Ctrl-C, by the cancellation of a task. So a call
+leaves nothing to be done to a handler of its own. Each step that changes the core notes its name first and clears it
+last; the next call finds the name of a step that did not come to its end, or a goal whose caller is gone, and puts that
+right (`_clear_up`). What the caller certainly got (the handle of a transaction, the outcome of a commit) is noted in
+`_given`, by the very expression that returns it (decision 53).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Generic, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from coordinator_client.batching import BatchFormat
 from coordinator_client.calls import CUT_OFF_CLOSE_MS, Deadlines, Patience, Reply, timed_out
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.state import OffsetSource
 from coordinator_client.encodings import ENCODING_NAMES
-from coordinator_client.errors import Fenced, Loss, TransactionError, check_here, misconfigured, rejected, wrong_setting
+from coordinator_client.errors import (
+    Fenced,
+    Loss,
+    TransactionError,
+    check_here,
+    failure,
+    misconfigured,
+    rejected,
+    wrong_setting,
+)
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.producer_core import ProducerCore
-from coordinator_client.rules import unconfirmed_abort
+from coordinator_client.rules import closed_unknown, unconfirmed_abort
 from coordinator_client.sending import CorePlan
 from coordinator_client.settings import check_durations
 from coordinator_client.settings import timestamp_ms as check_timestamp_ms
@@ -26,7 +41,7 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, Call, check_transport
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import KIBI, MEBI
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
@@ -173,8 +188,40 @@ def _refused(name: str, found: object, rule: str) -> TransactionError:
     return wrong_setting(name, found, rule)
 
 
+STEP: Final = "step"
+"""The name of a step that changes the core."""
+SEND: Final = "send"
+"""The name of what a send does once its record was taken: it waits for room."""
+
+Report: TypeAlias = tuple[int, int, Reply | Loss]
+"""An answer, behind the numbers of the flight and the attempt."""
+
+OPEN: Final = frozenset({ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT})
+
+TRANSACTION: Final = "transaction"
+PREPARED: Final = "prepared"
+OUTCOME: Final = "outcome"
+
+T = TypeVar("T")
 BatchT = TypeVar("BatchT")
 ProducerT = TypeVar("ProducerT", bound="ProducerShell")
+
+
+class Given(Protocol):
+    """A dictionary of what was given to the caller, by its name."""
+
+    def setdefault(self, name: str, what: T, /) -> T:
+        """Note that it was given, and return it."""
+
+    def get(self, name: str, /) -> Any:  # noqa: ANN401  each name has its own type
+        """Return what was given; None where it was not."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+
+def new_given() -> Given:
+    """Return what a caller has before a transaction begins."""
+    return dict[str, Any]()
 
 
 class ProducerShell:
@@ -191,7 +238,15 @@ class ProducerShell:
         client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
         self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.random_source)
         self._core.flights.answers, self._core.flights.throttle = self._connection.answers, self._connection.throttle
+        self._reports: deque[Report] = deque()
+        """Answers that have arrived and that the core does not know."""
         self._calls: dict[int, Call] = {}
+        self._step: str | None = None
+        """The step under way, or that was interrupted in its middle."""
+        self._given: Given = new_given()
+        """What the caller got of the current transaction."""
+        self._refused_for: object = None
+        """The open transaction because of which another one was refused."""
 
     @property
     def identity(self) -> Identity | None:
@@ -238,13 +293,107 @@ class ProducerShell:
         check_here(check_topic_name, topic)
         self._core.learn(topic, self._clock.monotonic_ms())
 
-    def _pump(self) -> None:
-        """Start the attempts that are due. Does not wait."""
+    def _turn(self) -> object:
+        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait."""
         raise NotImplementedError
 
-    def _deliver(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
-        self._calls.pop(flight, None)
-        self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
+    def _change(self, change: Callable[..., None], *arguments: object) -> None:
+        """Change the core in a step. Raises: what `change` raises, which has changed nothing then."""
+        self._step = STEP
+        try:
+            change(*arguments)
+        except TransactionError:
+            self._step = None
+            raise
+        self._step = None
+
+    def _clear_up(self) -> None:
+        """Put right what an interrupted call left behind. Every call begins with this."""
+        if self._step is not None:
+            if self._step is SEND and not self._core.is_transactional:
+                # It only waited; its record was taken.
+                self._step = None
+            else:
+                self._repair()
+        if self._core.goal is not None:
+            self._give_up()
+
+    def _repair(self) -> None:
+        self._step = STEP
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancel()
+        self._reports.clear()
+        self._core.repair()
+        self._step = None
+
+    def _give_up(self) -> None:
+        """Give up the goal of a call that was interrupted while it waited."""
+        self._step = STEP
+        self._core.interrupt()
+        self._cancel_given_up()
+        self._step = None
+
+    def _is_abandoned(self, status: ProducerStatus) -> bool:
+        """Whether the open transaction is of a caller that is gone: interrupted before it got the handle, or in a
+        method that ends the transaction. Raises: Rejected where it is not, or where that is not sure."""
+        if status is ProducerStatus.PREPARED:
+            return PREPARED not in self._given and not self._core.is_kept
+        if status not in OPEN:
+            return False
+        holder = self._given.get(TRANSACTION)
+        if holder is None or not holder._is_open or holder is self._refused_for:
+            return True
+        self._refused_for = holder
+        raise rejected(
+            ErrorCode.INVALID_TXN_STATE,
+            "a transaction is open already; end it before the next one (if the end of its `with` was interrupted: the "
+            "next call of this kind aborts it)",
+        )
+
+    def _forget_given(self) -> None:
+        """Take the handle of the transaction before out of use, since another one begins."""
+        holder = self._given.get(TRANSACTION)
+        if holder is not None and holder._is_open:
+            holder._is_given_up = True
+            holder._is_open = False
+        self._refused_for = None
+        self._given = new_given()
+
+    def _known_outcome(self) -> bool | None:
+        """Return how the last commit ended; None where the server must be asked.
+
+        Raises: Rejected where no commit was asked for, or the caller knows; Fenced where nothing can tell.
+        """
+        core = self._core
+        if core.is_unresolved:
+            return None
+        if not core.is_commit_asked or OUTCOME in self._given:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "there is no commit whose outcome is unknown")
+        if core.is_committed:
+            return True
+        if core.fatal is not None and core.fatal.may_have_committed:
+            raise core.fatal if isinstance(core.fatal, Fenced) else closed_unknown()
+        if core.status is ProducerStatus.PREPARED:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is prepared: commit or abort that once more")
+        # It was refused, or never sent; the next transaction aborts whatever is open.
+        return False
+
+    def _explain(self, interruption: BaseException) -> bool:
+        """Note on what interrupted a commit how to learn its outcome; return whether that is open, or a commit."""
+        self._clear_up()
+        if not (self._core.is_unresolved or self._core.is_committed):
+            return False
+        interruption.add_note("The commit was interrupted: call resolve_outcome() to learn how it ended.")
+        return True
+
+    def _deliver(self) -> None:
+        """Hand the answers that have arrived to the core; in a step."""
+        reports = self._reports
+        while reports:
+            flight, attempt, answer = reports.popleft()
+            self._calls.pop(flight, None)
+            self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
 
     def _leaving(self) -> Patience:
         """Return how long the abort in `close` is tried: the server aborts at the timeout anyway, and the next producer
@@ -260,18 +409,12 @@ class ProducerShell:
             raise unconfirmed_abort(timed_out("the abort", patience.limit_ms), None, has_timeout=self._has_timeout)
         return until_ms
 
-    @contextmanager
-    def _in_front(self, error: BaseException) -> Iterator[None]:
-        """Keep `error` in front of an abort because of it: a failure of the abort is added to it as a note, unless it
-        says that the producer is fenced."""
-        own = self._core.failure
-        try:
-            yield
-        except TransactionError as failed:
-            if isinstance(failed, Fenced) and error is own:
-                # The send failed because of the rival; "repeat it in a new transaction" would be wrong advice.
-                raise
-            error.add_note(f"the abort that followed failed: {failed}")
+    def _note_failed_abort(self, error: BaseException, own: TransactionError | None, failed: TransactionError) -> None:
+        """Note on `error` that the abort because of it failed. Raises: Fenced where `error` is the transaction's own
+        failure, because its advice to repeat the work would be wrong."""
+        if isinstance(failed, Fenced) and error is own:
+            raise failed
+        error.add_note(f"the abort that followed failed: {failed}")
 
     def _cancel_given_up(self) -> None:
         """Stop waiting for answers that the core has given up."""
@@ -287,6 +430,8 @@ class TransactionShell(Generic[ProducerT]):
     def __init__(self, producer: ProducerT) -> None:
         self._producer = producer
         self._is_open = False
+        self._is_given_up = False
+        """Whether it was aborted because another one began."""
         self.csn = 0
         """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
 
@@ -300,13 +445,23 @@ class TransactionShell(Generic[ProducerT]):
         Raises: Abortable where the batch is not the consumer's any more; CommitFailed; Rejected; as `send`.
         """
         self._check_open()
+        self._producer._clear_up()
         offsets = consumer.transaction_offsets(batch)
-        self._producer._core.commit_offsets(offsets)
-        self._producer._pump()
+        self._producer._change(self._producer._core.commit_offsets, offsets)
+        self._producer._turn()
 
     def _check_open(self) -> None:
         if not self._is_open:
+            self._check_not_given_up()
             raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
+
+    def _check_not_given_up(self) -> None:
+        if self._is_given_up:
+            raise failure(
+                ErrorCode.TRANSACTION_ABORTABLE,
+                ErrorClass.ABORT,
+                "the transaction was aborted, because the producer was told twice to begin another one",
+            )
 
 
 class PreparedShell(Generic[ProducerT]):

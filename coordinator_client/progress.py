@@ -12,6 +12,8 @@ from coordinator_client.random_source import RandomSource
 from coordinator_client.sending import CorePlan, Sender
 from coordinator_client.state import Goal, Identity, ProducerStatus, step
 
+FAILURE: Final = "failure"
+
 _READY = ProducerStatus.READY
 _UNINITIALISED = ProducerStatus.UNINITIALISED
 
@@ -26,12 +28,14 @@ class ProducerProgress:
         on_send_failed: Callable[[TransactionError, SealedBatch | None], None],
     ) -> None:
         self.plan: Final = plan
+        self._random_source = random_source
+        self._on_send_failed = on_send_failed
         self.is_transactional: Final = plan.transactional_id is not None
         """Whether records go out in transactions only."""
         self.flights = Flights(random_source)
         """The requests in flight: they say when to look at them again, and which nobody waits for any more."""
         self.sender = Sender(plan, flights=self.flights, random_source=random_source, on_failed=on_send_failed)
-        self.writers: Final[Mapping[str, TopicWriter]] = self.sender.waiting.writers
+        self.writers: Mapping[str, TopicWriter] = self.sender.waiting.writers
         """Where the records of a topic go; one that is missing must be learned first, see `ProducerCore.learn`."""
         self.status = ProducerStatus.UNINITIALISED
         self.identity: Identity | None = None
@@ -39,6 +43,8 @@ class ProducerProgress:
         """Commit sequence number of the last transaction that ended; 0 = none has yet."""
         self.prepared: Identity | None = None
         """What names the transaction that waits for an outside decision; None = there is none."""
+        self.is_kept = False
+        """Whether that transaction is an earlier producer's, which `recover` kept."""
         self.is_transaction_sent = False
         """Whether the server may know of the open transaction."""
         self.goal: Goal | None = None
@@ -49,8 +55,20 @@ class ProducerProgress:
         """Why the open transaction, or what a plain producer sent since the last flush, cannot succeed."""
         self.more_failures = 0
         """How many sends failed after that one."""
+        self.told: dict[str, TransactionError] = {}
+        """The failure that a plain producer's caller was told. Put there by the expression that raises it, so that an
+        interruption cannot come between."""
         self.fatal: TransactionError | None = None
         """Why the producer is closed."""
+
+    def forget_work(self) -> None:
+        """Begin anew without records, requests and known topics, whatever state they are in."""
+        self.goal, self.result, self.more_failures = None, None, 0
+        self.flights = Flights(self._random_source, before=self.flights)
+        self.sender = Sender(
+            self.plan, flights=self.flights, random_source=self._random_source, on_failed=self._on_send_failed
+        )
+        self.writers = self.sender.waiting.writers
 
     def step(self, to: ProducerStatus) -> None:
         """Go on to this status."""
@@ -76,12 +94,18 @@ class ProducerProgress:
         if self.goal is Goal.LEARN:
             self.finish(error)
 
+    @property
+    def is_failure_told(self) -> bool:
+        """Whether the caller was told of `failure`, which then counts no longer."""
+        return bool(self.told) and self.told.get(FAILURE) is self.failure
+
     def note_failure(self, error: TransactionError) -> None:
         """Remember why the transaction, or the next flush, fails. The first reason counts."""
         if self.is_transactional:
             # A request for a topic is dropped with the transaction, so nobody waits for it any more.
             self.finish_learning(error)
-        if self.failure is None:
+        if self.failure is None or self.is_failure_told:
+            self.told.clear()
             self.failure = error
         else:
             self.more_failures += 1

@@ -125,6 +125,29 @@ def still_unknown() -> TransactionError:
     return unknown
 
 
+def interrupted_transaction() -> TransactionError:
+    """Return the failure of a transaction in which a call was interrupted: what it had taken is not known."""
+    reason = "a call in the transaction was interrupted, so that the transaction can only be aborted"
+    return failure(ErrorCode.TRANSACTION_ABORTABLE, _C.ABORT, reason)
+
+
+def interrupted_sends() -> TransactionError:
+    """Return the failure of a plain producer that was interrupted while it worked on its records."""
+    reason = "a call was interrupted, and records sent since the last flush may be in the log or not"
+    unknown = failure(ErrorCode.UNKNOWN_SERVER_ERROR, _C.UNKNOWN_OUTCOME, reason)
+    unknown.action = "Look in the topic which of them are there before you send them again; the producer goes on."
+    return unknown
+
+
+def closed_unknown() -> TransactionError:
+    """Return the failure of a question about a commit to a producer that was closed before the answer came."""
+    reason = "the producer was closed before the outcome of its last commit was known"
+    unknown = failure(ErrorCode.INVALID_REQUEST, _C.UNKNOWN_OUTCOME, reason)
+    unknown.action = "Read the topic as read_committed to see whether the records are there."
+    unknown.may_have_committed = True
+    return unknown
+
+
 def is_over(error: TransactionError) -> bool:
     """Return whether the refusal of a commit says that the server had aborted the transaction, so that nothing can
     commit it."""

@@ -88,7 +88,7 @@ class ProducerCore(ProducerProgress):
     def is_committed(self) -> bool:
         """Whether the last transaction is known to be committed; kept until the next one begins."""
         ending = self._transaction_end.ending
-        return ending is not None and ending.committed and ending.reply is not None
+        return self.is_commit_asked and ending is not None and ending.committed and ending.reply is not None
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left

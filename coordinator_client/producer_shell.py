@@ -358,6 +358,9 @@ class ProducerShell:
             holder._is_given_up = True
             holder._is_open = False
         self._refused_for = None
+        if not self._core.may_have_committed:
+            # Before the outcome is taken for untold: that question is of the transaction before.
+            self._core.is_commit_asked = False
         self._given = new_given()
 
     def _known_outcome(self) -> bool | None:

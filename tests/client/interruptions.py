@@ -1,0 +1,77 @@
+"""Exceptions at any line of the SDK, as signal handlers raise them, and the steps of a run at which they may come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Self
+
+import coordinator_client
+
+_SDK: Final = str(Path(coordinator_client.__file__).parent)
+_LIBRARY: Final = ("contextlib.py", "queue.py")
+
+
+class Interruption(Exception):
+    """Raised by a signal handler. An ordinary exception, as a worker's soft time limit is."""
+
+
+class Interrupter:
+    """Counts the lines (or the instructions) that the SDK runs in this thread, and raises at some of them.
+
+    What the network, the clock and the other threads do while a call waits is theirs: none of it is counted.
+    """
+
+    def __init__(self, at: Collection[int] = (), *, by_opcode: bool = False, with_events: bool = False) -> None:
+        """`with_events`: what runs while a call waits is this thread's, too, as on an asyncio loop."""
+        self.at = frozenset(at)
+        self.places: list[tuple[str, int]] = []
+        """File and line of each step."""
+        self.raised: list[tuple[str, int]] = []
+        self._by_opcode = by_opcode
+        self._with_events = with_events
+
+    def __enter__(self) -> Self:
+        """Count and raise within the block."""
+        self._before = sys.gettrace()
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _entered(self, frame: FrameType, event: str, _argument: object) -> Callable[..., Any] | None:
+        name = frame.f_code.co_filename
+        if not (name.startswith(_SDK) or name.endswith(_LIBRARY)) or (not self._with_events and _is_event(frame)):
+            return None
+        if self._by_opcode:
+            frame.f_trace_opcodes = True
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        if event == ("opcode" if self._by_opcode else "line"):
+            place = Path(frame.f_code.co_filename).name, frame.f_lineno
+            number = len(self.places)
+            self.places.append(place)
+            if number in self.at:
+                self.raised.append(place)
+                raise Interruption(f"step {number}, {place[0]}:{place[1]}")
+        return self._stepped
+
+
+def _is_event(frame: FrameType) -> bool:
+    """Whether the frame belongs to what happens while a call waits: events of the world, not the caller's lines."""
+    above = frame.f_back
+    while above is not None:
+        if above.f_code.co_name == "_next_event":
+            return True
+        above = above.f_back
+    return False
+
+
+def one_of_each(places: list[tuple[str, int]], *, last: bool = False) -> list[int]:
+    """Return the first step at each line, or the last one: by then there is more that could be lost."""
+    steps = list(enumerate(places))
+    return sorted({place: number for number, place in (steps if last else reversed(steps))}.values())

@@ -129,7 +129,11 @@ class ConsumerConfig:
     """Longest wait of one fetch for records, on the server. Default 500."""
 
     buffer_bytes: int = 32 * MEBI
-    """Nothing more is fetched ahead while this much waits for `poll`; one answer may go beyond. Default 32 MiB."""
+    """Nothing more is fetched ahead while this much waits for `poll`. Up to four answers may be on their way, so the
+    records that a consumer holds are bounded by this plus four times `fetch_bytes` (or four of the largest batches).
+    Records that `poll` may not return now hold up no other partition: those of partitions that are paused, are being
+    taken away or are not announced to the listener yet, and those behind the offsets of `until`. They make room, and
+    are fetched again once they may be returned. Default 32 MiB."""
 
     request_timeout_ms: int = 30_000
     """An attempt without an answer is taken for lost after this, plus what it may wait on the server. Default

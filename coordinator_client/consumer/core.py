@@ -204,6 +204,7 @@ class ConsumerCore:
             self._commit_if_due(now_ms)
         self._last_poll_ms = now_ms
         self._is_overdue = False
+        self.assignment.until = until
         self._handover.is_user_here = True
         self._membership.on_poll(now_ms)
         self._handover.advance(now_ms)
@@ -367,7 +368,8 @@ class ConsumerCore:
             loss, self._unreachable = self._unreachable, None
             raise unreachable(loss)
         for partition in self.assignment:
-            if partition.problem is not None and not partition.is_leaving and not partition.buffer:
+            is_due = not (partition.is_leaving or partition.buffer or self.assignment.is_past(partition))
+            if partition.problem is not None and is_due:
                 problem, partition.problem = partition.problem, None
                 partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
                 raise problem

@@ -1,5 +1,11 @@
 """Fetches ahead for all partitions of a consumer. Each partition is in one request at a time, and what is fetched
-waits, within bounds, until poll hands it out."""
+waits, within bounds, until poll hands it out.
+
+Records that poll may not return now take no room from others: those of partitions that are paused, leaving, not
+announced yet, or past the offsets up to which the application polls. They stay as long as there is room. Once a
+partition wants a fetch whose records poll may return, and the buffer is full, they are evicted, and fetched again when
+they may be returned.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +48,20 @@ SEEK_BEHIND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A partition in a request, and its moves at that time."""
+    """A partition in a request, with its moves and the offset that was asked for."""
 
     partition: OwnedPartition
     moves: int
+    fetch_offset: int
 
     @property
     def is_current(self) -> bool:
         return self.partition.is_held and self.partition.moves == self.moves
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the answer goes on where the buffer ends: what was there may have been evicted since."""
+        return self.is_current and self.partition.fetch_offset == self.fetch_offset
 
 
 class Fetcher:
@@ -73,7 +85,7 @@ class Fetcher:
             self._context.flights.cancel(oldest)
             self._free(self._flying.pop(oldest))
             wanted = self._wanted(now_ms)
-        asked = [_Asked(partition, partition.moves) for partition in wanted]
+        asked = [_Asked(partition, partition.moves, partition.fetch_offset) for partition in wanted]
         for partition in wanted:
             partition.is_asking = True
         config = self._context.config
@@ -85,15 +97,10 @@ class Fetcher:
         self._flying[number] = asked
 
     def wake_ms(self) -> int | None:
-        """Return when a partition may be asked for again after a failure or a pause. Where the buffer is full, the next
-        poll goes on instead."""
-        if self._context.assignment.buffered_bytes >= self._context.config.buffer_bytes:
-            return None
+        """Return when a partition may be asked for again after a failure or a pause. Where the buffer is full of what
+        poll may return, the next poll goes on instead."""
         paused_ms = self._paused_ms
-        return min(
-            (max(partition.retry_at_ms, paused_ms) for partition in self._context.assignment if _wants(partition)),
-            default=None,
-        )
+        return min((max(partition.retry_at_ms, paused_ms) for partition in self._wanting()), default=None)
 
     @property
     def _paused_ms(self) -> int:
@@ -101,9 +108,33 @@ class Fetcher:
         return self._context.flights.throttle.until_ms(Method.FETCH)
 
     def _wanted(self, now_ms: int) -> list[OwnedPartition]:
+        """Return what to ask for now, and make the room for it."""
         assignment = self._context.assignment
-        wanted = [p for p in assignment if _wants(p) and p.retry_at_ms <= now_ms]
-        return wanted if wanted and assignment.buffered_bytes < self._context.config.buffer_bytes else []
+        wanted = [partition for partition in self._wanting() if partition.retry_at_ms <= now_ms]
+        if wanted:
+            assignment.make_room(self._context.config.buffer_bytes)
+        # The first partitions may use up the bytes of the answer.
+        return sorted(wanted, key=lambda partition: not assignment.is_open(partition))
+
+    def _wanting(self) -> list[OwnedPartition]:
+        """Return the partitions for which there is room: all that can be fetched ahead, or, once the buffer is full,
+        those whose records poll may return, if others can make room."""
+        assignment, bytes_max = self._context.assignment, self._context.config.buffer_bytes
+        wanting = [partition for partition in assignment if self._wants(partition)]
+        if not wanting or assignment.buffered_bytes < bytes_max:
+            return wanting
+        if not assignment.can_make_room(bytes_max):
+            return []
+        return [partition for partition in wanting if assignment.is_open(partition)]
+
+    def _wants(self, partition: OwnedPartition) -> bool:
+        return (
+            partition.position is not None
+            and partition.is_idle
+            and not partition.is_paused
+            and partition.buffered_bytes < PARTITION_BUFFER_BYTES
+            and (not partition.is_evicted or self._context.assignment.is_open(partition))
+        )
 
     def _request(self, partitions: Sequence[OwnedPartition]) -> log.FetchRequest:
         config = self._context.config
@@ -135,7 +166,7 @@ class Fetcher:
             self._backoff.reset()
             if len(end.results) == len(asked):
                 for each, result in zip(asked, end.results, strict=True):
-                    if each.is_current:
+                    if each.is_expected:
                         self._take(each.partition, result, now_ms)
                 return
             answered = f"Fetch: {len(asked)} partitions were asked for and {len(end.results)} answered"
@@ -152,6 +183,7 @@ class Fetcher:
             self._refused(partition, result, what, now_ms)
             return
         self._context.accepted(Method.FETCH, partition)
+        partition.is_evicted = False
         partition.topic_id = partition.topic_id or result.fields.topic_id
         for batch in result.batches:
             fields = batch.fields
@@ -220,12 +252,3 @@ class Fetcher:
             return
         error.action = SEEK_BEHIND
         partition.problem = error
-
-
-def _wants(partition: OwnedPartition) -> bool:
-    return (
-        partition.position is not None
-        and partition.is_idle
-        and not partition.is_paused
-        and partition.buffered_bytes < PARTITION_BUFFER_BYTES
-    )

@@ -77,6 +77,10 @@ class OwnedPartition:
     """Leader epoch of what lies before `fetch_offset`; None: not known."""
     is_asking: bool = False
     """Whether a request for the partition is in flight."""
+    empty_to: int = 0
+    """Nothing is to hand out before this offset, as records showed that were evicted."""
+    is_evicted: bool = False
+    """Whether records were evicted and not fetched again: that waits until poll may return them."""
     buffer: deque[BufferedBatch] = field(default_factory=deque)
 
     @property
@@ -98,7 +102,23 @@ class OwnedPartition:
         """Whether nothing is left to hand out before this offset."""
         if self.buffer:
             return self.buffer[0].next_offset >= offset
-        return self.position is not None and self.position >= offset
+        return self.position is not None and max(self.position, self.empty_to) >= offset
+
+    def evict(self) -> None:
+        """Forget what waits for poll, to fetch it again later. The position stays, and what was handed out stays what
+        it was, so that it can be given back."""
+        assert self.position is not None, "only what has a position is fetched"
+        if not self.buffer:
+            return
+        head = self.buffer[0]
+        self.empty_to, self.is_evicted = head.next_offset, True
+        # A slice of it that is given back ends where fetching goes on.
+        head.end_offset = head.after = head.next_offset
+        head.epoch_after = head.epoch
+        self.buffer.clear()
+        self.fetch_offset, self.fetch_epoch = self.position, self.epoch
+        # What lies behind the evicted records is met again behind them.
+        self.problem = None
 
     def move_to(self, offset: int, epoch: int | None = None) -> None:
         """Go on from this offset, and forget what was fetched or asked for. `epoch`: of what lies before it."""
@@ -136,6 +156,7 @@ class OwnedPartition:
 
     def _forget(self) -> None:
         self.moves += 1
+        self.empty_to, self.is_evicted = 0, False
         self.buffer.clear()
         self.is_asking = False
         self.problem = None
@@ -197,6 +218,8 @@ class Assignment:
         self._partitions: dict[TopicPartition, OwnedPartition] = {}
         self.is_manual = False
         """Whether they were given by the application instead of a group."""
+        self.until: Mapping[TopicPartition, int] | None = None
+        """The offsets before which the application polls, as it said last; None: it takes everything."""
         self.version = 0
         """Grows with every change of what is assigned."""
 
@@ -271,10 +294,33 @@ class Assignment:
         found = [(self.get(name), offset) for name, offset in cut.items()]
         return all(partition.has_reached(offset) for partition, offset in found)
 
+    def is_past(self, partition: OwnedPartition) -> bool:
+        """Whether the application polls up to offsets that this partition has reached."""
+        return self.until is not None and partition.has_reached(self.until.get(partition.name, 0))
+
+    def is_open(self, partition: OwnedPartition) -> bool:
+        """Whether poll may return records of a partition, once there are some."""
+        is_kept_back = partition.is_paused or partition.is_leaving or not partition.is_announced
+        return not is_kept_back and not self.is_past(partition)
+
     @property
     def buffered_bytes(self) -> int:
         """How many bytes wait for poll."""
         return sum(partition.buffered_bytes for partition in self if partition.buffer)
+
+    def can_make_room(self, bytes_max: int) -> bool:
+        """Whether fewer bytes than this would wait without the records that poll may not return now."""
+        return sum(each.buffered_bytes for each in self if each.buffer and self.is_open(each)) < bytes_max
+
+    def make_room(self, bytes_max: int) -> None:
+        """Evict records that poll may not return now, until fewer bytes than this wait."""
+        left = self.buffered_bytes
+        for partition in self:
+            if left < bytes_max:
+                return
+            if partition.buffer and not self.is_open(partition):
+                left -= partition.buffered_bytes
+                partition.evict()
 
     def take(self, records_max: int, until: Mapping[TopicPartition, int] | None = None) -> list[Slice]:
         """Return what poll hands out next, in the order of each partition, and move the positions behind it. `until`:

@@ -10,6 +10,7 @@ Source: spec groups 2, 7.2, 7.3, 7.5; KIP-62, 345, 394, 429, 800.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
@@ -29,6 +30,7 @@ from coordinator_client.consumer.state import (
 )
 from coordinator_client.consumer.topics import TopicWatch, compiled
 from coordinator_client.errors import PASSING, CommitFailed, RebalanceInProgress, TransactionError
+from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
@@ -196,8 +198,8 @@ class ClassicMembership:
         else:
             self._take_over(assigned, gave_up=False)
 
-    def watch(self, partition_counts: dict[str, int] | None, topics: frozenset[str], now_ms: int) -> None:
-        self._watch.lead(topics, partition_counts, now_ms)
+    def watch(self, known: Mapping[str, TopicPartitionCount] | None, topics: frozenset[str], now_ms: int) -> None:
+        self._watch.lead(topics, known, now_ms)
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
         """Leave the generation behind: the member owns nothing any more, and joins again with the next poll."""
@@ -243,9 +245,17 @@ class ClassicMembership:
         if self.generation == NO_GENERATION:
             self._handover.lose(join, now_ms)
         elif self._assignors.is_cooperative:
-            self._handover.revoke([name for name in names if name.topic not in self._watch.subscribed], join)
+            self._handover.revoke(self._outdated(), join)
         else:
             self._handover.revoke(names, join, is_told_if_none=True)
+
+    def _outdated(self) -> list[TopicPartition]:
+        """Return the partitions that even a cooperative member gives up before it joins."""
+        return [
+            partition.name
+            for partition in self._context.assignment
+            if partition.is_remade or partition.name.topic not in self._watch.subscribed
+        ]
 
     def _take_over(self, assigned: frozenset[TopicPartition], *, gave_up: bool) -> None:
         owned = self._context.assignment.names()

@@ -9,20 +9,24 @@ Source: spec groups 2.11, 4.2, 7.2 (last column), 7.6.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.calls import OFFSET_COMMIT, RetryingCall
 from coordinator_client.consumer.context import Backoff, ConsumerContext
+from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.consumer.state import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import (
     PASSING,
+    TOPIC_GONE,
     CommitFailed,
     RebalanceInProgress,
     TransactionError,
+    Verdict,
     failure,
+    known_code,
     rejected,
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
@@ -49,6 +53,11 @@ class CommitJob:
     """When patience ends; None = impatient: one attempt."""
     failure: TransactionError | None = None
     """How the last attempt ended."""
+    topic_ids: Mapping[TopicPartition, bytes] = field(default_factory=dict)
+    """The topics that the offsets are of, noted when the commit is added: by the time that it is sent, another one may
+    have the name."""
+    gone: list[TopicPartition] = field(default_factory=list)
+    """Partitions that the last answer refused, because their topic is not there any more."""
 
 
 class CommitQueue:
@@ -67,6 +76,8 @@ class CommitQueue:
 
     def add(self, job: CommitJob) -> None:
         """Add a commit; it is sent after those before it."""
+        assigned = self._context.assignment
+        job.topic_ids = {name: assigned.get(name).topic_id for name in job.offsets if name in assigned}
         self._jobs.append(job)
 
     def advance(self, now_ms: int) -> None:
@@ -110,15 +121,17 @@ class CommitQueue:
         except TransactionError as error:
             self._finish(job, error, now_ms)
             return
-        request = self._request(sender, job.offsets)
-        call = RetryingCall(
-            OFFSET_COMMIT, request, deadlines=self._context.once(), now_ms=now_ms, items=lambda reply: reply.results
-        )
+        request = self._request(sender, job)
+
+        def results(reply: group.OffsetCommitResponse) -> Iterable[Verdict]:
+            named = zip(sorted(job.offsets), reply.results, strict=False)
+            job.gone = [name for name, result in named if known_code(result.error_code) in TOPIC_GONE]
+            return reply.results
+
+        call = RetryingCall(OFFSET_COMMIT, request, deadlines=self._context.once(), now_ms=now_ms, items=results)
         self._flight = self._context.flights.start(call, lambda end, at_ms: self._ended(sender, end, at_ms))
 
-    def _request(
-        self, sender: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> group.OffsetCommitRequest:
+    def _request(self, sender: GroupMetadata, job: CommitJob) -> group.OffsetCommitRequest:
         request = group.OffsetCommitRequest(
             header=self._context.header(),
             group_id=sender.group_id,
@@ -126,16 +139,17 @@ class CommitQueue:
             member_id=sender.member_id,
             group_instance_id=sender.group_instance_id,
         )
-        fill_topics(request.topics, offsets, self._context.assignment.topic_ids())
+        fill_topics(request.topics, job.offsets, job.topic_ids)
         return request
 
     def _ended(self, sender: GroupMetadata, end: group.OffsetCommitResponse | TransactionError, now_ms: int) -> None:
         self._flight = None
         job = self._jobs[0]
         error = end if isinstance(end, TransactionError) else None
+        self._note_gone(job)
         if error is None:
             self._backoff.reset()
-            self._note_committed(job.offsets)
+            self._note_committed(job)
         elif error.error_class in (ErrorClass.REJOIN, ErrorClass.FENCED):
             advice = self._standing.on_commit_refused(error, sender, now_ms)
             error = advice or _moved_on()
@@ -145,6 +159,11 @@ class CommitQueue:
             error.action = "Commit again: it does no harm twice."
             if self._is_tried_again(job, error, now_ms):
                 return
+        elif error.code in TOPIC_GONE:
+            error.action = (
+                "Go on with poll(): nothing can be committed in a topic that is gone. The offsets of the same commit "
+                "that were not refused are committed."
+            )
         self._finish(job, error, now_ms)
 
     def _is_tried_again(self, job: CommitJob, error: TransactionError, now_ms: int) -> bool:
@@ -154,10 +173,22 @@ class CommitQueue:
         self._due_ms = now_ms + self._backoff.next_ms()
         return True
 
-    def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for name, offset in offsets.items():
-            if name in self._context.assignment:
-                self._context.assignment.get(name).committed = offset
+    def _note_gone(self, job: CommitJob) -> None:
+        for name in job.gone:
+            for partition in self._of(job, name):
+                partition.is_gone = True
+
+    def _note_committed(self, job: CommitJob) -> None:
+        for name, offset in job.offsets.items():
+            for partition in self._of(job, name):
+                partition.committed = offset
+
+    def _of(self, job: CommitJob, name: TopicPartition) -> list[OwnedPartition]:
+        """Return the partition that the offset of a commit belongs to, if it is still assigned, and not made again."""
+        assigned = self._context.assignment
+        if name not in assigned or assigned.get(name).topic_id != job.topic_ids.get(name):
+            return []
+        return [assigned.get(name)]
 
     def _finish(self, job: CommitJob, error: TransactionError | None, now_ms: int) -> None:
         assert self._jobs[0] is job, "commits end in the order in which they were asked for"

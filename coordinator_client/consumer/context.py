@@ -13,6 +13,7 @@ from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.owned import Assignment, OwnedPartition
 from coordinator_client.errors import TransactionError
 from coordinator_client.flights import Flights
+from coordinator_client.log import Told
 from coordinator_client.random_source import RandomSource
 from coordinator_client.settings import Skipped
 from coordinator_protocol.errors import Method
@@ -53,12 +54,20 @@ class ConsumerContext:
     assignment: Assignment
     skipped: Skipped = field(default_factory=Skipped)
     """Counts the batches that could not be read, where `on_corrupt_batch` is `skip`."""
+    told: Told = field(default_factory=Told)
+    """The topics of which the application's log says that they are gone."""
 
     @property
     def group_id(self) -> str:
         """The group. Only members of one ask."""
         assert self.config.group_id is not None, "only consumers with a group are members"
         return self.config.group_id
+
+    def found(self, partition: OwnedPartition) -> None:
+        """Note that the server finds the topic of a partition."""
+        partition.is_gone = False
+        if self.told:
+            self.told.over(partition.name.topic, f"the topic {partition.name.topic!r} is read again")
 
     def header(self) -> RequestHeader:
         """Return the header of a new request."""
@@ -74,6 +83,27 @@ class ConsumerContext:
         """Tell the application's log that the server refused a request for this partition."""
         if self.flights.answers is not None:
             self.flights.answers.refused(_subject(method, partition), error, now_ms)
+
+    def gone(self, partition: OwnedPartition, error: TransactionError, now_ms: int) -> None:
+        """Note that the server does not find the topic of a partition, or finds another one of the same name. A group
+        takes the partition away as soon as it knows. Partitions that were given by hand stay, and poll raises."""
+        partition.is_gone = True
+        if not self.assignment.is_manual:
+            if partition.topic_id:
+                self.told.warn(
+                    partition.name.topic,
+                    f"the topic {partition.name.topic!r} that the group {self.group_id!r} reads was deleted, or made "
+                    f"again ({error.reason}); waiting for the group to assign its partitions anew",
+                )
+            partition.retry_at_ms = now_ms + BACKOFF_MS_MAX
+            return
+        partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+        partition.problem = error
+        if partition.topic_id:
+            error.action = (
+                "The topic that was read is gone with its offsets. To read the one that has its name now, assign() the "
+                "partition again, or seek() in it."
+            )
 
     def once(self, *, wait_ms: int = 0) -> Deadlines:
         """Return the deadlines of a request that is attempted once, because it is written anew after a failure. The

@@ -174,7 +174,8 @@ class ConsumerCore:
         self._handover.commits_on_revocation = self.config.enable_auto_commit
 
     def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Read exactly these partitions, which no group assigns. Raises: Rejected."""
+        """Read exactly these partitions, which no group assigns; where a topic is gone, the one that has its name now.
+        Raises: Rejected."""
         self._check_open()
         if not self.subscription.is_empty:
             raise rejected(ErrorCode.INVALID_REQUEST, "topics were subscribed to; call unsubscribe() before assign()")
@@ -184,6 +185,7 @@ class ConsumerCore:
         known = self.assignment.names()
         self.assignment.is_manual = bool(wanted)
         self.assignment.drop(known - wanted)
+        self.assignment.renew(known & wanted)
         self.assignment.add(dict.fromkeys(sorted(wanted - known), b""), is_announced=True)
 
     def poll_step(

@@ -16,7 +16,7 @@ from typing import Final
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import FETCH, Deadlines, RetryingCall
 from coordinator_client.consumer.config import RESETS
-from coordinator_client.consumer.context import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Backoff, ConsumerContext
+from coordinator_client.consumer.context import BACKOFF_MS_FIRST, Backoff, ConsumerContext
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
 from coordinator_client.errors import (
     PASSING,
@@ -183,6 +183,7 @@ class Fetcher:
             self._refused(partition, result, what, now_ms)
             return
         self._context.accepted(Method.FETCH, partition)
+        self._context.found(partition)
         partition.is_evicted = False
         partition.topic_id = partition.topic_id or result.fields.topic_id
         for batch in result.batches:
@@ -220,9 +221,8 @@ class Fetcher:
         self._context.refused(Method.FETCH, partition, error, now_ms)
         if what in PASSING:
             return
-        if error.code in TOPIC_GONE and not self._context.assignment.is_manual:
-            # The group takes the partition away as soon as it knows.
-            partition.retry_at_ms = now_ms + BACKOFF_MS_MAX
+        if error.code in TOPIC_GONE:
+            self._context.gone(partition, error, now_ms)
             return
         if fields.HasField("diverging"):
             error.action = (

@@ -15,8 +15,9 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import JOIN_GROUP, SYNC_GROUP, Deadlines, RetryingCall
 from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.state import NO_GENERATION, TopicPartition
-from coordinator_client.consumer.topics import ask_topics, partition_counts
+from coordinator_client.consumer.topics import ask_topics, topics_in
 from coordinator_client.errors import PASSING, TransactionError, misconfigured
+from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.assignors.classic import (
     CLASSIC_ASSIGNORS,
     Assignor,
@@ -212,8 +213,8 @@ class Joiner(Protocol):
     def on_synced(self, share: Share[str], now_ms: int) -> None:
         """Take the assignment."""
 
-    def watch(self, partition_counts: dict[str, int] | None, topics: frozenset[str], now_ms: int) -> None:
-        """Note that it leads: `topics` are those of the group, `partition_counts` what the assignment was made for."""
+    def watch(self, known: Mapping[str, TopicPartitionCount] | None, topics: frozenset[str], now_ms: int) -> None:
+        """Note that it leads: `topics` are those of the group, `known` what the assignment was made for."""
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
         """Note that the group does not know it, or not in this generation."""
@@ -319,13 +320,13 @@ class Joining:
                 # The other members wait for a plan, so the group begins anew.
                 self._due_ms = at_ms + self._backoff.next_ms()
                 return
-            counts = partition_counts(end)
+            known = topics_in(end)
             try:
-                assignments = plan.assignments(counts)
+                assignments = plan.assignments({name: topic.partition_count for name, topic in known.items()})
             except TransactionError as why:
                 self._joiner.refuse(why, at_ms)
                 return
-            self._joiner.watch(dict(sorted(counts.items())), plan.topics, at_ms)
+            self._joiner.watch(known, plan.topics, at_ms)
             self._sync(joined, assignments, at_ms)
 
         if plan.topics:

@@ -52,7 +52,8 @@ class OwnedPartition:
 
     name: TopicPartition
     topic_id: bytes
-    """Empty where it is not known."""
+    """Empty where it is not known. Once it is, only the topic with this id is read, and none that was made later under
+    the same name."""
     is_held: bool = True
     is_leaving: bool = False
     is_announced: bool = True
@@ -66,6 +67,10 @@ class OwnedPartition:
     """Nothing is asked for it before this: it waits after a failure that passes."""
     problem: Exception | None = None
     """Why it cannot go on; the next poll raises it."""
+    is_gone: bool = False
+    """Whether the server said that the topic is not there, or has another id by now."""
+    is_remade: bool = False
+    """Whether another topic was seen under the same name."""
     committed: OffsetAndMetadata | None = None
     """The committed offset, as far as this consumer knows."""
     moves: int = 0
@@ -258,6 +263,38 @@ class Assignment:
             self._partitions[name] = OwnedPartition(name, topic_id, is_announced=is_announced)
         self.version += 1
 
+    def renew(self, names: Iterable[TopicPartition]) -> None:
+        """Read these partitions of whichever topic has the name now, where theirs is gone. What was handed out of the
+        old topic stays that of the old one."""
+        for name in names:
+            former = self._partitions[name]
+            if former.is_gone and former.topic_id:
+                former.drop()
+                self._partitions[name] = OwnedPartition(name, b"", is_paused=former.is_paused)
+                self.version += 1
+
+    def to_move(self, name: TopicPartition) -> OwnedPartition:
+        """Return a partition that the application moves: with that it takes whichever topic has the name now, unless a
+        group assigns the partitions. Raises: as `get`."""
+        found = self.get(name)
+        if self.is_manual:
+            self.renew([name])
+            found = self.get(name)
+        return found
+
+    @property
+    def gone_topics(self) -> frozenset[str]:
+        """The topics of partitions that the server does not find."""
+        return frozenset(partition.name.topic for partition in self if partition.is_gone)
+
+    def note_topics(self, topic_ids: Mapping[str, bytes]) -> bool:
+        """Note which id each topic has now. Return whether a partition is of one that was made again."""
+        for partition in self:
+            topic_id = topic_ids.get(partition.name.topic)
+            if partition.topic_id and topic_id and topic_id != partition.topic_id:
+                partition.is_remade = True
+        return any(partition.is_remade for partition in self)
+
     def leave(self, names: Collection[TopicPartition]) -> None:
         """Hand out nothing more of these."""
         for name in names:
@@ -280,10 +317,11 @@ class Assignment:
         return frozenset(name for name in names if self._partitions[name].is_announced)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions that differ from what is committed."""
+        """Return the positions that differ from what is committed, except those in topics that are gone: nothing can be
+        committed there."""
         found = {}
         for name, partition in self._partitions.items():
-            position = partition.position
+            position = None if partition.is_gone else partition.position
             if position is not None and (partition.committed is None or partition.committed.offset != position):
                 found[name] = OffsetAndMetadata(position, leader_epoch=partition.epoch)
         return found

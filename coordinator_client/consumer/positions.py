@@ -14,7 +14,7 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, RetryingCall
 from coordinator_client.consumer.config import EARLIEST
-from coordinator_client.consumer.context import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, ConsumerContext
+from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.consumer.state import TopicPartition
@@ -128,6 +128,7 @@ class Positions:
         partition.is_asking = False
         what = class_of(method, found)
         if what is ErrorClass.NONE:
+            self._context.found(partition)
             self._context.accepted(method, partition)
             return True
         why = failure(found.error_code, what, f"{method} {_name(partition)}: {found.error_message}")
@@ -136,13 +137,15 @@ class Positions:
         return False
 
     def _failed(self, placed: _Placed, error: TransactionError, now_ms: int) -> None:
-        is_gone = error.code in TOPIC_GONE and not self._context.assignment.is_manual
         for partition, moves in placed:
-            if _is_current(partition, moves):
-                partition.is_asking = False
-                # The group takes a partition away whose topic is gone, as soon as it knows that.
-                partition.retry_at_ms = now_ms + (BACKOFF_MS_MAX if is_gone else BACKOFF_MS_FIRST)
-                partition.problem = None if is_gone or error.error_class in _PASSING else error
+            if not _is_current(partition, moves):
+                continue
+            partition.is_asking = False
+            if error.code in TOPIC_GONE:
+                self._context.gone(partition, error, now_ms)
+            else:
+                partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+                partition.problem = None if error.error_class in _PASSING else error
 
 
 def offset_fetch_request(

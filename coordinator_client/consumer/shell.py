@@ -144,8 +144,10 @@ class ConsumerShell:
     def assign(self, partitions: Partitions) -> None:
         """Read exactly these partitions, which no group assigns; replaces what was assigned before.
 
-        With a `group_id` offsets are committed in its name, which the group accepts while it has no members. Raises:
-        Rejected.
+        A partition is of the topic that has the name when it is first read. Once that topic is deleted, also if it is
+        made again, `poll` raises Rejected, each time, until the partition is assigned again or moved (`seek`,
+        `seek_to_beginning`, `seek_to_end`): that takes the topic that has the name by then. With a `group_id` offsets
+        are committed in its name, which the group accepts while it has no members. Raises: Rejected.
         """
         checked = checked_partitions(partitions)
         self._give_back()
@@ -167,7 +169,7 @@ class ConsumerShell:
             raise rejected(ErrorCode.OFFSET_OUT_OF_RANGE, f"the offset to go to is {offset} and must not be below 0")
         self._give_back()
         with self._engine.turn() as core:
-            core.assignment.get(TopicPartition(*partition)).move_to(offset)
+            core.assignment.to_move(TopicPartition(*partition)).move_to(offset)
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         """Let the next poll go on at the first record of these partitions, by default of all."""
@@ -368,7 +370,7 @@ class ConsumerShell:
         self._give_back()
         with self._engine.turn() as core:
             for name in core.assignment.names() if checked is None else checked:
-                core.assignment.get(name).look_up(where)
+                core.assignment.to_move(name).look_up(where)
 
     def _set_paused(self, partitions: Partitions, *, is_paused: bool) -> None:
         checked = checked_partitions(partitions)

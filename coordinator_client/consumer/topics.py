@@ -1,8 +1,10 @@
 """Asks which topics exist and how many partitions they have, and asks again: for the leader of a classic group, for
 patterns, and for names that may be mistyped.
 
-`TopicWatch` looks for changes: new topics that match a pattern, and, for the leader, more partitions. In the consumer
-protocol the server watches.
+`TopicWatch` looks for changes: new topics that match a pattern, and, for the leader, topics that came, went, were made
+again or have more partitions. By its id, and not by its name, a topic is known to be the same. Every member looks for
+the topics of those of its partitions that the server does not find, to join again where they were made again. In the
+consumer protocol the server watches.
 
 `AbsentTopics` warns of topics that were subscribed to by name and do not exist: once each, and again where they come
 and go. A topic may be created after it was subscribed to, so it is no error, and `poll` goes on; but a mistyped name
@@ -20,9 +22,10 @@ from collections.abc import Callable, Collection, Mapping
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import DESCRIBE_TOPICS, RetryingCall
-from coordinator_client.consumer.context import Backoff, ConsumerContext
+from coordinator_client.consumer.context import BACKOFF_MS_MAX, Backoff, ConsumerContext
 from coordinator_client.errors import TOPIC_GONE, TransactionError, known_code, rejected
 from coordinator_client.log import Told
+from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 
@@ -39,9 +42,13 @@ def ask_topics(context: ConsumerContext, topics: Collection[str] | None, on_end:
     return context.flights.start(call, on_end)
 
 
-def partition_counts(described: log.DescribeTopicsResponse) -> dict[str, int]:
-    """Return the number of partitions of each topic that exists."""
-    return {topic.name: len(topic.partitions) for topic in described.topics if not topic.error_code}
+def topics_in(described: log.DescribeTopicsResponse) -> dict[str, TopicPartitionCount]:
+    """Return the topics that exist, by name."""
+    return {
+        topic.name: TopicPartitionCount(name=topic.name, topic_id=topic.topic_id, partition_count=len(topic.partitions))
+        for topic in sorted(described.topics, key=lambda topic: topic.name)
+        if not topic.error_code
+    }
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -68,6 +75,8 @@ class _LookUp:
         self._names: frozenset[str] = frozenset()
         self._flight: int | None = None
         self._due_ms = 0
+        self._asked_ms = -BACKOFF_MS_MAX
+        """When the last look-up was sent."""
 
     @property
     def _is_needed(self) -> bool:
@@ -86,6 +95,7 @@ class _LookUp:
         """Send the next look-up, if it is due."""
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
+            self._asked_ms = now_ms
             self._flight = ask_topics(self._context, self._asked, self._answered, now_ms)
 
     def wake_ms(self) -> int | None:
@@ -147,8 +157,8 @@ class TopicWatch(_LookUp):
         """Whether it is known what the pattern matches."""
         self._group_topics: frozenset[str] | None = None
         """The topics that the leader watches; None = this member does not lead."""
-        self._counts: Mapping[str, int] | None = None
-        """The numbers of their partitions, as the assignment knows them; None = not looked at yet."""
+        self._known: Mapping[str, TopicPartitionCount] | None = None
+        """What there was of them when the assignment was made; None = not looked at yet."""
 
     @property
     def _is_needed(self) -> bool:
@@ -156,7 +166,16 @@ class TopicWatch(_LookUp):
 
     @property
     def _asked(self) -> frozenset[str] | None:
-        return None if self._pattern is not None else self._group_topics
+        if self._pattern is not None:
+            return None
+        return (self._group_topics or frozenset()) | self._context.assignment.gone_topics
+
+    def wake_ms(self) -> int | None:
+        due_ms = super().wake_ms()
+        if self._flight is not None or not self._context.assignment.gone_topics:
+            return due_ms
+        again_ms = self._asked_ms + BACKOFF_MS_MAX
+        return again_ms if due_ms is None else min(due_ms, again_ms)
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now_ms: int) -> None:
         """Watch for these from now on."""
@@ -166,15 +185,15 @@ class TopicWatch(_LookUp):
         self.is_resolved = pattern is None
         self._due_ms = now_ms
 
-    def lead(self, topics: frozenset[str], counts: Mapping[str, int] | None, now_ms: int) -> None:
-        """Watch the topics of the whole group. `counts` is what the assignment was made for; None = whatever is
+    def lead(self, topics: frozenset[str], known: Mapping[str, TopicPartitionCount] | None, now_ms: int) -> None:
+        """Watch the topics of the whole group. `known` is what the assignment was made for; None = whatever is
         there."""
-        self._group_topics, self._counts = topics, counts
-        self._due_ms = now_ms + self._context.config.metadata_max_age_ms if counts is not None else now_ms
+        self._group_topics, self._known = topics, known
+        self._due_ms = now_ms + self._context.config.metadata_max_age_ms if known is not None else now_ms
 
     def follow(self) -> None:
         """Stop watching for the group, because another member leads."""
-        self._group_topics = self._counts = None
+        self._group_topics = self._known = None
 
     def stop(self) -> None:
         """Stop watching."""
@@ -184,14 +203,16 @@ class TopicWatch(_LookUp):
         self._cancel()
 
     def _seen(self, found: log.DescribeTopicsResponse) -> None:
-        counts = partition_counts(found)
+        there = topics_in(found)
+        if self._context.assignment.note_topics({name: topic.topic_id for name, topic in there.items()}):
+            self._on_changed("a topic was deleted and made again")
         if self._pattern is not None:
-            wanted = self._names | matching(self._pattern, counts)
+            wanted = self._names | matching(self._pattern, there)
             if wanted != self.subscribed and self.is_resolved:
                 self._on_changed("topics that match the pattern came or went")
             self.subscribed, self.is_resolved = wanted, True
         if self._group_topics is not None:
-            seen = {topic: counts[topic] for topic in sorted(self._group_topics) if topic in counts}
-            if self._counts is not None and seen != self._counts:
+            seen = {name: topic for name, topic in there.items() if name in self._group_topics}
+            if self._known is not None and seen != self._known:
                 self._on_changed("the topics of the group changed")
-            self._counts = seen
+            self._known = seen

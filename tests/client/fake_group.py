@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_protocol.errors import ErrorCode, Method
-from tests.client.fake_server import TOPIC_ID, refuse
+from tests.client.fake_server import refuse
 from tests.client.world import Held, World
 
 INTERVAL_MS = 5_000
@@ -28,7 +28,7 @@ class FakeGroup:
         self.leader_epochs: dict[TopicPartition, int] = {}
         self.unstable: set[TopicPartition] = set()
         """Partitions with an offset that waits for its transaction."""
-        self._told: set[int] | None = None
+        self._told: tuple[bytes, set[int]] | None = None
         self._world = world
         self._held: list[tuple[group.ConsumerGroupHeartbeatRequest, Held]] = []
 
@@ -76,11 +76,12 @@ class FakeGroup:
             self.owned = {number for topic in request.topic_partitions.topics for number in topic.partitions}
         self.member_epoch = reply.member_epoch = self.epoch
         is_full = request.HasField("rebalance_timeout_ms") and request.HasField("topic_partitions")
-        if is_full or self._told != self.given:
-            self._told = set(self.given)
+        topic_id = self._world.server.id_of("t")
+        if is_full or self._told != (topic_id, self.given):
+            self._told = (topic_id, set(self.given))
             reply.assignment.SetInParent()
             if self.given:
-                reply.assignment.topics.add(topic="t", topic_id=TOPIC_ID, partitions=sorted(self.given))
+                reply.assignment.topics.add(topic="t", topic_id=topic_id, partitions=sorted(self.given))
         return reply
 
     def commit(self, request: group.OffsetCommitRequest) -> group.OffsetCommitResponse:
@@ -94,8 +95,9 @@ class FakeGroup:
         for topic in request.topics:
             for item in topic.partitions:
                 result = reply.results.add(topic=topic.topic, partition=item.partition)
-                if code:
-                    refuse(result, Method.OFFSET_COMMIT, code)
+                why = code or self._world.server.why_gone(topic.topic, topic.topic_id, item.partition)
+                if why:
+                    refuse(result, Method.OFFSET_COMMIT, why)
                 else:
                     name = TopicPartition(topic.topic, item.partition)
                     self.offsets[name] = item.committed_offset
@@ -110,7 +112,12 @@ class FakeGroup:
             for topic in asked.topics.topics:
                 for partition in topic.partitions:
                     name = TopicPartition(topic.topic, partition)
-                    offset = found.offsets.add(topic=topic.topic, topic_id=TOPIC_ID, partition=partition)
+                    topic_id = self._world.server.id_of(topic.topic)
+                    offset = found.offsets.add(topic=topic.topic, topic_id=topic_id, partition=partition)
+                    why = self._world.server.why_gone(topic.topic, topic.topic_id, partition)
+                    if why:
+                        refuse(offset, Method.OFFSET_FETCH, why)
+                        continue
                     offset.committed_offset = self.offsets.get(name, -1)
                     if name in self.leader_epochs:
                         offset.committed_leader_epoch = self.leader_epochs[name]

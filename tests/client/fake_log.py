@@ -12,7 +12,7 @@ from coordinator_client.state import Row
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
-from tests.client.fake_server import TOPIC_ID, refuse
+from tests.client.fake_server import refuse
 from tests.client.world import Held, World
 from tests.harness.compaction import arrow_payload, records_payload
 
@@ -159,8 +159,23 @@ class FakeLog:
         is_committed = request.isolation_level == ISOLATION_LEVEL_READ_COMMITTED
         for query in request.partitions:
             result = reply.results.add(topic=query.topic, partition=query.partition)
+            why = self._world.server.why_gone("t", query.topic_id, query.partition)
+            if why:
+                refuse(result, Method.LIST_OFFSETS, why)
+                continue
+            result.topic_id = self._world.server.id_of("t")
             result.offset = 0 if query.timestamp_ms == -2 else self._visible_end(query.partition, is_committed)
         return reply
+
+    def delete(self) -> None:
+        """Delete the topic, under the fetches that wait."""
+        self._world.server.delete_topic("t")
+        self._answer_held()
+
+    def make(self, partition_count: int) -> None:
+        """Make the topic again: another one of the same name, with nothing in it."""
+        self._world.server.topics["t"] = partition_count
+        self.partitions = [FakePartition() for _ in range(partition_count)]
 
     def hold_fetches(self) -> None:
         """Answer fetches that find nothing after their wait, or when something comes."""
@@ -184,8 +199,12 @@ class FakeLog:
         is_committed = request.isolation_level == ISOLATION_LEVEL_READ_COMMITTED
         left = self.batches_per_fetch
         for asked in request.partitions:
-            assert asked.topic_id in (TOPIC_ID, b"")
             result = reply.results.add(topic=asked.topic, partition=asked.partition, next_offset=asked.fetch_offset)
+            why = self._world.server.why_gone("t", asked.topic_id, asked.partition)
+            if why:
+                refuse(result, Method.FETCH, why)
+                continue
+            result.topic_id = self._world.server.id_of("t")
             partition = self.partitions[asked.partition]
             result.high_watermark = partition.end
             result.last_stable_offset = self._visible_end(asked.partition, True)
@@ -237,6 +256,9 @@ class FakeLog:
         partition.batches.append(batch)
         if is_hidden:
             partition.hidden.add(batch.base_offset)
+        self._answer_held()
+
+    def _answer_held(self) -> None:
         held, self._held = self._held, []
         for request, answer in held:
             answer.give(self.fetch(request))

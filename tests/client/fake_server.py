@@ -70,6 +70,9 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {"t": 3}
+        self.topic_ids: dict[str, bytes] = {}
+        """The ids of topics that were deleted, for when they are made again."""
+        self.deleted = 0
         self.logs: dict[tuple[str, int], list[StoredBatch]] = {}
         self.ids: dict[str, Mapping] = {}
         self.csn = 0
@@ -92,6 +95,28 @@ class FakeServer:
     def handle(self, method: Method, handler: Callable[[Any], Any]) -> None:
         """Answer this method from somewhere else."""
         self._handlers[method] = handler
+
+    # Topics that are deleted and made again.
+
+    def id_of(self, topic: str) -> bytes:
+        """The id of the topic that has this name now."""
+        return self.topic_ids.get(topic, TOPIC_ID)
+
+    def delete_topic(self, topic: str) -> None:
+        """Let there be no topic of this name, and the next one have another id."""
+        del self.topics[topic]
+        self.deleted += 1
+        self.topic_ids[topic] = b"%016d" % self.deleted
+        self.logs = {place: stored for place, stored in self.logs.items() if place[0] != topic}
+
+    def why_gone(self, topic: str, topic_id: bytes, partition: int) -> ErrorCode:
+        """Why there is no such partition; NONE where there is."""
+        if topic_id and topic not in self.topics:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if topic_id not in (b"", self.id_of(topic)):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        is_there = partition < self.topics.get(topic, 0)
+        return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # What a test looks at.
 
@@ -120,7 +145,7 @@ class FakeServer:
     def _describe_topics(self, request: log.DescribeTopicsRequest) -> log.DescribeTopicsResponse:
         reply = log.DescribeTopicsResponse()
         for asked in request.topics or [log.TopicName(name=name) for name in self.topics]:
-            found = reply.topics.add(name=asked.name, topic_id=TOPIC_ID)
+            found = reply.topics.add(name=asked.name, topic_id=self.id_of(asked.name))
             if asked.name not in self.topics:
                 refuse(found, Method.DESCRIBE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
@@ -205,8 +230,9 @@ class FakeServer:
         return reply
 
     def _append(self, request: log.ProduceRequest, item: log.PartitionBatch, result: log.ProduceResult) -> None:
-        if item.partition >= self.topics.get(item.topic, 0):
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        why = self.why_gone(item.topic, item.topic_id, item.partition)
+        if why:
+            raise Refusal(why)
         batch, place = item.batch, (item.topic, item.partition)
         stored = self.logs.setdefault(place, [])
         mine = [b for b in stored if (b.producer_id, b.epoch) == (batch.producer_id, batch.producer_epoch)]

@@ -149,7 +149,8 @@ class Sender:
 
     def refresh(self, now_ms: int) -> None:
         """Ask for all known topics once more, without anybody waiting for it: they may have more partitions. What
-        cannot be learned now is asked for again; a topic that is gone is met by the next batch for it."""
+        cannot be learned now is asked for again; a topic that is gone is met by the next batch for it. One that was
+        made again is forgotten, so that the next record is of the new one, and not refused for being of the old."""
         self.refresh_ms = now_ms + self._plan.metadata_max_age_ms
         names = [log.TopicName(name=topic) for topic in self.waiting.writers]
         request = log.DescribeTopicsRequest(header=RequestHeader(client_id=self._plan.client_id), topics=names)
@@ -159,8 +160,12 @@ class Sender:
         def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
             for found in () if isinstance(end, TransactionError) else end.topics:
                 known = self.waiting.writers.get(found.name)
-                if not found.error_code and known is not None and known.topic.topic_id == found.topic_id:
+                if found.error_code or known is None:
+                    continue
+                if known.topic.topic_id == found.topic_id:
                     self._learn(found, first=0)
+                else:
+                    self.waiting.forget(found.name)
 
         if names:
             self.refresh_flight = self._flights.start(call, ended)

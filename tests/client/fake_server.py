@@ -230,8 +230,9 @@ class FakeServer:
         return reply
 
     def _append(self, request: log.ProduceRequest, item: log.PartitionBatch, result: log.ProduceResult) -> None:
-        why = self.why_gone(item.topic, item.topic_id, item.partition)
-        if why:
+        if item.partition >= self.topics.get(item.topic, 0):
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if why := self.why_gone(item.topic, item.topic_id, item.partition):
             raise Refusal(why)
         batch, place = item.batch, (item.topic, item.partition)
         stored = self.logs.setdefault(place, [])

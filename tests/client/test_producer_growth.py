@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client import AsyncProducer, Misconfigured, Rejected
+from coordinator_client import Abortable, AsyncProducer, Misconfigured, Rejected
 from coordinator_protocol.errors import Method
 from coordinator_protocol.hashing import partition_for
 from tests.client.async_view import Stepper
@@ -39,6 +39,39 @@ def test_keys_are_spread_over_new_partitions_once_the_metadata_is_too_old(world:
     keyed(world, producer)
     assert keyed(world, producer) == {partition_for(key, 5) for key in KEYS}
     assert len(world.server.visible()) == 4 * len(KEYS)
+
+
+@pytest.mark.parametrize("partition_count", [3, 1, 5])
+def test_a_topic_that_is_made_again_is_noticed_before_a_record_for_it_is_refused(
+    world: World, partition_count: int
+) -> None:
+    world.server.topics["u"] = 1
+    producer = producer_in(world)
+    keyed(world, producer)
+    world.server.delete_topic("t")
+    world.server.topics["t"] = partition_count
+    world.now_ms += MAX_AGE_MS
+    with producer.transaction() as txn:
+        txn.send("u", b"beside this request the topics are asked for")
+        txn.flush()
+    world.settle()
+    assert keyed(world, producer) == {partition_for(key, partition_count) for key in KEYS}
+    assert len(world.server.visible()) == len(KEYS)
+
+
+def test_records_of_the_old_topic_are_refused_and_never_written_into_the_new_one(world: World) -> None:
+    world.server.topics["u"] = 1
+    producer = producer_in(world)
+    keyed(world, producer)
+    world.server.delete_topic("t")
+    world.server.topics["t"] = 3
+    world.now_ms += MAX_AGE_MS
+    with pytest.raises(Abortable, match="made anew"), producer.transaction() as txn:
+        txn.send("t", b"for the old one", partition=0)
+        txn.send("u", b"x")
+        txn.flush()
+    assert world.server.visible() == []
+    assert keyed(world, producer) == {partition_for(key, 3) for key in KEYS}
 
 
 def test_the_known_topics_are_asked_for_in_one_request_and_not_again_too_soon(world: World) -> None:

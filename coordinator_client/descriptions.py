@@ -5,7 +5,7 @@ and the functions that make them of messages.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import group_pb2 as group
@@ -294,6 +294,8 @@ class GroupOffset:
     """Unix milliseconds."""
     pending: tuple[PendingOffset, ...]
     """While there are any, consumers that must process nothing twice wait."""
+    topic_id: bytes = field(default=b"", compare=False)
+    """The id of the topic that the offset is of; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +328,7 @@ class PartitionPositions:
     last_stable_offset: int
     high_watermark: int
     committed_offset: int | None
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +342,8 @@ class PlannedOffset:
     wanted_offset: int
     """What the rule asked for: different from `offset` where it lies outside the log, which goes from its start to the
     high watermark."""
+    topic_id: bytes = field(default=b"", compare=False)
+    """The id of the topic that the plan was made for."""
 
 
 def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:
@@ -435,6 +440,7 @@ def group_offset(found: group.FetchedOffset) -> GroupOffset:
             )
             for waiting in found.pending
         ),
+        topic_id=found.topic_id,
     )
 
 

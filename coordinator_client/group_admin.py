@@ -8,9 +8,10 @@ Source: spec groups 3.12, 4.3, 4.6, 4.8; spec ecosystem 8, rows 1, 30 and 31; KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
@@ -48,6 +49,7 @@ from coordinator_client.descriptions import (
     topic_partitions,
 )
 from coordinator_client.errors import (
+    TOPIC_GONE,
     OutcomeUnknown,
     Rejected,
     TransactionError,
@@ -130,7 +132,8 @@ class GroupCalls:
         for found in self._fetch_offsets(group_id, require_stable=True):
             if found.pending:
                 known = offsets.get(found.partition)
-                offsets[found.partition] = found if known is None else replace(known, pending=found.pending)
+                is_same = known is not None and known.topic_id == found.topic_id
+                offsets[found.partition] = replace(known, pending=found.pending) if known and is_same else found
         return [offsets[name] for name in sorted(offsets)]
 
     def _fetch_offsets(self, group_id: str, *, require_stable: bool) -> list[GroupOffset]:
@@ -143,7 +146,7 @@ class GroupCalls:
         def verdicts(reply: group.OffsetFetchResponse) -> Iterable[Verdict]:
             # An offset that waits is what is asked for here, and no reason to wait for it.
             offsets = [each for found in reply.groups for each in found.offsets]
-            return [*reply.groups, *_without(offsets, ErrorCode.UNSTABLE_OFFSET_COMMIT)]
+            return [*reply.groups, *_without(offsets, {ErrorCode.UNSTABLE_OFFSET_COMMIT})]
 
         reply = self._connection.ask(OFFSET_FETCH, request, deadlines=self._deadlines, items=verdicts)
         return [group_offset(found) for found in reply.groups[0].offsets]
@@ -152,33 +155,42 @@ class GroupCalls:
         """Return `group_offsets`, each with the number of records behind the committed offset."""
         offsets = self.group_offsets(group_id)
         starts = {each.partition: each.committed.offset for each in offsets if each.committed is not None}
-        counts = self.count_records(starts)
+        counts = self.count_records(starts, topic_ids={each.partition: each.topic_id for each in offsets})
         return [GroupLag(offset=each, lag=counts.get(each.partition)) for each in offsets]
 
-    def count_records(self, start_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, RecordCount]:
-        """Return how many records lie behind each offset; partitions that do not exist are left out.
+    def count_records(
+        self,
+        start_offsets: Mapping[TopicPartition, int],
+        *,
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> dict[TopicPartition, RecordCount]:
+        """Return how many records lie behind each offset; partitions that do not exist are left out, and those of which
+        the topic has another id than in `topic_ids`.
 
         A long count takes several requests, and ends where the log ended at the last of them.
         """
         counts: dict[TopicPartition, RecordCount] = {}
-        missing = dict(start_offsets)
+        missing, ids = dict(start_offsets), dict(topic_ids)
         while missing:
             asked = list(islice(missing, _COUNTED_AT_ONCE_MAX))
             request = log.CountRecordsRequest(header=self._connection.header())
             for name in asked:
                 topic, partition = name
-                request.partitions.add(topic=topic, partition=partition, start_offset=missing[name])
+                request.partitions.add(
+                    topic=topic, topic_id=ids.get(name), partition=partition, start_offset=missing[name]
+                )
             reply = self._connection.ask(
                 COUNT_RECORDS,
                 request,
                 deadlines=self._deadlines,
-                items=lambda reply: _without(reply.results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                items=lambda reply: _without(reply.results, TOPIC_GONE),
             )
             for name, result in zip(asked, reply.results, strict=True):
                 del missing[name]
                 if result.error_code:
                     counts.pop(name, None)
                     continue
+                ids[name] = result.topic_id
                 counts[name] = _added(counts.get(name), result)
                 if result.next_offset < result.high_watermark:
                     missing[name] = result.next_offset
@@ -191,13 +203,14 @@ class GroupCalls:
 
         Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift of what is not committed).
         """
-        committed = {each.partition: each.committed for each in self.group_offsets(group_id)}
+        committed = {each.partition: each for each in self.group_offsets(group_id)}
         positions = self._positions(resets, committed)
-        times = self._offsets_at({name: reset.number for name, reset in resets.items() if reset.to is ResetTo.TIME})
+        times_ms = {name: reset.number for name, reset in resets.items() if reset.to is ResetTo.TIME}
+        times = self._offsets_at(times_ms, positions)
         return [planned(name, reset, positions[name], times.get(name)) for name, reset in sorted(resets.items())]
 
     def _positions(
-        self, partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata | None]
+        self, partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, GroupOffset]
     ) -> dict[TopicPartition, PartitionPositions]:
         names = sorted({name.topic for name in partitions})
         if not names:
@@ -212,12 +225,15 @@ class GroupCalls:
         for topic in reply.topics:
             for described in topic.partitions:
                 name = TopicPartition(topic.name, described.partition)
-                offset = committed.get(name)
+                known = committed.get(name)
+                # What is committed in a topic that had the name before counts for nothing.
+                offset = known.committed if known is not None and known.topic_id in (b"", topic.topic_id) else None
                 found[name] = PartitionPositions(
                     log_start_offset=described.log_start_offset,
                     last_stable_offset=described.last_stable_offset,
                     high_watermark=described.high_watermark,
                     committed_offset=None if offset is None else offset.offset,
+                    topic_id=topic.topic_id,
                 )
         for name in partitions:
             if name not in found:
@@ -226,7 +242,9 @@ class GroupCalls:
                 )
         return found
 
-    def _offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _offsets_at(
+        self, times_ms: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, PartitionPositions]
+    ) -> dict[TopicPartition, int]:
         """Return the first offset at each time, of committed records; partitions without a record that new are left
         out."""
         if not times_ms:
@@ -235,18 +253,28 @@ class GroupCalls:
             header=self._connection.header(), isolation_level=isolation_level("read_committed")
         )
         for (topic, partition), time_ms in times_ms.items():
-            request.partitions.add(topic=topic, partition=partition, timestamp_ms=time_ms)
+            topic_id = positions[TopicPartition(topic, partition)].topic_id
+            request.partitions.add(topic=topic, topic_id=topic_id, partition=partition, timestamp_ms=time_ms)
         reply = self._connection.ask(
             LIST_OFFSETS, request, deadlines=self._deadlines, items=lambda reply: reply.results
         )
         found = zip(times_ms, reply.results, strict=True)
         return {name: result.offset for name, result in found if result.offset >= 0}
 
-    def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> None:
         """Let a group without members go on at these offsets; durable when this returns. The group is created where it
         does not exist. An offset in a transaction that is still open does not replace these when it commits.
+        `topic_ids`: the topics that the offsets are of, as far as they are known; one that was made again since is
+        refused.
 
-        Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION). Partitions that were not refused are changed.
+        Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID).
+        Partitions that were not refused are changed.
         """
         check_here(check_group_id, group_id, Method.OFFSET_COMMIT)
         request = group.OffsetCommitRequest(header=self._mutation(), group_id=group_id)
@@ -254,7 +282,7 @@ class GroupCalls:
             TopicPartition(*name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for name, offset in offsets.items()
         }
-        fill_topics(request.topics, wanted, {})
+        fill_topics(request.topics, wanted, topic_ids)
         try:
             self._connection.ask(OFFSET_COMMIT, request, deadlines=self._deadlines, items=lambda reply: reply.results)
         except OutcomeUnknown as error:
@@ -319,8 +347,8 @@ def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:
     )
 
 
-def _without(verdicts: Iterable[Verdict], code: ErrorCode) -> list[Verdict]:
-    return [verdict for verdict in verdicts if verdict.error_code != code]
+def _without(verdicts: Iterable[Verdict], codes: Collection[ErrorCode]) -> list[Verdict]:
+    return [verdict for verdict in verdicts if verdict.error_code not in codes]
 
 
 def _in_use(group_id: str) -> Rejected:

@@ -64,6 +64,7 @@ def planned(
         committed_offset=positions.committed_offset,
         offset=min(max(wanted, positions.log_start_offset), positions.high_watermark),
         wanted_offset=wanted,
+        topic_id=positions.topic_id,
     )
 
 

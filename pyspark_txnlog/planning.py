@@ -19,7 +19,7 @@ from coordinator_client.calls import FETCH, LIST_OFFSETS, MEASURE_RECORDS, OFFSE
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.encodings import FetchedBatch
-from coordinator_client.errors import TransactionError
+from coordinator_client.errors import TOPIC_GONE, Rejected, TransactionError
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.snapshots import take_snapshot_of
 from coordinator_client.tls import Tls
@@ -336,7 +336,8 @@ def _committed(connection: Connection, options: ReadOptions) -> dict[tuple[str, 
 
 
 def publish_offsets(connection: Connection, options: ReadOptions, stands: Vector) -> None:
-    """Let the group of `groupId` stand where a stream does, so that what shows groups shows its lag.
+    """Let the group of `groupId` stand where a stream does, so that what shows groups shows its lag. In a topic that is
+    gone, or was made again, it stands nowhere; whether that is a loss, the stream decides.
 
     Raises: Rejected where the group has members or may not be written; TransactionError.
     """
@@ -344,7 +345,13 @@ def publish_offsets(connection: Connection, options: ReadOptions, stands: Vector
         TopicPartition(*place): OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch)
         for place, at in stands.items()
     }
-    Admin(connection, deadline_ms=options.rpc_timeout_ms).alter_group_offsets(options.group_id, offsets)
+    topic_ids = {TopicPartition(*place): at.topic_id for place, at in stands.items()}
+    admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
+    try:
+        admin.alter_group_offsets(options.group_id, offsets, topic_ids=topic_ids)
+    except Rejected as error:
+        if error.code not in TOPIC_GONE:
+            raise
 
 
 def _compared(connection: Connection, options: ReadOptions, positions: list[Positions]) -> list[Positions]:

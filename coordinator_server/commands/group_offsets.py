@@ -152,7 +152,11 @@ def reset_offsets(
         if plan_out is not None:
             write_plan(plan_out, rows)
         if execute and planned:
-            admin.alter_group_offsets(group_id, {each.partition: each.offset for each in planned})
+            admin.alter_group_offsets(
+                group_id,
+                {each.partition: each.offset for each in planned},
+                topic_ids={each.partition: each.topic_id for each in planned},
+            )
     print_list(rows, _RESET_COLUMNS, output, empty="the group has no offsets")
     _tell(planned, is_done=execute)
 

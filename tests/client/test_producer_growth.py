@@ -66,10 +66,15 @@ def test_records_of_the_old_topic_are_refused_and_never_written_into_the_new_one
     world.server.delete_topic("t")
     world.server.topics["t"] = 3
     world.now_ms += MAX_AGE_MS
-    with pytest.raises(Abortable, match="made anew"), producer.transaction() as txn:
-        txn.send("t", b"for the old one", partition=0)
-        txn.send("u", b"x")
-        txn.flush()
+
+    def write_to_both() -> None:
+        with producer.transaction() as txn:
+            txn.send("t", b"for the old one", partition=0)
+            txn.send("u", b"x")
+            txn.flush()
+
+    with pytest.raises(Abortable, match="made anew"):
+        write_to_both()
     assert world.server.visible() == []
     assert keyed(world, producer) == {partition_for(key, 3) for key in KEYS}
 

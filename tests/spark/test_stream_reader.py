@@ -19,6 +19,7 @@ from pyspark_txnlog import planning, stream_source
 from pyspark_txnlog.options import RPC_TIMEOUT_MS, parse_options
 from pyspark_txnlog.planning import UnknownTopic
 from pyspark_txnlog.ranges import DataLoss
+from pyspark_txnlog.stream_offsets import Standing
 from pyspark_txnlog.stream_source import StreamReader
 from tests.harness.manual_clock import ManualClock
 from tests.spark.test_planning import PositionsOnly
@@ -214,6 +215,21 @@ def test_a_group_that_refuses_fails_the_start_of_a_stream_and_later_only_warns(
     is_refused[0] = True
     with pytest.warns(RuntimeWarning, match="not published: .*has members"):
         assert next_end(stream, end) is end
+
+
+def test_where_a_stream_stood_in_a_topic_is_not_published_in_another_one_of_its_name(topics: Topics) -> None:
+    topic, other = topics.create(), topics.create()
+    group = f"{topic}-lake"
+    stands = {(name, 0): Standing(topics.topic_id(name), 1) for name in (topic, other)}
+    topics.recreate(topic)
+    topics.commit(topic, ["a", "b"])
+    options = parse_options(
+        {"endpoint": topics.endpoint, "subscribe": f"{topic},{other}", "groupId": group}, is_stream=True
+    )
+    with Connection(topics.endpoint, client_id="tests") as connection:
+        planning.publish_offsets(connection, options, stands)
+        (published,) = Admin(connection).group_offsets(group)
+    assert published.partition == (other, 0)
 
 
 def test_a_topic_must_have_the_id_that_is_wanted(reader: MakeReader, topics: Topics) -> None:

@@ -20,9 +20,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 
+from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.calls import DESCRIBE_TOPICS, RetryingCall
+from coordinator_client.calls import DESCRIBE_GROUPS, DESCRIBE_TOPICS, RetryingCall
 from coordinator_client.consumer.context import BACKOFF_MS_MAX, Backoff, ConsumerContext
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.descriptions import described_classic
 from coordinator_client.errors import TOPIC_GONE, TransactionError, known_code, rejected
 from coordinator_client.log import Told
 from coordinator_client.state import TopicPartitionCount
@@ -87,7 +90,7 @@ class _LookUp:
         """The topics to ask for; None = all."""
         return self._names
 
-    def _seen(self, found: log.DescribeTopicsResponse) -> None:
+    def _seen(self, found: log.DescribeTopicsResponse, now_ms: int) -> None:
         """Receive what is known of the topics."""
         raise NotImplementedError
 
@@ -113,7 +116,7 @@ class _LookUp:
             return
         self._backoff.reset()
         self._due_ms = now_ms + self._context.config.metadata_max_age_ms
-        self._seen(end)
+        self._seen(end, now_ms)
 
 
 class AbsentTopics(_LookUp):
@@ -129,7 +132,7 @@ class AbsentTopics(_LookUp):
             self._names, self._due_ms = names, now_ms
             self._cancel()
 
-    def _seen(self, found: log.DescribeTopicsResponse) -> None:
+    def _seen(self, found: log.DescribeTopicsResponse, now_ms: int) -> None:
         age_ms = self._context.config.metadata_max_age_ms
         for topic in found.topics:
             if known_code(topic.error_code) in TOPIC_GONE:
@@ -157,6 +160,9 @@ class TopicWatch(_LookUp):
         """Whether it is known what the pattern matches."""
         self._group_topics: frozenset[str] | None = None
         """The topics that the leader watches; None = this member does not lead."""
+        self._check_flight: int | None = None
+        self._is_checked = False
+        """Whether the assignment that the group kept was compared: once, as an assignor may leave partitions out."""
         self._known: Mapping[str, TopicPartitionCount] | None = None
         """What there was of them when the assignment was made; None = not looked at yet."""
 
@@ -186,14 +192,16 @@ class TopicWatch(_LookUp):
         self._due_ms = now_ms
 
     def lead(self, topics: frozenset[str], known: Mapping[str, TopicPartitionCount] | None, now_ms: int) -> None:
-        """Watch the topics of the whole group. `known` is what the assignment was made for; None = whatever is
-        there."""
+        """Watch the topics of the whole group. `known` is what the assignment was made for; None = the group kept it
+        while its leader was away, and it is compared with the topics that there are."""
         self._group_topics, self._known = topics, known
         self._due_ms = now_ms + self._context.config.metadata_max_age_ms if known is not None else now_ms
 
     def follow(self) -> None:
         """Stop watching for the group, because another member leads."""
         self._group_topics = self._known = None
+        self._context.flights.cancel(self._check_flight)
+        self._check_flight = None
 
     def stop(self) -> None:
         """Stop watching."""
@@ -202,7 +210,7 @@ class TopicWatch(_LookUp):
         self.subscribed = self._names = frozenset()
         self._cancel()
 
-    def _seen(self, found: log.DescribeTopicsResponse) -> None:
+    def _seen(self, found: log.DescribeTopicsResponse, now_ms: int) -> None:
         there = topics_in(found)
         if self._context.assignment.note_topics({name: topic.topic_id for name, topic in there.items()}):
             self._on_changed("a topic was deleted and made again")
@@ -215,4 +223,32 @@ class TopicWatch(_LookUp):
             seen = {name: topic for name, topic in there.items() if name in self._group_topics}
             if self._known is not None and seen != self._known:
                 self._on_changed("the topics of the group changed")
+            if self._known is None and not self._is_checked:
+                self._is_checked = True
+                self._check_assignment(seen, now_ms)
             self._known = seen
+
+    def _check_assignment(self, seen: Mapping[str, TopicPartitionCount], now_ms: int) -> None:
+        """Ask which partitions the group has assigned: while its leader was away, a topic may have been made again with
+        more of them. Where that cannot be learned, what is there now counts as known."""
+        there = {
+            TopicPartition(name, number) for name, topic in seen.items() for number in range(topic.partition_count)
+        }
+
+        def described(end: group.DescribeGroupsResponse | TransactionError, _: int) -> None:
+            self._check_flight = None
+            if isinstance(end, TransactionError):
+                return
+            members = described_classic(end.groups[0]).members
+            if {name for member in members for name in member.assignment} != there:
+                self._on_changed("the assignment is not for the topics that there are")
+
+        request = group.DescribeGroupsRequest(header=self._context.header(), group_ids=[self._context.group_id])
+        call = RetryingCall(
+            DESCRIBE_GROUPS,
+            request,
+            deadlines=self._context.once(),
+            now_ms=now_ms,
+            items=lambda reply: reply.groups,
+        )
+        self._check_flight = self._context.flights.start(call, described)

@@ -22,6 +22,7 @@ class FakeClassicGroup(FakeGroup):
             (Method.SYNC_GROUP, self.sync),
             (Method.HEARTBEAT, self.beat),
             (Method.LEAVE_GROUP, self.leave),
+            (Method.DESCRIBE_GROUPS, self.describe),
         ):
             world.server.handle(method, handler)
         self.generation = 0
@@ -68,6 +69,13 @@ class FakeClassicGroup(FakeGroup):
             mine = as_share(TopicPartition("t", number) for number in self.plan)
             reply.assignment = encode_assignment(Assignment(partitions=mine))
         return reply
+
+    def describe(self, request: group.DescribeGroupsRequest) -> group.DescribeGroupsResponse:
+        """The member has what `plan` says."""
+        found = group.GroupDescription(group_id=request.group_ids[0], protocol_type="consumer", group_state="Stable")
+        mine = as_share(TopicPartition("t", number) for number in self.plan or ())
+        found.members.add(member_id=self.member_id, assignment=encode_assignment(Assignment(partitions=mine)))
+        return group.DescribeGroupsResponse(groups=[found])
 
     def beat(self, request: group.HeartbeatRequest) -> group.HeartbeatResponse | Held:
         reply = group.HeartbeatResponse()

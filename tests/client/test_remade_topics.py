@@ -118,6 +118,37 @@ def test_a_leader_notices_a_topic_that_it_does_not_read_itself() -> None:
     assert len(room.world.requests(Method.JOIN_GROUP)) == joined + 1
 
 
+@pytest.mark.parametrize("partition_count", COUNTS)
+def test_a_static_leader_that_was_away_notices_whether_there_are_other_partitions(partition_count: int) -> None:
+    """The group keeps its assignment meanwhile, and spares the leader to make another one."""
+    room = ClassicRoom()
+    room.topic.make(partition_count)
+    new = fill(room, b"new", partition_count)
+    room.group.skip_assignment, room.group.plan = True, [0, 1, 2]
+    consumer = room.member(group_instance_id="i")
+    consumer.poll(timeout_ms=1)
+    room.world.pause(1_000)
+    room.group.skip_assignment, room.group.plan = False, None
+    consumer.poll(timeout_ms=1_000, max_records=1)
+    consumer.seek_to_beginning()
+    assert len(room.world.requests(Method.JOIN_GROUP)) == (1 if partition_count == 3 else 2)
+    assert sorted(poll_all(consumer, partition_count)) == new
+
+
+def test_a_static_leader_that_may_not_look_takes_what_there_is() -> None:
+    room = ClassicRoom()
+    room.topic.make(5)
+    room.group.skip_assignment, room.group.plan = True, [0, 1, 2]
+    room.world.fault(Method.DESCRIBE_GROUPS, Fault.LOST_REQUEST)
+    consumer = room.member(group_instance_id="i")
+    consumer.poll(timeout_ms=5_000)
+    assert len(room.world.requests(Method.JOIN_GROUP)) == 1
+    room.topic.make(6)
+    room.world.pause(31_000)
+    consumer.poll(timeout_ms=5_000)
+    assert len(room.world.requests(Method.JOIN_GROUP)) == 2
+
+
 def test_a_pattern_goes_on_with_the_new_topic() -> None:
     room = ClassicRoom()
     consumer = room.consumer()

@@ -84,8 +84,10 @@ class ConsumerConfig:
 
     auto_offset_reset: str = LATEST
     """Where to begin without a committed offset, or with one that does not exist any more: `earliest`, `latest`
-    (default), or `none`: `poll` raises. Where records were lost that this consumer, or the one that committed, has read
-    (`--accept-data-loss`, a restored backup), the first two go back to the first offset that was lost."""
+    (default), or `none`: `poll` raises. So a member of a group also begins a topic that was deleted and made again:
+    what was committed in the old one is gone with it. Where records were lost that this consumer, or the one that
+    committed, has read (`--accept-data-loss`, a restored backup), the first two go back to the first offset that was
+    lost."""
 
     enable_auto_commit: bool = True
     """Commit what earlier calls of `poll` returned: every `auto_commit_interval_ms`, before partitions are given up,
@@ -116,8 +118,8 @@ class ConsumerConfig:
 
     metadata_max_age_ms: int = 30_000
     """How often topics that were subscribed to by name are looked up, to warn of those that do not exist. Protocol
-    `classic`: also how often the leader looks for new partitions, and a pattern for new topics; in the protocol
-    `consumer` the server does. Default 30,000 (Kafka: 300,000)."""
+    `classic`: also how often the leader looks for new partitions and for topics that were made again, and a pattern for
+    new topics; in the protocol `consumer` the server does. Default 30,000 (Kafka: 300,000)."""
 
     rack_id: str | None = None
     """Where this consumer runs, for assignors that prefer partitions nearby. Default: none."""

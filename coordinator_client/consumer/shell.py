@@ -190,7 +190,11 @@ class ConsumerShell:
                     each.partition.move_to(each.first_offset, each.epoch_before)
 
     def pause(self, partitions: Partitions) -> None:
-        """Let poll return no records of these partitions until `resume`. They stay assigned. Raises: Rejected."""
+        """Let poll return no records of these partitions until `resume`; they stay assigned.
+
+        What was fetched of them is kept while there is room, and fetched again otherwise, so they hold up no other
+        partition. Raises: Rejected.
+        """
         self._set_paused(partitions, is_paused=True)
 
     def resume(self, partitions: Partitions) -> None:

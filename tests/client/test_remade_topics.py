@@ -13,10 +13,10 @@ from coordinator_client.errors import TOPIC_GONE
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import T0, T1, ClassicRoom, Diary, Room, poll_all, values
 from tests.client.fake_server import refuse
-from tests.client.world import Fault
+from tests.client.world import Fault, Held
 
 COUNTS = [3, 1, 5]
-"""As many partitions as before, fewer, more."""
+"""Partitions of the new topic: as many as before, fewer, more."""
 EAGER, COOPERATIVE = ["range"], ["cooperative-sticky"]
 
 
@@ -104,6 +104,21 @@ def test_a_follower_goes_on_with_the_new_topic_though_the_leader_notices_nothing
     assert len(room.world.requests(Method.JOIN_GROUP)) == 3, "one of them asked for an id"
     consumer.commit()
     assert set(room.group.offsets.values()) == {1}
+
+
+def test_a_follower_looks_for_what_is_missing_every_second_and_for_nothing_else() -> None:
+    room = ClassicRoom()
+    room.group.leader, room.group.plan = "m-9", [0, 2]
+    consumer = room.member()
+    fill(room, b"old", 3)
+    poll_all(consumer, 2)
+    delete(room)
+    room.world.sent.clear()
+    for _ in range(10):
+        consumer.poll(timeout_ms=1_000)
+    looks = room.world.requests(Method.DESCRIBE_TOPICS)
+    assert 10 <= len(looks) <= 11
+    assert all([topic.name for topic in look.topics] == ["t"] for look in looks)
 
 
 def test_a_leader_notices_a_topic_that_it_does_not_read_itself() -> None:
@@ -226,7 +241,40 @@ def test_a_topic_that_is_not_found_for_a_moment_is_the_same_afterwards() -> None
     assert diary.told == [("assigned", [0, 1, 2])]
 
 
+def test_a_partition_that_never_was_is_not_said_to_be_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    room = ClassicRoom()
+    room.group.leader, room.group.plan = "m-9", [0, 7]
+    consumer = room.member()
+    assert not consumer.poll(timeout_ms=5_000)
+    assert caplog.records == []
+
+
 # Commits
+
+
+def test_a_commit_that_is_answered_late_is_none_of_the_new_topic() -> None:
+    room = ClassicRoom()
+    consumer = room.member(enable_auto_commit=False)
+    fill(room, b"old", 3)
+    poll_all(consumer, 3)
+    late = Held()
+    replies: list[Any] = []
+
+    def commit(request: Any) -> Held:
+        replies.append(room.group.commit(request))
+        return late
+
+    room.world.server.handle(Method.OFFSET_COMMIT, commit)
+    consumer.commit_async()
+    room.world.pause(100)
+    room.world.server.handle(Method.OFFSET_COMMIT, room.group.commit)
+    remake(room, 3)
+    fill(room, b"new", 3)
+    poll_all(consumer, 3)
+    late.give(*replies)
+    room.world.pause(100)
+    consumer.commit()
+    assert room.group.offsets == {TopicPartition("t", number): 1 for number in range(3)}
 
 
 def test_a_commit_that_waits_is_none_of_the_new_topic() -> None:

@@ -406,8 +406,8 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
         await self._producer._begin()
         self._is_open = True
-        # One expression notes who has the transaction and returns it, so that nothing can come between.
-        return self._producer._given.setdefault(TRANSACTION, self)
+        # Notes who has the transaction as it returns it, so that nothing can come between.
+        return self._producer._give(TRANSACTION, self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -427,7 +427,7 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             return
         self.csn = await self._producer._commit()
         # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
-        self._producer._given.setdefault(OUTCOME, self.csn)
+        self._producer._give(OUTCOME, self.csn)
 
     async def send(
         self,
@@ -460,7 +460,7 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             self._is_open = self._producer.status in OPEN
             raise
         self._is_open = False
-        return self._producer._given.setdefault(PREPARED, prepared)
+        return self._producer._give(PREPARED, prepared)
 
     async def abort(self) -> None:
         """Roll back now; the `async with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
@@ -475,7 +475,7 @@ class AsyncPreparedTransaction(PreparedShell[AsyncProducer]):
     async def commit(self) -> int:
         """Make its records visible, and return its commit sequence number. See `PreparedTransaction.commit`."""
         csn = await self._producer._commit_prepared()
-        return self._producer._given.setdefault(OUTCOME, csn)
+        return self._producer._give(OUTCOME, csn)
 
     async def abort(self) -> None:
         """Roll it back. Raises: as `commit`."""

@@ -333,8 +333,8 @@ class Transaction(TransactionShell[Producer]):
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
         self._producer._begin()
         self._is_open = True
-        # One expression notes who has the transaction and returns it, so that nothing can come between.
-        return self._producer._given.setdefault(TRANSACTION, self)
+        # Notes who has the transaction as it returns it, so that nothing can come between.
+        return self._producer._give(TRANSACTION, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -354,7 +354,7 @@ class Transaction(TransactionShell[Producer]):
             return
         self.csn = self._producer._commit()
         # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
-        self._producer._given.setdefault(OUTCOME, self.csn)
+        self._producer._give(OUTCOME, self.csn)
 
     def send(
         self,
@@ -396,7 +396,7 @@ class Transaction(TransactionShell[Producer]):
             self._is_open = self._producer.status in OPEN
             raise
         self._is_open = False
-        return self._producer._given.setdefault(PREPARED, prepared)
+        return self._producer._give(PREPARED, prepared)
 
     def abort(self) -> None:
         """Roll back now; the `with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
@@ -427,7 +427,7 @@ class PreparedTransaction(PreparedShell[Producer]):
         Raises: OutcomeUnknown (call it again, or let the next start recover); Fenced where a newer producer recovered
         it and ends it; Abortable where an administrator aborted it; Rejected once it has ended.
         """
-        return self._producer._given.setdefault(OUTCOME, self._producer._commit_prepared())
+        return self._producer._give(OUTCOME, self._producer._commit_prepared())
 
     def abort(self) -> None:
         """Roll it back. Raises: as `commit`."""

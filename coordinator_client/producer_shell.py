@@ -216,6 +216,9 @@ class Given(Protocol):
     def get(self, name: str, /) -> Any:  # noqa: ANN401  each name has its own type
         """Return what was given; None where it was not."""
 
+    def pop(self, name: str, default: None, /) -> object:
+        """Note that it was not given."""
+
     def __contains__(self, name: object, /) -> bool: ...
 
 
@@ -362,6 +365,14 @@ class ProducerShell:
             # Before the outcome is taken for untold: that question is of the transaction before.
             self._core.is_commit_asked = False
         self._given = new_given()
+
+    def _give(self, name: str, what: T) -> T:
+        """Return something to the caller, and note that it has that."""
+        try:
+            return self._given.setdefault(name, what)
+        except BaseException:
+            self._given.pop(name, None)
+            raise
 
     def _known_outcome(self) -> bool | None:
         """Return how the last commit ended; None where the server must be asked.

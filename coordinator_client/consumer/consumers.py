@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Never, Self, TypeVar, Unpack
+from typing import Final, Never, Self, TypeVar, Unpack
 
 from coordinator_client.calls import CUT_OFF_CLOSE_MS, timed_out
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.config import ConsumerOptions
-from coordinator_client.consumer.engine import Engine
+from coordinator_client.consumer.core import ConsumerCore
+from coordinator_client.consumer.engine import Asked, Engine
 from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener, UserCall
-from coordinator_client.consumer.polled import ConsumerRecords, Unread
-from coordinator_client.consumer.shell import POLL_TIMEOUT_MS, Begun, ConsumerShell, Offsets, Partitions
+from coordinator_client.consumer.iterators import (
+    AsyncBatchIterator,
+    AsyncRecordIterator,
+    BatchIterator,
+    RecordIterator,
+)
+from coordinator_client.consumer.owned import Slice
+from coordinator_client.consumer.polled import ConsumerRecords
+from coordinator_client.consumer.shell import POLL_TIMEOUT_MS, RECORDS, Begun, ConsumerShell, Offsets, Partitions
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
 from coordinator_client.loops import AsyncioLoop, background_loop
@@ -27,6 +36,8 @@ from coordinator_client.reader import ReadRecord
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS
 
 T = TypeVar("T")
+
+_LONGEST_LOOK_MS: Final = 60_000
 
 
 class Consumer(ConsumerShell):
@@ -66,15 +77,11 @@ class Consumer(ConsumerShell):
     def __iter__(self) -> Iterator[ReadRecord]:
         """Return the records one by one, for ever, or until the consumer is closed.
 
-        Whatever is called in between (`commit`, `seek`, ...) takes the records that were returned so far for processed,
-        and no other. Raises: as `poll`.
+        Each call in between (`commit`, `seek`, ...) takes the records that were returned so far for processed, and no
+        other. After an exception the iterator goes on with the record that was not returned. Raises: as
+        `poll`.
         """
-        while not self.is_closed:
-            record = self._next_unread()
-            if record is None:
-                self._unread = Unread(self.poll())
-            else:
-                yield record
+        return RecordIterator(self)
 
     def subscribe(
         self,
@@ -117,25 +124,40 @@ class Consumer(ConsumerShell):
         Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
         exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
         """
+        records = self._found(unnamed, timeout_ms, max_records, until)
+        return self._hand_out(records)
+
+    def _found(
+        self,
+        unnamed: tuple[object, ...] = (),
+        timeout_ms: int = POLL_TIMEOUT_MS,
+        max_records: int | None = None,
+        until: Mapping[TopicPartition, int] | None = None,
+    ) -> ConsumerRecords:
+        """Do all of a poll but to note that the application has the records."""
         until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
-        engine = self._engine
+        now = self._connection.clock.monotonic_ms
         is_first = True
         try:
             while True:
-                with engine.turn() as core:
-                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first, until=until)
+                found = self._do(partial(_poll_step, records_max, now, is_first=is_first, until=until))
                 is_first = False
+                if isinstance(found, Exception):
+                    raise found
                 if isinstance(found, UserCall):
                     self._make(found)
-                elif found is not None:
-                    # All that was taken may be offsets without a record, or skipped: what follows is there as well.
+                elif found:
                     records = self._decode(found)
-                    if records or not found:
+                    if records:
                         return records
-                elif not self._wait(until_ms):
+                    # All that was taken is offsets without a record, or skipped: what follows is there as well.
+                    self._handed = {RECORDS: records}
+                elif found is not None or not self._wait(until_ms):
+                    self._end_poll()
                     return ConsumerRecords()
-        finally:
+        except BaseException:
             self._end_poll()
+            raise
 
     def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """Return the next cut: an offset for each partition that is assigned, none before its position, such that every
@@ -161,10 +183,7 @@ class Consumer(ConsumerShell):
 
     def batches(self, *, max_records: int | None = None) -> Iterator[ConsumerRecords]:
         """Return what the polls return that find something, for ever, or until the consumer is closed."""
-        while not self.is_closed:
-            batch = self.poll(max_records=max_records)
-            if batch:
-                yield batch
+        return BatchIterator(self, max_records)
 
     def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
         """Commit these offsets, by default the positions; returns when they are durable.
@@ -228,34 +247,30 @@ class Consumer(ConsumerShell):
                 with contextlib.suppress(Retriable):
                     self._finish(self._begin_leave(patience, commits=commits))
         finally:
-            self._engine.stop()
+            self._stop()
             if self._is_own:
                 self._connection.close()
 
     def _finish(self, begun: Begun[T]) -> T:
         """Wait for the result, making the calls that fall due meanwhile."""
-        patience = begun.patience
         while True:
-            with self._engine.turn() as core:
-                until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
-                call = core.take_call(commits_only=not begun.with_rebalance)
-                is_settled = begun.future.is_settled
+            until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
             if call is not None:
                 self._make(call)
             elif is_settled:
                 return begun.future.result()
             elif not self._wait(until_ms):
-                raise timed_out(begun.what, patience.limit_ms)
+                raise timed_out(begun.what, begun.patience.limit_ms)
 
     def _make(self, call: UserCall) -> None:
         error: Exception | None = None
+        call.is_begun = True
         try:
             call.call()
         except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
             error = raised
         finally:
-            with self._engine.turn():
-                call.on_done(error, self._engine.now_ms)
+            self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
 
     def _wait(self, until_ms: int) -> bool:
         """Wait until something happened; False when the time is over."""
@@ -268,6 +283,21 @@ class Consumer(ConsumerShell):
     def _wake(self) -> None:
         if self._inbox.empty():
             self._inbox.put(None)
+
+    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
+        asked = self._engine.ask(step)
+        self._await(asked)
+        return asked.result()
+
+    def _stop(self) -> None:
+        """Close the core on its loop, then let go of that."""
+        if not self._connection.is_of_a_parent:
+            self._await(self._engine.stop())
+            self._engine.release()
+
+    def _await(self, asked: Asked[T]) -> None:
+        while not asked.is_done:
+            self._connection.clock.take(asked.inbox, _LONGEST_LOOK_MS)
 
 
 class AsyncConsumer(ConsumerShell):
@@ -302,18 +332,14 @@ class AsyncConsumer(ConsumerShell):
         except TransactionError as failed:
             error.add_note(f"closing the consumer failed too: {failed}")
 
-    async def __aiter__(self) -> AsyncIterator[ReadRecord]:
+    def __aiter__(self) -> AsyncIterator[ReadRecord]:
         """Return the records one by one, for ever, or until the consumer is closed.
 
-        Whatever is called in between (`commit`, `seek`, ...) takes the records that were returned so far for processed,
-        and no other. Raises: as `poll`.
+        Each call in between (`commit`, `seek`, ...) takes the records that were returned so far for processed, and no
+        other. After an exception, a cancellation too, the iterator goes on with the record that was not returned.
+        Raises: as `poll`.
         """
-        while not self.is_closed:
-            record = self._next_unread()
-            if record is None:
-                self._unread = Unread(await self.poll())
-            else:
-                yield record
+        return AsyncRecordIterator(self)
 
     def subscribe(
         self,
@@ -356,25 +382,40 @@ class AsyncConsumer(ConsumerShell):
         Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
         exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
         """
+        records = await self._found(unnamed, timeout_ms, max_records, until)
+        return self._hand_out(records)
+
+    async def _found(
+        self,
+        unnamed: tuple[object, ...] = (),
+        timeout_ms: int = POLL_TIMEOUT_MS,
+        max_records: int | None = None,
+        until: Mapping[TopicPartition, int] | None = None,
+    ) -> ConsumerRecords:
+        """Do all of a poll but to note that the application has the records."""
         until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
-        engine = self._engine
+        now = self._connection.clock.monotonic_ms
         is_first = True
         try:
             while True:
-                with engine.turn() as core:
-                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first, until=until)
+                found = self._do(partial(_poll_step, records_max, now, is_first=is_first, until=until))
                 is_first = False
+                if isinstance(found, Exception):
+                    raise found
                 if isinstance(found, UserCall):
                     await self._make(found)
-                elif found is not None:
-                    # All that was taken may be offsets without a record, or skipped: what follows is there as well.
+                elif found:
                     records = self._decode(found)
-                    if records or not found:
+                    if records:
                         return records
-                elif not await self._wait(until_ms):
+                    # All that was taken is offsets without a record, or skipped: what follows is there as well.
+                    self._handed = {RECORDS: records}
+                elif found is not None or not await self._wait(until_ms):
+                    self._end_poll()
                     return ConsumerRecords()
-        finally:
+        except BaseException:
             self._end_poll()
+            raise
 
     async def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.next_cut`."""
@@ -387,12 +428,9 @@ class AsyncConsumer(ConsumerShell):
             except StopIteration as done:
                 return dict(done.value)
 
-    async def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
+    def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
         """Return what the polls return that find something, for ever, or until the consumer is closed."""
-        while not self.is_closed:
-            batch = await self.poll(max_records=max_records)
-            if batch:
-                yield batch
+        return AsyncBatchIterator(self, max_records)
 
     async def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
         """Commit these offsets, by default the positions; returns when they are durable.
@@ -458,27 +496,24 @@ class AsyncConsumer(ConsumerShell):
                 with contextlib.suppress(Retriable):
                     await self._finish(self._begin_leave(patience, commits=commits))
         finally:
-            self._engine.stop()
+            self._stop()
             if self._is_own:
                 self._connection.close()
 
     async def _finish(self, begun: Begun[T]) -> T:
         """Wait for the result, making the calls that fall due meanwhile."""
-        patience = begun.patience
         while True:
-            with self._engine.turn() as core:
-                until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
-                call = core.take_call(commits_only=not begun.with_rebalance)
-                is_settled = begun.future.is_settled
+            until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
             if call is not None:
                 await self._make(call)
             elif is_settled:
                 return begun.future.result()
             elif not await self._wait(until_ms):
-                raise timed_out(begun.what, patience.limit_ms)
+                raise timed_out(begun.what, begun.patience.limit_ms)
 
     async def _make(self, call: UserCall) -> None:
         error: Exception | None = None
+        call.is_begun = True
         try:
             answer = call.call()
             if answer is not None:
@@ -486,8 +521,7 @@ class AsyncConsumer(ConsumerShell):
         except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
             error = raised
         finally:
-            with self._engine.turn():
-                call.on_done(error, self._engine.now_ms)
+            self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
 
     async def _wait(self, until_ms: int) -> bool:
         """Wait until something happened; False when the time is over."""
@@ -504,3 +538,25 @@ class AsyncConsumer(ConsumerShell):
 
     def _wake(self) -> None:
         self._news.set()
+
+    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
+        asked = self._engine.ask(step)
+        assert asked.is_done, "the consumer lives on the loop of its caller"
+        return asked.result()
+
+    def _stop(self) -> None:
+        """Close the core, then let go of the loop."""
+        if not self._connection.is_of_a_parent:
+            self._engine.stop()
+            self._engine.release()
+
+
+def _poll_step(
+    records_max: int,
+    now: Callable[[], int],
+    core: ConsumerCore,
+    *,
+    is_first: bool,
+    until: Mapping[TopicPartition, int] | None,
+) -> UserCall | list[Slice] | Exception | None:
+    return core.poll_step(records_max, now(), is_first=is_first, until=until)

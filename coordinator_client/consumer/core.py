@@ -26,6 +26,7 @@ from coordinator_client.consumer.handover import Handover, Listener, UserCall
 from coordinator_client.consumer.joining import chosen_assignors
 from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
 from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
+from coordinator_client.consumer.polled import Handed
 from coordinator_client.consumer.positions import Positions, Reader
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.consumer.topics import AbsentTopics
@@ -98,6 +99,11 @@ class ConsumerCore:
         self._fetcher = Fetcher(self.context)
         self._absent = AbsentTopics(self.context)
         self._commit_calls: deque[UserCall] = deque()
+        self._made: list[UserCall] = []
+        """Calls that the shell was given and has not said the end of."""
+        self._leaving: Future[None] | None = None
+        self._counted: Handed | None = None
+        """The last records between which batches were skipped, and counted."""
         self._callback_failure: Exception | None = None
         self._wanted_positions: list[tuple[OwnedPartition, Future[int]]] = []
         self._last_poll_ms = 0
@@ -188,11 +194,20 @@ class ConsumerCore:
         self.assignment.renew(known & wanted)
         self.assignment.add(dict.fromkeys(sorted(wanted - known), b""), is_announced=True)
 
+    def accept(self, handed: Handed) -> None:
+        """Note that the application has these records. Once more: nothing."""
+        self.assignment.accept(handed.taken)
+        if handed.skipped and handed is not self._counted:
+            self._counted = handed
+            for error in handed.skipped:
+                self.context.skipped.add(error)
+
     def poll_step(
         self, records_max: int, now_ms: int, *, is_first: bool, until: Mapping[TopicPartition, int] | None = None
-    ) -> UserCall | list[Slice] | None:
-        """Return a call to make in the application's thread, or records, or None: wait. Raises: what the application
-        must be told.
+    ) -> UserCall | list[Slice] | Exception | None:
+        """Return a call to make in the application's thread, or records, or what its listener raised, or None: wait.
+        Raises: what else it must be told. Records stay where they are until `accept` says that the application has
+        them.
 
         `until`: records before these offsets only; an empty list where they are reached.
 
@@ -203,6 +218,7 @@ class ConsumerCore:
         if self.subscription.is_empty and not self.assignment.is_manual:
             raise rejected(ErrorCode.INVALID_REQUEST, "there is nothing to poll: call subscribe() or assign() first")
         if is_first:
+            self._end_interrupted(now_ms)
             self._commit_if_due(now_ms)
         self._last_poll_ms = now_ms
         self._is_overdue = False
@@ -213,8 +229,11 @@ class ConsumerCore:
         call = self.take_call()
         if call is not None:
             return call
+        raised = self.take_failure()
+        if raised is not None:
+            return raised
         self._raise_failures(now_ms)
-        slices = self.assignment.take(records_max, until)
+        slices = self.assignment.peek(records_max, until)
         if slices:
             self._handover.is_user_here = False
         return slices if slices or (until and self.assignment.has_reached(until)) else None
@@ -225,10 +244,31 @@ class ConsumerCore:
         self._last_poll_ms = now_ms
 
     def take_call(self, *, commits_only: bool = False) -> UserCall | None:
-        """Return a call to make in the application's thread, or None."""
+        """Return a call to make in the application's thread, or None. `end_call` says how it ended."""
         if self._commit_calls:
-            return self._commit_calls.popleft()
-        return None if commits_only else self._handover.take_call()
+            call: UserCall | None = self._commit_calls.popleft()
+        else:
+            call = None if commits_only else self._handover.take_call()
+        if call is not None:
+            self._made.append(call)
+        return call
+
+    def end_call(self, call: UserCall, error: Exception | None, now_ms: int) -> None:
+        """Note that a call was made, and what it raised. Once more: nothing."""
+        if not call.is_done:
+            call.is_done = True
+            self._made.remove(call)
+            call.on_done(error, now_ms)
+
+    def _end_interrupted(self, now_ms: int) -> None:
+        """Go on from calls whose caller was interrupted: one that was begun counts as made, any other comes again."""
+        lost, self._made = self._made, []
+        for call in lost:
+            if call.is_begun:
+                call.is_done = True
+                call.on_done(None, now_ms)
+            else:
+                self._commit_calls.append(call)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, until_ms: int) -> Future[None]:
         """Commit these offsets, or the positions of all partitions, after every commit before it. The future fails
@@ -253,10 +293,15 @@ class ConsumerCore:
     def leave(self, now_ms: int, *, until_ms: int, commits: bool) -> Future[None]:
         """Give all partitions up and leave the group, if there is one. With `commits` the positions are committed
         first, where that is automatic."""
-        future: Future[None] = Future()
+        if self._leaving is not None:
+            # Begun by a call that was interrupted, or gave up.
+            return self._leaving
+        self._end_interrupted(now_ms)
+        future = self._leaving = Future[None]()
         self._handover.is_user_here = True
 
         def left(_: int) -> None:
+            self._leaving = None
             self._handover.is_user_here = False
             self.assignment.drop(self.assignment.names())
             self.assignment.is_manual = False
@@ -362,9 +407,8 @@ class ConsumerCore:
         return self._last_poll_ms + self.config.max_poll_interval_ms
 
     def _raise_failures(self, now_ms: int) -> None:
-        told = self.take_failure() or self._membership.failure
-        if told is not None:
-            raise told
+        if self._membership.failure is not None:
+            raise self._membership.failure
         if self._unreachable is not None:
             # The next poll goes on trying, and raises again after as long.
             loss, self._unreachable = self._unreachable, None

@@ -1,23 +1,61 @@
-"""Runs the core of one consumer: starts its requests, brings it the answers, wakes it in time, and gives the
-application's thread its turn.
+"""Runs the core of one consumer: starts its requests, brings it the answers, wakes it in time, and carries out the
+steps that the application asks for.
 
-The core belongs to whoever holds the lock, which is held for moments only: never while the application's code runs, and
-never while anything is waited for.
+All of that happens on one loop, one step at a time. The loop of a blocking consumer is a thread of its own, where no
+signal handler runs: so an exception in the application's thread interrupts its wait for a step, and never a step. On an
+application's own asyncio loop it may come in the middle of one; then the consumer closes itself, and each later call
+says so (decision 53).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
+from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 from coordinator_client.calls import Reply
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.core import ConsumerCore
-from coordinator_client.errors import Loss
+from coordinator_client.errors import Loss, TransactionError, rejected
 from coordinator_client.loops import Loop, Timer
 from coordinator_client.transport import Call, Transport
+from coordinator_protocol.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+class Asked(Generic[T]):
+    """A step that the application asked for, and its result once the loop has carried it out."""
+
+    __slots__ = ("_error", "_value", "inbox", "is_done", "step")
+
+    def __init__(self, step: Callable[[ConsumerCore], T]) -> None:
+        self.step = step
+        self.inbox: SimpleQueue[bool] = SimpleQueue()
+        """Gets an item once the step is done."""
+        self.is_done = False
+        self._value: T
+        self._error: BaseException | None = None
+
+    def succeed(self, value: T) -> None:
+        """Note what the step returned."""
+        self._value = value
+
+    def fail(self, error: BaseException) -> None:
+        """Note what the step raised, or why it was not carried out."""
+        self._error = error
+
+    def end(self) -> None:
+        """Let the application go on."""
+        self.is_done = True
+        self.inbox.put(True)
+
+    def result(self) -> T:
+        """Return what the step returned. Raises: what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 class Engine:
@@ -27,16 +65,17 @@ class Engine:
         self, core: ConsumerCore, connection: Connection, open_loop: Callable[[], Loop], wake_user: Callable[[], None]
     ) -> None:
         """`wake_user` is called on the loop whenever the core may have something for the application. The loop is
-        opened with the first turn."""
+        opened with the first step."""
         self._core = core
         self._connection = connection
         self._open_loop = open_loop
         self._wake_user = wake_user
-        self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._calls: dict[int, Call] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
+        self._is_stepping = False
+        """Whether a step is under way, or was interrupted."""
         self._defect: BaseException | None = None
 
     @property
@@ -44,43 +83,87 @@ class Engine:
         """The time by the clock that the core uses."""
         return self._connection.clock.monotonic_ms()
 
-    @contextmanager
-    def turn(self) -> Iterator[ConsumerCore]:
-        """Lend the core to the caller, then start what follows from what it did.
+    def ask(self, step: Callable[[ConsumerCore], T]) -> Asked[T]:
+        """Carry out a step on the loop, and then what follows from it. On the loop itself it is done at once.
 
         Raises: Misconfigured in a fork of the process that used the consumer first; Rejected after `close` of the
-        connection; whatever went wrong on the loop meanwhile.
+        connection. The result raises whatever went wrong on the loop meanwhile.
         """
-        # Before the lock is taken: in a fork it may be held for ever by a thread that does not exist there.
-        transport = self._connection.transport_on(self._open_loop)
-        with self._lock:
-            if self._defect is not None:
-                raise self._defect
-            if self._loop is None and not self._core.is_closed:
-                self._loop = self._open_loop()
-            try:
-                yield self._core
-            finally:
-                self._go_on(transport)
+        # Asked for here, too: in a fork there is no thread that could carry out a step.
+        self._connection.transport_on(self._open_loop)
+        if self._loop is None and not self._core.is_closed:
+            self._loop = self._open_loop()
+        asked = Asked(step)
+        self._pass(partial(self._carry_out, asked))
+        return asked
 
-    def wake_after(self, wait_ms: int) -> Timer:
-        """Wake the application after this time, unless something else does before. Only after a turn."""
-        assert self._loop is not None, "whoever waits has had a turn"
-        return self._loop.call_after(wait_ms, self._wake_user)
+    def stop(self) -> Asked[None]:
+        """Close the core; nothing happens on the loop any more once that is done. `release` comes after it."""
+        asked: Asked[None] = Asked(lambda _: None)
 
-    def stop(self) -> None:
-        """Close the core and release the loop. In a fork it does nothing: both are the parent's."""
-        if self._connection.is_of_a_parent:
-            return
-        with self._lock:
+        def close() -> None:
             if not self._core.is_closed:
                 self._core.close(self.now_ms)
             self._cancel_given_up()
             if self._timer is not None:
                 self._timer.cancel()
-            loop, self._loop = self._loop, None
+            asked.succeed(None)
+            asked.end()
+
+        self._pass(close)
+        return asked
+
+    def release(self) -> None:
+        """Release the loop."""
+        loop, self._loop = self._loop, None
         if loop is not None:
             loop.release()
+
+    def wake_after(self, wait_ms: int) -> Timer:
+        """Wake the application after this time, unless something else does before. Only after a step."""
+        assert self._loop is not None, "whoever waits has asked for a step"
+        return self._loop.call_after(wait_ms, self._wake_user)
+
+    def _pass(self, call: Callable[[], None]) -> None:
+        """Call it on the loop: at once where this is the loop, or the consumer was closed and has none."""
+        loop = self._loop
+        if loop is None or loop.is_here or loop.is_over:
+            call()
+        else:
+            loop.call_soon(call)
+
+    def _carry_out(self, asked: Asked[T]) -> None:
+        self._check_whole()
+        if self._defect is not None:
+            asked.fail(self._defect)
+            asked.end()
+            return
+        self._is_stepping = True
+        try:
+            try:
+                asked.succeed(asked.step(self._core))
+            except TransactionError as error:
+                # A step that refuses something has changed nothing.
+                asked.fail(error)
+            self._go_on(self._connection.transport_on(self._open_loop))
+        except BaseException as error:  # noqa: BLE001  it is raised where the step was asked for, and by each later one
+            self._defect = error
+            asked.fail(error)
+        self._is_stepping = False
+        asked.end()
+
+    def _check_whole(self) -> None:
+        """Close the consumer if a step of it was interrupted."""
+        if not self._is_stepping or self._defect is not None:
+            return
+        self._core.is_closed = True
+        for call in self._calls.values():
+            call.cancel()
+        self._defect = rejected(
+            ErrorCode.INVALID_REQUEST,
+            "the consumer closed itself, because an exception interrupted it in the middle of a step; make a new one, "
+            "which goes on at the committed offsets",
+        )
 
     def _go_on(self, transport: Transport) -> None:
         for due in self._core.transmissions(self.now_ms):
@@ -123,12 +206,13 @@ class Engine:
 
     def _in_loop(self, call: Callable[[], None]) -> None:
         """Let `call` change the core on the loop, and wake the application, which may wait for the consequences."""
-        with self._lock:
-            if self._core.is_closed or self._defect is not None:
-                return
-            try:
-                call()
-                self._go_on(self._connection.transport_on(self._open_loop))
-            except BaseException as error:  # noqa: BLE001  nobody is here to see it: the next turn raises it
-                self._defect = error
+        if self._core.is_closed or self._defect is not None or self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            call()
+            self._go_on(self._connection.transport_on(self._open_loop))
+        except BaseException as error:  # noqa: BLE001  nobody is here to see it: the next step raises it
+            self._defect = error
+        self._is_stepping = False
         self._wake_user()

@@ -75,7 +75,7 @@ class Listener(Protocol):
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class UserCall:
     """A call that must be made in the application's thread. The shell makes it and says how it ended."""
 
@@ -83,6 +83,10 @@ class UserCall:
     on_done: Callable[[Exception | None, int], None]
     is_void_after_loss: bool = False
     """Whether it is dropped once the partitions are lost: it would tell of what did not come to pass."""
+    is_begun: bool = False
+    """Whether the application's code was entered."""
+    is_done: bool = False
+    """Whether the core knows how it ended."""
 
 
 @dataclass(slots=True, eq=False)

@@ -110,16 +110,11 @@ class OwnedPartition:
         return self.position is not None and max(self.position, self.empty_to) >= offset
 
     def evict(self) -> None:
-        """Forget what waits for poll, to fetch it again later. The position stays, and what was handed out stays what
-        it was, so that it can be given back."""
+        """Forget what waits for poll, to fetch it again later. The position stays."""
         assert self.position is not None, "only what has a position is fetched"
         if not self.buffer:
             return
-        head = self.buffer[0]
-        self.empty_to, self.is_evicted = head.next_offset, True
-        # A slice of it that is given back ends where fetching goes on.
-        head.end_offset = head.after = head.next_offset
-        head.epoch_after = head.epoch
+        self.empty_to, self.is_evicted = self.buffer[0].next_offset, True
         self.buffer.clear()
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
         # What lies behind the evicted records is met again behind them.
@@ -360,51 +355,61 @@ class Assignment:
                 left -= partition.buffered_bytes
                 partition.evict()
 
-    def take(self, records_max: int, until: Mapping[TopicPartition, int] | None = None) -> list[Slice]:
-        """Return what poll hands out next, in the order of each partition, and move the positions behind it. `until`:
-        only what lies before these offsets, and of these partitions."""
+    def peek(self, records_max: int, until: Mapping[TopicPartition, int] | None = None) -> list[Slice]:
+        """Return what poll hands out next, in the order of each partition. `until`: only what lies before these
+        offsets, and of these partitions. Positions stay: `accept` moves them once the application has the records."""
         slices: list[Slice] = []
         left = records_max
-        for partition in list(self._partitions.values()):
+        for partition in self:
             if left <= 0:
                 break
-            if not partition.hands_out:
-                continue
-            taken = _take(partition, left, None if until is None else until.get(partition.name, 0))
-            left -= sum(each.end_offset - each.first_offset for each in taken)
-            slices += taken
-            # Partitions take turns: one that was served goes to the end of the queue.
-            self._partitions[partition.name] = self._partitions.pop(partition.name)
+            if partition.hands_out:
+                found = _peek(partition, left, None if until is None else until.get(partition.name, 0))
+                left -= sum(each.end_offset - each.first_offset for each in found)
+                slices += found
         return slices
 
-    def give_back(self, slices: Sequence[Slice]) -> None:
-        """Take back what was handed out last and not used; partitions that were moved meanwhile stay where they are."""
-        for each in reversed(slices):
-            partition, batch = each.partition, each.batch
-            if not each.is_current or partition.position is None:
-                continue
-            if not partition.buffer and partition.position > batch.after:
-                # Meanwhile the position has moved on over hidden records.
-                batch.after, batch.epoch_after = partition.position, partition.epoch
-            if not partition.buffer or partition.buffer[0] is not batch:
-                partition.buffer.appendleft(batch)
-            batch.next_offset = partition.position = each.first_offset
-            partition.epoch = each.epoch_before
+    def accept(self, slices: Iterable[Slice]) -> None:
+        """Move the positions behind what was handed out. Partitions that were moved meanwhile stay where they are; what
+        was accepted before changes nothing."""
+        handed: dict[OwnedPartition, list[Slice]] = {}
+        for each in slices:
+            if each.is_current:
+                handed.setdefault(each.partition, []).append(each)
+        for partition, parts in handed.items():
+            if partition.position is not None and partition.position < parts[-1].after:
+                _accept(partition, parts)
+                # Partitions take turns: one that was served goes to the end of the queue.
+                self._partitions[partition.name] = self._partitions.pop(partition.name)
 
 
-def _take(partition: OwnedPartition, records_max: int, until: int | None) -> list[Slice]:
-    slices = []
-    while partition.buffer and records_max > 0:
-        batch = partition.buffer[0]
+def _peek(partition: OwnedPartition, records_max: int, until: int | None) -> list[Slice]:
+    slices: list[Slice] = []
+    epoch = partition.epoch
+    for batch in partition.buffer:
         first = batch.next_offset
         end = min(batch.end_offset, first + records_max)
-        if until is not None and (end := min(end, until)) <= first:
+        if until is not None:
+            end = min(end, until)
+        if end <= first:
             break
-        taken = Slice(partition, batch, partition.moves, first, end, partition.epoch)
-        slices.append(taken)
+        slices.append(found := Slice(partition, batch, partition.moves, first, end, epoch))
+        epoch = found.epoch_after
         records_max -= end - first
-        batch.next_offset = end
-        partition.position, partition.epoch = taken.after, taken.epoch_after
-        if end == batch.end_offset:
-            partition.buffer.popleft()
+        if end < batch.end_offset:
+            break
     return slices
+
+
+def _accept(partition: OwnedPartition, parts: Sequence[Slice]) -> None:
+    """Let go of what was handed out of one partition."""
+    buffer = partition.buffer
+    for each in parts:
+        if not buffer or buffer[0] is not each.batch:
+            # What waited was evicted since: it is fetched again from where the application stands.
+            partition.move_to(parts[-1].after, parts[-1].epoch_after)
+            return
+        partition.position, partition.epoch = each.after, each.epoch_after
+        each.batch.next_offset = each.end_offset
+        if each.end_offset == each.batch.end_offset:
+            buffer.popleft()

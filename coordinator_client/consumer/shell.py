@@ -19,15 +19,14 @@ from coordinator_client.consumer.core import CommitCallback, ConsumerCore, Futur
 from coordinator_client.consumer.cuts import cut_since
 from coordinator_client.consumer.engine import Engine
 from coordinator_client.consumer.fetching import SEEK_BEHIND
-from coordinator_client.consumer.handover import Listener
+from coordinator_client.consumer.handover import Listener, UserCall
 from coordinator_client.consumer.membership import Subscription
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.positions import offset_fetch_request
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
 from coordinator_client.descriptions import committed_in
-from coordinator_client.errors import Verdict, check_here, failure, rejected
-from coordinator_client.reader import ReadRecord
+from coordinator_client.errors import TransactionError, Verdict, check_here, failure, rejected
 from coordinator_client.settings import SKIP, Skipped, duration_ms, isolation_level, timestamp_ms
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.names import check_topic_name
@@ -105,6 +104,7 @@ def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]
 T = TypeVar("T")
 
 POLL_TIMEOUT_MS: Final = 1_000
+RECORDS: Final = "records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class ConsumerShell:
         flights = self._core.context.flights
         flights.answers, flights.throttle = self._connection.answers, self._connection.throttle
         self._engine: Engine
-        self._unread: Unread | None = None
-        """The batch that an iteration is in. It is given back before anything else is done, so that positions are those
-        of records that the application saw."""
+        self._handed: dict[str, ConsumerRecords | Unread] = {}
+        """The records that the application has got since its last call, put there by the expression that returns them.
+        The next call moves the positions behind them; so a poll that was interrupted has taken nothing."""
 
     @property
     def is_closed(self) -> bool:
@@ -150,14 +150,11 @@ class ConsumerShell:
         are committed in its name, which the group accepts while it has no members. Raises: Rejected.
         """
         checked = checked_partitions(partitions)
-        self._give_back()
-        with self._engine.turn() as core:
-            core.assign(checked, self._engine.now_ms)
+        self._do(lambda core: core.assign(checked, self._engine.now_ms))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that this consumer has now."""
-        with self._engine.turn() as core:
-            return core.assignment.names()
+        return self._turn(lambda core: core.assignment.names())
 
     def subscription(self) -> frozenset[str]:
         """Return the topics that were subscribed to by name."""
@@ -167,9 +164,7 @@ class ConsumerShell:
         """Let the next poll go on at this offset of a partition. Raises: Rejected where it is not assigned."""
         if offset < 0:
             raise rejected(ErrorCode.OFFSET_OUT_OF_RANGE, f"the offset to go to is {offset} and must not be below 0")
-        self._give_back()
-        with self._engine.turn() as core:
-            core.assignment.to_move(TopicPartition(*partition)).move_to(offset)
+        self._do(lambda core: core.assignment.to_move(TopicPartition(*partition)).move_to(offset))
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         """Let the next poll go on at the first record of these partitions, by default of all."""
@@ -183,11 +178,13 @@ class ConsumerShell:
     def rewind(self, batch: ConsumerRecords) -> None:
         """Let the next poll return the records of this batch again, those of partitions that are still assigned: what
         to do after a transaction was aborted."""
-        self._give_back()
-        with self._engine.turn():
+
+        def move(_: ConsumerCore) -> None:
             for each in reversed(batch.slices):
                 if each.partition.is_held:
                     each.partition.move_to(each.first_offset, each.epoch_before)
+
+        self._do(move)
 
     def pause(self, partitions: Partitions) -> None:
         """Let poll return no records of these partitions until `resume`; they stay assigned.
@@ -203,12 +200,12 @@ class ConsumerShell:
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the partitions that are paused."""
-        with self._engine.turn() as core:
-            return frozenset(partition.name for partition in core.assignment if partition.is_paused)
+        return self._turn(lambda core: frozenset(each.name for each in core.assignment if each.is_paused))
 
     @property
     def skipped(self) -> Skipped:
         """Counts what was skipped so far because it cannot be read; stays empty unless `on_corrupt_batch` is `skip`."""
+        self._do(_nothing)
         return self._core.context.skipped
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
@@ -218,14 +215,11 @@ class ConsumerShell:
         `close`; `error` is None for success. Raises: Rejected for a wrong call.
         """
         checked = None if offsets is None else checked_offsets(offsets)
-        self._give_back()
-        with self._engine.turn() as core:
-            core.commit_async(checked, callback)
+        self._do(lambda core: core.commit_async(checked, callback))
 
     def group_metadata(self) -> GroupMetadata:
         """Return who this consumer is to its group now. Raises: Rejected without a group."""
-        with self._engine.turn() as core:
-            return core.membership.standing()
+        return self._turn(lambda core: core.membership.standing())
 
     def transaction_offsets(self, batch: ConsumerRecords | Offsets) -> TransactionOffsets:
         """Return what `Transaction.commit_offsets` sends: the offsets behind the batch, and who commits them.
@@ -240,8 +234,8 @@ class ConsumerShell:
                 "this consumer commits by itself what it returned, also where the transaction is aborted; make it with "
                 "enable_auto_commit=False",
             )
-        self._give_back()
-        with self._engine.turn() as core:
+
+        def collect(core: ConsumerCore) -> TransactionOffsets:
             if isinstance(batch, ConsumerRecords):
                 _check_held(batch.slices)
                 offsets = checked_offsets(batch.next_offsets)
@@ -250,6 +244,8 @@ class ConsumerShell:
                 for name in offsets:
                     core.assignment.get(name)
             return TransactionOffsets(core.membership.standing(), offsets, core.assignment.topic_ids())
+
+        return self._do(collect)
 
     def _patience(
         self, timeout_ms: int | None, default_ms: int | None = None, *, cut_off_ms: int | None = None
@@ -265,40 +261,34 @@ class ConsumerShell:
         if unnamed:
             raise TypeError("poll takes milliseconds by name: for one second write poll(timeout_ms=1000)")
         until_ms = self._engine.now_ms + duration_ms("timeout_ms", timeout_ms)
-        self._give_back()
         return until_ms, self._config.max_poll_records if max_records is None else max(1, max_records)
 
     def _end_poll(self) -> None:
+        """Note that the application leaves poll without records. Does not wait."""
         if not self._connection.is_of_a_parent and not self.is_closed:
-            with self._engine.turn() as core:
-                core.end_poll(self._engine.now_ms)
+            self._engine.ask(lambda core: core.end_poll(self._engine.now_ms))
 
     def _begin_commit(self, offsets: Offsets | None, timeout_ms: int | None) -> Begun[None]:
         checked = None if offsets is None else checked_offsets(offsets)
         patience = self._patience(timeout_ms)
-        self._give_back()
-        with self._engine.turn() as core:
-            return Begun(core.commit(checked, patience.ends_ms), "commit", patience)
+        return Begun(self._do(lambda core: core.commit(checked, patience.ends_ms)), "commit", patience)
 
     def _begin_leave(self, patience: Patience, *, commits: bool) -> Begun[None]:
-        self._give_back()
-        with self._engine.turn() as core:
-            future = core.leave(self._engine.now_ms, until_ms=patience.ends_ms, commits=commits)
+        future = self._do(lambda core: core.leave(self._engine.now_ms, until_ms=patience.ends_ms, commits=commits))
         return Begun(future, "leaving the group", patience, with_rebalance=True)
 
     def _ask_committed(
         self, partitions: Partitions, timeout_ms: int | None
     ) -> Begun[dict[TopicPartition, OffsetAndMetadata | None]]:
         checked, patience = checked_partitions(partitions), self._patience(timeout_ms)
-        with self._engine.turn() as core:
-            future = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        future = self._turn(
+            lambda core: ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        )
         return Begun(future, "committed", patience)
 
     def _ask_position(self, partition: tuple[str, int], timeout_ms: int | None) -> Begun[int]:
         patience = self._patience(timeout_ms)
-        self._give_back()
-        with self._engine.turn() as core:
-            return Begun(core.position(TopicPartition(*partition)), "position", patience)
+        return Begun(self._do(lambda core: core.position(TopicPartition(*partition))), "position", patience)
 
     def _cutting(self, timeout_ms: int | None) -> Generator[Begun[Any], Any, dict[TopicPartition, int]]:
         """Yields what to wait for and is sent what came of it; returns the next cut."""
@@ -309,20 +299,21 @@ class ConsumerShell:
                 "a cut is of committed records, and offsets are committed where it is reached: make the consumer with "
                 "isolation='read_committed' and enable_auto_commit=False",
             )
-        self._give_back()
-        with self._engine.turn() as core:
+
+        def ask_positions(core: ConsumerCore) -> dict[TopicPartition, Future[int]]:
             if not core.assignment.is_manual:
                 raise rejected(ErrorCode.INVALID_REQUEST, "a cut is of partitions that stay together: assign() them")
-            positions = {name: core.position(name) for name in sorted(core.assignment.names())}
+            return {name: core.position(name) for name in sorted(core.assignment.names())}
+
+        positions = self._do(ask_positions)
         for future in positions.values():
             yield Begun(future, "next_cut", patience)
 
         def ask(rpc: Rpc[Any, Any], request: Message, items: Callable[[Any], Iterable[Verdict]]) -> Begun[Any]:
             now_ms = self._engine.now_ms
             deadlines = Deadlines(total_ms=max(patience.ends_ms - now_ms, 1))
-            with self._engine.turn() as core:
-                call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
-                return Begun(core.ask(call, lambda reply: reply), "next_cut", patience)
+            call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
+            return Begun(self._turn(lambda core: core.ask(call, lambda reply: reply)), "next_cut", patience)
 
         stands = {name: future.result() for name, future in positions.items()}
         return (yield from cut_since(ask, self._core.context.header, stands, self._core.assignment.topic_ids()))
@@ -330,9 +321,7 @@ class ConsumerShell:
     def has_reached(self, cut: Mapping[TopicPartition, int]) -> bool:
         """Return whether nothing is left to poll before these offsets. Raises: Rejected where one of the partitions is
         not assigned."""
-        self._give_back()
-        with self._engine.turn() as core:
-            return core.assignment.has_reached(cut)
+        return self._do(lambda core: core.assignment.has_reached(cut))
 
     def _ask_ends(
         self, partitions: Partitions, which_ms: int, timeout_ms: int | None
@@ -349,8 +338,9 @@ class ConsumerShell:
         self, times_ms: dict[TopicPartition, int], timeout_ms: int | None
     ) -> Begun[dict[TopicPartition, int]]:
         patience = self._patience(timeout_ms)
-        with self._engine.turn() as core:
-            future = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        future = self._turn(
+            lambda core: ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        )
         return Begun(future, "asking for offsets", patience)
 
     def _raise_failure(self) -> None:
@@ -365,52 +355,85 @@ class ConsumerShell:
             check_here(check_topic_name, topic)
         if not topics and pattern is None:
             raise rejected(ErrorCode.INVALID_REQUEST, "name topics or a pattern to subscribe to")
-        self._give_back()
-        with self._engine.turn() as core:
-            core.subscribe(Subscription(frozenset(topics), pattern), listener, self._engine.now_ms)
+        subscription = Subscription(frozenset(topics), pattern)
+        self._do(lambda core: core.subscribe(subscription, listener, self._engine.now_ms))
 
     def _look_up(self, partitions: Iterable[tuple[str, int]] | None, where: str) -> None:
         checked = None if partitions is None else checked_partitions(partitions)
-        self._give_back()
-        with self._engine.turn() as core:
+
+        def look_up(core: ConsumerCore) -> None:
             for name in core.assignment.names() if checked is None else checked:
                 core.assignment.to_move(name).look_up(where)
 
+        self._do(look_up)
+
     def _set_paused(self, partitions: Partitions, *, is_paused: bool) -> None:
         checked = checked_partitions(partitions)
-        self._give_back()
-        with self._engine.turn() as core:
+
+        def pause(core: ConsumerCore) -> None:
             found = [core.assignment.get(name) for name in checked]
             for partition in found:
                 partition.is_paused = is_paused
 
-    def _next_unread(self) -> ReadRecord | None:
-        """Return the next record of the batch that an iteration is in; None: there is none, or it is at its end."""
-        record = None if self._unread is None else self._unread.take()
-        if record is None:
-            self._unread = None
-        return record
+        self._do(pause)
 
-    def _give_back(self) -> None:
-        """Give back the records that an iteration has not returned."""
-        unread, self._unread = self._unread, None
-        if unread is not None:
-            self._return(unread.rest())
+    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
+        """Let the loop carry out a step, and return what it returned. Raises: what it raised."""
+        raise NotImplementedError
 
-    def _return(self, slices: Iterable[Slice]) -> None:
-        with self._engine.turn() as core:
-            core.assignment.give_back(list(slices))
+    def _look_at(self, begun: Begun[Any], core: ConsumerCore) -> tuple[int, UserCall | None, bool]:
+        """Return until when to wait for a call that has begun, a call to make meanwhile, and whether it has ended."""
+        until_ms = begun.patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
+        return until_ms, core.take_call(commits_only=not begun.with_rebalance), begun.future.is_settled
+
+    def _do(self, step: Callable[[ConsumerCore], T]) -> T:
+        """The same, for a call that takes the records that the application has got for processed."""
+        handed = self._handed.get(RECORDS)
+        if handed is None:
+            return self._turn(step)
+
+        def accept_first(core: ConsumerCore) -> T:
+            core.accept(handed)
+            return step(core)
+
+        try:
+            result = self._turn(accept_first)
+        except TransactionError:
+            self._handed = {}
+            raise
+        # Not after an interruption: what was accepted is accepted once more then, which changes nothing.
+        self._handed = {}
+        return result
+
+    def _unread(self) -> Unread | None:
+        """Return the batch that an iteration is in; None: there is none, or it is at its end."""
+        handed = self._handed.get(RECORDS)
+        return handed if isinstance(handed, Unread) and handed.has_next else None
+
+    def _begin_unread(self, records: ConsumerRecords) -> None:
+        """Note what an iteration returns from here on."""
+        self._handed = {RECORDS: Unread(records)}
+
+    def _hand_out(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Return records to the application, and note that it has them."""
+        try:
+            return self._handed.setdefault(RECORDS, records)  # type: ignore[return-value]  # it was empty
+        except BaseException:
+            self._handed = {}
+            raise
 
     def _decode(self, slices: list[Slice]) -> ConsumerRecords:
-        """Return the records of these slices. What cannot be read is left out and counted, or given back, and raised if
-        it comes first."""
-        records, left, error = decoded(slices, self.skipped if self._config.on_corrupt_batch == SKIP else None)
-        if error is not None:
-            self._return(left)
-            if not records:
-                error.action = SEEK_BEHIND
-                raise error
+        """Return the records of these slices. What cannot be read is left out and noted, or left for the next poll, and
+        raised if it comes first."""
+        records, error = decoded(slices, skips=self._config.on_corrupt_batch == SKIP)
+        if error is not None and not records:
+            error.action = SEEK_BEHIND
+            raise error
         return records
+
+
+def _nothing(_: ConsumerCore) -> None:
+    """The step of a call that only counts what the application got."""
 
 
 def _check_held(slices: Iterable[Slice]) -> None:

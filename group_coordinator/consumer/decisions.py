@@ -387,7 +387,10 @@ def releases(before: CurrentAssignment, after: CurrentAssignment) -> bool:
 def _reply(
     shard: GroupShard, request: HeartbeatRequest, before: CurrentAssignment, after: CurrentAssignment
 ) -> HeartbeatReply:
-    is_told = request.is_join or request.is_full or not same_partitions(before.assigned, after.assigned)
+    # A member in an unknown state has shown that it owns nothing.
+    has_missed = before.state is MemberState.UNKNOWN
+    is_new = not same_partitions(before.assigned, after.assigned)
+    is_told = request.is_join or request.is_full or has_missed or is_new
     return HeartbeatReply(
         member_id=request.member_id,
         member_epoch=after.member_epoch,

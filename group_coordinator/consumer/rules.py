@@ -133,16 +133,16 @@ def fenced_instance(instance_id: str) -> Refused:
 
 def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | None) -> None:
     """May a member that names this epoch go on? The one before is forgiven to who missed one reply and owns nothing
-    that it should not.
+    that it should not. A member in a state that only a newer server knows must show that it owns nothing.
 
-    Raises Refused FENCED_MEMBER_EPOCH (spec groups 3.7)."""
+    Raises Refused FENCED_MEMBER_EPOCH (spec groups 3.6, 3.7)."""
     stored = current.member_epoch
-    if current.state is MemberState.UNKNOWN and member_epoch != JOIN_EPOCH:
-        # As Kafka's CurrentAssignmentBuilder: nobody here knows what the member was about to do.
+    if current.state is MemberState.UNKNOWN and (owned is None or owned):
+        # As Kafka's CurrentAssignmentBuilder: what the member was about to do is not known here.
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "the member is stored in a state that only a newer server knows: give up all partitions and join again "
-            "with epoch 0",
+            "the member is stored in a state that only a newer server knows, and does not show that it owns nothing: "
+            "give up all partitions and join again with epoch 0",
         )
     if member_epoch in {stored, JOIN_EPOCH}:
         return
@@ -249,7 +249,8 @@ def reconcile(
         case MemberState.UNRELEASED:
             pass
         case MemberState.UNKNOWN:
-            # It joins again. All that it may still own is its own until it says that it is not.
+            # It joins again, or shows that it owns nothing. All that it may still own is its own until it says that it
+            # is not.
             current = replace(current, assigned=_all_held(current), pending_revocation={})
     return _step(current, destination, owned)
 

@@ -1,4 +1,5 @@
-"""Members whose stored state only a newer server knows are fenced; nobody else of their shard notices."""
+"""Members whose stored state only a newer server knows are fenced unless they own nothing; nobody else of their shard
+notices."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from group_coordinator.codec import CONSUMER_CURRENT_ASSIGNMENT
 from group_coordinator.consumer.rules import Destination, reconcile
 from group_coordinator.consumer.state import CurrentAssignment, MemberState
-from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code
+from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code, partition_set
 from tests.groups.consumer.mixed import MixedRoom
 
 UNKNOWN = 77
@@ -68,11 +69,78 @@ def test_it_joins_again_and_what_it_gets_is_computed_anew(room: ConsumerRoom) ->
     assert room.group().assignment("first").state is MemberState.STABLE
 
 
-def test_one_that_owns_nothing_is_fenced_too(room: ConsumerRoom) -> None:
-    (member,) = room.stable(room.member())
-    room_with_unknown_state(room, member)
-    member.assigned = frozenset()
-    assert code(member.acknowledges()) is ErrorCode.FENCED_MEMBER_EPOCH
+class TestOneThatShowsThatItOwnsNothing:
+    """Nothing can be wrong with what it holds, so what it gets is computed anew (spec groups 3.6)."""
+
+    def test_it_goes_on_and_is_told_all_that_it_may_own_although_that_is_what_it_had(self, room: ConsumerRoom) -> None:
+        (member,) = room.stable(room.member())
+        held, epoch = member.assigned, member.epoch
+        room_with_unknown_state(room, member)
+        member.assigned = frozenset()
+        answer = member.acknowledges()
+        assert (code(answer), answer.member_epoch, member.assigned) == (OK, epoch, held)
+        assert room.state() == "Stable"
+        assert not member.acknowledges().HasField("assignment")
+        room.restart()
+        assert room.group().assignment("m").state is MemberState.STABLE
+
+    def test_it_moves_to_the_newest_target_and_its_former_share_is_free(self, room: ConsumerRoom) -> None:
+        first, second = room.members("first", "second")
+        room.stable(first)
+        second.joins("foo", "bar")
+        room_with_unknown_state(room, first)
+        first.assigned = frozenset()
+        first.acknowledges()
+        assert first.epoch == second.epoch == 2
+        second.beats()
+        assert first.assigned | second.assigned == all_of(foo=6, bar=3)
+        assert not first.assigned & second.assigned
+
+    def test_what_it_had_been_told_to_give_up_is_free(self, room: ConsumerRoom) -> None:
+        first, second = room.members("first", "second")
+        room.stable(first)
+        second.joins("foo", "bar")
+        first.beats()
+        kept = first.assigned
+        assert room.group().assignment("first").state is MemberState.UNREVOKED
+        room_with_unknown_state(room, first)
+        first.assigned = frozenset()
+        first.acknowledges()
+        second.beats()
+        assert (first.assigned, second.assigned) == (kept, all_of(foo=6, bar=3) - kept)
+
+    def test_the_epoch_before_will_do(self, room: ConsumerRoom) -> None:
+        first, second = room.stable(*room.members("first", "second"))
+        held, epoch = first.assigned, first.epoch
+        before = room.group().assignment("first").previous_member_epoch
+        assert before < epoch
+        room_with_unknown_state(room, first)
+        first.assigned = frozenset()
+        assert first.beats(before, topic_partitions=partition_set(())).member_epoch == epoch
+        assert first.assigned == held
+        assert room.state() == "Stable"
+        assert code(second.acknowledges()) is OK
+
+    def test_an_epoch_that_it_never_had_will_not(self, room: ConsumerRoom) -> None:
+        (member,) = room.stable(room.member())
+        room_with_unknown_state(room, member)
+        nothing = partition_set(())
+        assert code(member.beats(member.epoch + 1, topic_partitions=nothing)) is ErrorCode.FENCED_MEMBER_EPOCH
+
+    def test_it_does_not_wait_for_what_it_is_told(self, room: ConsumerRoom) -> None:
+        (member,) = room.stable(room.member())
+        room_with_unknown_state(room, member)
+        waiting = member.waits(topic_partitions=partition_set(()))
+        room.settle()
+        assert waiting.result().HasField("assignment")
+
+    def test_a_static_one_too(self, room: ConsumerRoom) -> None:
+        (member,) = room.stable(room.member("m", "i1"))
+        held = member.assigned
+        room_with_unknown_state(room, member)
+        member.assigned = frozenset()
+        assert code(member.acknowledges()) is OK
+        assert member.assigned == held
 
 
 def test_what_it_holds_is_nobody_elses_until_it_is_gone(room: ConsumerRoom) -> None:

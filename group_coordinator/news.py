@@ -14,6 +14,7 @@ from itertools import count
 from typing import Final, TypeVar
 
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.questions import Question
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.events import GroupNews
 
@@ -62,13 +63,15 @@ class News:
         is_news: Callable[[ReplyT], bool],
         max_wait_ms: int,
     ) -> Pending[ReplyT]:
-        """The answer of `ask`, which must be repeatable: at once if it is news or an error, else when it becomes news,
-        else the newest one after the wait."""
+        """The answer of `ask`: at once if it is news or an error, else when it becomes news, else the newest one after
+        the wait. `ask` is repeated, and never while a reply of it is outstanding (`questions`): on a slow disk the wait
+        may end later, with that reply."""
         if max_wait_ms <= 0:
             return ask()
         answer: Pending[ReplyT] = Pending()
         number = next(self._numbers)
         timer = ("heartbeat_wait", number)
+        is_over = False
 
         def leave() -> None:
             self._runtime.timers.cancel(timer)
@@ -80,21 +83,24 @@ class News:
             leave()
             answer.give_up()
 
-        def looked(reply: Pending[ReplyT], *, is_last: bool) -> None:
-            if answer.is_settled:
-                return
-            if is_last or reply.error is not None or is_news(reply.result()):
+        def take(reply: Pending[ReplyT]) -> bool:
+            if not answer.is_settled and (is_over or reply.error is not None or is_news(reply.result())):
                 leave()
                 answer.settle_as(reply)
+            return answer.is_settled
 
-        def look(*, is_last: bool) -> None:
-            ask().on_settled(partial(looked, is_last=is_last))
+        question = Question(ask, take)
+
+        def end_wait() -> None:
+            nonlocal is_over
+            is_over = True
+            question.ask()
 
         # It waits before it asks, so that what changes between its question and the answer is not missed.
-        self._waiters.setdefault(group_id, {})[number] = partial(look, is_last=False)
-        self._runtime.arm(timer, max_wait_ms, lambda: look(is_last=True))
+        self._waiters.setdefault(group_id, {})[number] = question.ask
+        self._runtime.arm(timer, max_wait_ms, end_wait)
         answer.on_cancel = give_up
-        look(is_last=False)
+        question.ask()
         return answer
 
     def _begin_to_look(self, group_id: str) -> None:

@@ -37,6 +37,7 @@ from group_coordinator.consumer.rules import (
     back,
     check_epoch,
     fenced_instance,
+    is_repetition,
     reconcile,
     same_partitions,
     unknown_member,
@@ -117,7 +118,7 @@ def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -
         check_room(shard, group)
         return _Entry(None, NOT_YET)
     current = group.assignment(request.member_id)
-    check_epoch(current, request.member_epoch, request.owned)
+    check_epoch(current, request.member_epoch, request.owned, crosses=request.crosses)
     return _Entry(member, current)
 
 
@@ -302,6 +303,11 @@ def _decide_step(
     is_subscription_new: bool,
 ) -> Decision:
     group = the_group(shard, request.group_id)
+    if is_repetition(before, request.member_epoch):
+        member = group.members.get(request.member_id)
+        assert member is not None, "an earlier step of the operation found the member"
+        session = removal.session_timer(shard, group.group_id, member)
+        return Decision(_reply(shard, request, before, before), effects=(session,))
     decision, after = decide_step(
         shard, turn, group, request.member_id, request.owned, is_subscription_new=is_subscription_new
     )
@@ -387,8 +393,8 @@ def releases(before: CurrentAssignment, after: CurrentAssignment) -> bool:
 def _reply(
     shard: GroupShard, request: HeartbeatRequest, before: CurrentAssignment, after: CurrentAssignment
 ) -> HeartbeatReply:
-    # A member in an unknown state has shown that it owns nothing.
-    has_missed = before.state is MemberState.UNKNOWN
+    # A repetition comes from a member that missed an answer. One in an unknown state has shown that it owns nothing.
+    has_missed = request.crosses or is_repetition(before, request.member_epoch) or before.state is MemberState.UNKNOWN
     is_new = not same_partitions(before.assigned, after.assigned)
     is_told = request.is_join or request.is_full or has_missed or is_new
     return HeartbeatReply(

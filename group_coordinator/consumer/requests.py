@@ -28,6 +28,9 @@ class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
     """How long the answer may wait for news."""
     owned: Owned | None = None
     """What the member owns by topic id, as `ConsumerService` looks it up."""
+    crosses: bool = False
+    """An older heartbeat of the member was decided and not answered when this one came: the member cannot know that
+    decision, so the answer repeats the whole assignment."""
 
     @property
     def is_join(self) -> bool:

@@ -131,9 +131,10 @@ def fenced_instance(instance_id: str) -> Refused:
     )
 
 
-def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | None) -> None:
+def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | None, *, crosses: bool = False) -> None:
     """May a member that names this epoch go on? The one before is forgiven to who missed one reply and owns nothing
-    that it should not. A member in a state that only a newer server knows must show that it owns nothing.
+    that it should not. `crosses`: the member cannot have heard of its epoch yet, so it need not say what it owns. A
+    member in a state that only a newer server knows must show that it owns nothing.
 
     Raises Refused FENCED_MEMBER_EPOCH (spec groups 3.6, 3.7)."""
     stored = current.member_epoch
@@ -150,8 +151,8 @@ def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | No
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH, f"{_GONE_FOR_A_MOMENT}: give up all partitions and join again with epoch 0"
         )
-    if member_epoch == current.previous_member_epoch and member_epoch < stored and owned is not None:
-        if _is_within(owned, current.assigned):
+    if member_epoch == current.previous_member_epoch and member_epoch < stored and (crosses or owned is not None):
+        if owned is None or _is_within(owned, current.assigned):
             return
         why = "and owns partitions that are not assigned to it"
     else:
@@ -161,6 +162,13 @@ def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | No
         f"the member is at epoch {stored} and says it is at {member_epoch}, {why}: give up all partitions and join "
         "again with epoch 0",
     )
+
+
+def is_repetition(current: CurrentAssignment, member_epoch: int) -> bool:
+    """True for a heartbeat that `check_epoch` lets pass with the epoch before: it was sent before its member heard of
+    the newest decision, and so was what it says of the partitions that the member owns. It gets that decision as its
+    answer, and none is made on it (spec groups 3.7). Where the state is unknown there is no such decision."""
+    return member_epoch not in {current.member_epoch, JOIN_EPOCH} and current.state is not MemberState.UNKNOWN
 
 
 def _is_within(owned: Owned, held: Held) -> bool:

@@ -1,4 +1,9 @@
-"""What consumer groups do for their members: heartbeats, which may wait for news, and descriptions."""
+"""What consumer groups do for their members: heartbeats, which may wait for news, and descriptions.
+
+What a member owns is as its newest heartbeat says, so a decision is of use only once the member has heard of it. Two
+things could come before that. The same heartbeat could be decided on again: a `Question` does not. And a newer one may
+come, from a client that gave up the older: both get one answer, with the whole assignment (decision 57).
+"""
 
 from __future__ import annotations
 
@@ -69,11 +74,12 @@ class ConsumerService:
         self._topics = topics
         self._news = news
         self._resolver = RegexResolver(runtime, router=router, topics=topics, authorizer=authorizer)
-        self._waiting: dict[tuple[str, str], _Waiting] = {}
-        """Heartbeats that wait, by group id and member id."""
+        self._unanswered: dict[tuple[str, str], _Unanswered] = {}
+        """The newest heartbeat of each member that waits, for news or for the disk, by group id and member id."""
 
     def heartbeat(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatAnswer]:
         """Answered at once if there is something new for the member, else when there is, at the latest after the wait.
+        One that a newer heartbeat of the member overtakes is answered no later than that one.
 
         Errors: GROUP_AUTHORIZATION_FAILED, as `rules.check_heartbeat`, and as spec groups 3.2, 3.4, 3.7 and 3.8."""
         ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
@@ -86,10 +92,16 @@ class ConsumerService:
             Pattern(request.subscribed_topic_regex)
         if not request.member_id:
             request = replace(request, member_id=uuid_text(new_uuid()))
-        # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
-        self._answer_older(request)
+        key = (request.group_id, request.member_id)
+        older = self._unanswered.get(key)
+        if older is not None:
+            # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
+            older.stop()
+            request = replace(request, crosses=older.is_undurable)
         wait_ms = self._wait_ms(request, context)
-        replied = self._write(request, context) if wait_ms <= 0 else self._wait(request, context, wait_ms)
+        replied = self._ask(request, context, wait_ms, key)
+        if older is not None:
+            older.answer_beside(replied)
 
         def answer(reply: HeartbeatReply) -> HeartbeatAnswer:
             if wait_ms > 0:
@@ -181,11 +193,10 @@ class ConsumerService:
             members=tuple(members),
         )
 
-    def _write(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatReply]:
-        operation = Operation(self._router.shard_key(request.group_id), partial(decide_heartbeat, request=request))
+    def _write(self, operation: Operation, group_id: str, context: CallContext) -> Pending[HeartbeatReply]:
         # Most heartbeats store nothing, and what the others store lets partitions move on.
         written: Pending[HeartbeatReply] = self._runtime.write(operation, context, is_urgent=True)
-        written.on_settled(lambda _reply: self._resolver.look(request.group_id, context))
+        written.on_settled(lambda _reply: self._resolver.look(group_id, context))
         return written
 
     # Waiting
@@ -205,73 +216,72 @@ class ConsumerService:
             wait_ms = min(wait_ms, context.deadline_ms - self._runtime.clock.monotonic_ms() - _DEADLINE_MARGIN_MS)
         return wait_ms
 
-    def _wait(self, request: HeartbeatRequest, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
-        key = (request.group_id, request.member_id)
-        waiting = self._waiting[key] = _Waiting(self._router.shard_key(request.group_id))
+    def _ask(
+        self, request: HeartbeatRequest, context: CallContext, wait_ms: int, key: tuple[str, str]
+    ) -> Pending[HeartbeatReply]:
+        """Decide on a heartbeat, and again while it waits. Until it is answered, and what was decided on it is durable,
+        it is known to the next one."""
+        beat = _Unanswered(self._router.shard_key(request.group_id))
+        operation = Operation(beat.shard, partial(decide_heartbeat, request=request))
 
+        def write() -> Pending[HeartbeatReply]:
+            beat.decided = self._write(operation, request.group_id, context)
+            beat.decided.on_settled(forget_when_over)
+            return beat.decided
+
+        def forget_when_over(_reply: object) -> None:
+            if beat.is_over and self._unanswered.get(key) is beat:
+                del self._unanswered[key]
+
+        asked = write() if wait_ms <= 0 else self._wait(request, beat, write, wait_ms)
+        if asked.is_settled:
+            return asked
+        self._unanswered[key] = beat
+        beat.follow(asked)
+        beat.answer.on_settled(forget_when_over)
+        return beat.answer
+
+    def _wait(
+        self,
+        request: HeartbeatRequest,
+        beat: _Unanswered,
+        write: Callable[[], Pending[HeartbeatReply]],
+        wait_ms: int,
+    ) -> Pending[HeartbeatReply]:
         def ask() -> Pending[HeartbeatReply]:
-            if waiting.told is None or self._may_have_news(request, waiting):
-                return self._write(request, context)
-            return settled(waiting.told)
+            if beat.told is None or self._may_have_news(request, beat):
+                return write()
+            return settled(beat.told)
 
         def is_news(reply: HeartbeatReply) -> bool:
-            if reply is not waiting.told:
-                waiting.told = reply
-                waiting.settled_on = self._settled_on(request, waiting)
-            return waiting.is_old or reply.assigned is not None or reply.member_epoch != request.member_epoch
+            if reply is not beat.told:
+                beat.told = reply
+                beat.settled_on = self._settled_on(request, beat)
+            return reply.assigned is not None or reply.member_epoch != request.member_epoch
 
-        asked = self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
-        answer = waiting.answer
+        return self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
 
-        def forget() -> None:
-            if self._waiting.get(key) is waiting:
-                del self._waiting[key]
-            # Or each would hold the other until a collector comes by.
-            waiting.give_up = _nothing
-
-        def on_settled(reply: Pending[HeartbeatReply]) -> None:
-            forget()
-            answer.settle_as(reply)
-
-        def give_up() -> None:
-            forget()
-            asked.cancel()
-
-        waiting.give_up = give_up
-        answer.on_cancel = give_up
-        asked.on_settled(on_settled)
-        return answer
-
-    def _answer_older(self, request: HeartbeatRequest) -> None:
-        older = self._waiting.get((request.group_id, request.member_id))
-        if older is None:
-            return
-        older.is_old = True
-        if older.told is not None:
-            older.answer.succeed(older.told)
-            older.give_up()
-
-    def _may_have_news(self, request: HeartbeatRequest, waiting: _Waiting) -> bool:
+    def _may_have_news(self, request: HeartbeatRequest, beat: _Unanswered) -> bool:
         """Looked up for every member that waits whenever something happens to one of them, so it must be cheap: most
         have what they are meant to have, and the very same values say so."""
-        assert waiting.told is not None, "it was asked once"
-        shard: GroupShard | None = self._runtime.table.find(waiting.shard)
+        assert beat.told is not None, "it was asked once"
+        shard: GroupShard | None = self._runtime.table.find(beat.shard)
         group = None if shard is None else find_group(shard, request.group_id)
         member = None if group is None else group.members.get(request.member_id)
         if shard is None or group is None or member is None:
             return True
         assignment, target = group.assignment(request.member_id), group.target(request.member_id)
-        if waiting.settled_on is not None and waiting.settled_on[0] is assignment and waiting.settled_on[1] is target:
+        if beat.settled_on is not None and beat.settled_on[0] is assignment and beat.settled_on[1] is target:
             return False
-        if assignment.member_epoch != waiting.told.member_epoch:
+        if assignment.member_epoch != beat.told.member_epoch:
             return True
         return has_news(shard, group, member, request.owned)
 
     def _settled_on(
-        self, request: HeartbeatRequest, waiting: _Waiting
+        self, request: HeartbeatRequest, beat: _Unanswered
     ) -> tuple[CurrentAssignment, Share[bytes]] | None:
         """What the member holds and is meant to hold, if that is the same."""
-        shard: GroupShard | None = self._runtime.table.find(waiting.shard)
+        shard: GroupShard | None = self._runtime.table.find(beat.shard)
         group = None if shard is None else find_group(shard, request.group_id)
         if group is None:
             return None
@@ -280,22 +290,53 @@ class ConsumerService:
         return (assignment, group.target(request.member_id)) if is_settled else None
 
 
-class _Waiting:
-    """A heartbeat that waits for news."""
+class _Unanswered:
+    """A heartbeat that waits: for news, or until what was decided on it is durable."""
 
-    __slots__ = ("answer", "give_up", "is_old", "settled_on", "shard", "told")
+    __slots__ = ("_asked", "_is_stopped", "answer", "decided", "settled_on", "shard", "told")
 
     def __init__(self, shard: ShardKey) -> None:
         self.shard = shard
         self.answer: Pending[HeartbeatReply] = Pending()
+        self.decided: Pending[HeartbeatReply] | None = None
+        """The reply to what was decided on it last."""
         self.told: HeartbeatReply | None = None
         """What the group said when it was last asked; None: it has not answered yet."""
         self.settled_on: tuple[CurrentAssignment, Share[bytes]] | None = None
         """What the member held and was meant to hold when that was the same: as long as both stand, nothing is new."""
-        self.is_old = False
-        """A newer one of the same member has come."""
-        self.give_up: Callable[[], None] = _nothing
+        self._asked: Pending[HeartbeatReply] | None = None
+        self._is_stopped = False
 
+    @property
+    def is_undurable(self) -> bool:
+        """True while a decision on it stands that its member cannot have heard of."""
+        return self.decided is not None and not self.decided.is_settled
 
-def _nothing() -> None:
-    """Before there is anything to give up."""
+    @property
+    def is_over(self) -> bool:
+        """True once it has its answer and nothing of it waits for the disk."""
+        return self.answer.is_settled and not self.is_undurable
+
+    def follow(self, asked: Pending[HeartbeatReply]) -> None:
+        """Answer as this is settled, unless it is stopped before."""
+        self._asked = asked
+        self.answer.on_cancel = asked.cancel
+        asked.on_settled(self._settle)
+
+    def _settle(self, asked: Pending[HeartbeatReply]) -> None:
+        if not self._is_stopped:
+            self.answer.settle_as(asked)
+
+    def stop(self) -> None:
+        """A newer one has come: ask no more, and leave the answer to `answer_beside`."""
+        self._is_stopped = True
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def answer_beside(self, newer: Pending[HeartbeatReply]) -> None:
+        """Say what was last said, if nothing was decided since. Otherwise say the same as the newer one, whose answer
+        repeats the whole assignment, so that it does not matter which of the two arrives first."""
+        if self.told is not None and not self.is_undurable:
+            self.answer.succeed(self.told)
+        else:
+            newer.on_settled(self.answer.settle_as)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import Committer
@@ -21,6 +22,7 @@ from group_coordinator.consumer.rules import (
     check_epoch,
     check_fetch,
     group_state,
+    is_repetition,
     reconcile,
 )
 from group_coordinator.consumer.state import (
@@ -153,6 +155,22 @@ CURRENT = CurrentAssignment(10, 9, STABLE, held("01", epoch=8), {})
 def test_which_epochs_may_go_on(epoch: int, said: str | None, is_fenced: bool) -> None:
     expected = ErrorCode.FENCED_MEMBER_EPOCH if is_fenced else OK
     assert code_of(lambda: check_epoch(CURRENT, epoch, owned(said))) is expected
+
+
+@pytest.mark.parametrize(
+    ("epoch", "said", "is_fenced"), [(9, None, False), (9, "02", True), (8, None, True), (11, None, True)]
+)
+def test_one_that_crosses_the_new_epoch_need_not_say_what_it_owns(
+    epoch: int, said: str | None, is_fenced: bool
+) -> None:
+    expected = ErrorCode.FENCED_MEMBER_EPOCH if is_fenced else OK
+    assert code_of(lambda: check_epoch(CURRENT, epoch, owned(said), crosses=True)) is expected
+
+
+@pytest.mark.parametrize(("epoch", "repeats"), [(10, False), (9, True), (0, False)])
+def test_the_epoch_before_makes_it_a_repetition(epoch: int, repeats: bool) -> None:
+    assert is_repetition(CURRENT, epoch) is repeats
+    assert not is_repetition(replace(CURRENT, state=MemberState.UNKNOWN), epoch)
 
 
 def why_fenced(current: CurrentAssignment, member_epoch: int) -> str:

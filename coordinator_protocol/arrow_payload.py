@@ -55,6 +55,8 @@ _NODES: Final = 7
 """Nodes of a record batch: key, value, timestamp_ms, headers, and in there header, its key, its value. One more where
 records say where they lie, offset_delta, and two more buffers for it."""
 _HEADER_NODE: Final = 4
+_TIMES_BUFFER: Final = 7
+"""Place of the timestamps among the buffers, behind three each for keys and values and their own validity."""
 _BUFFERS: Final = 17
 """Buffers of a record batch: three for each array of bytes, two for timestamps and for lists, one for structs."""
 
@@ -91,6 +93,17 @@ def placed_arrow_record_count(payload: bytes, last_offset_delta: int) -> int:
     if wrong is not None:
         raise NotArrow(f"its offset deltas do not ascend up to {last_offset_delta}, one is {wrong}")
     return described.row_count
+
+
+def placed_times(payload: bytes, *, has_deltas: bool) -> tuple[Sequence[int], Sequence[int]]:
+    """Return where the records of an Arrow payload lie in their batch, and their timestamps, after the checks of
+    `arrow_record_count`. `has_deltas`: each record says where it lies; otherwise they follow each other. Raises:
+    NotArrow."""
+    described = _described(payload, has_deltas=has_deltas)
+    deltas = _check_arrays(memoryview(payload), described)
+    begin = described.body_at + described.buffers[_TIMES_BUFFER][0]
+    times = struct.unpack_from(f"<{described.row_count}q", payload, begin)
+    return deltas if has_deltas else range(described.row_count), times
 
 
 def _described(payload: bytes, *, has_deltas: bool) -> _Described:

@@ -142,7 +142,7 @@ def build(
     )
     core = assemble(runtime, opened.store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
-    core.log.records.fetcher.on_work = reads.spent
+    core.log.records.fetcher.on_work = core.log.records.searches.on_work = reads.spent
     audit = AuditLog(clock)
     readings = AllReadings(
         numbers=numbers,

@@ -56,7 +56,7 @@ WAITING_BATCHES_MAX: Final = 10_000
 """Payloads that wait for the worker. Beyond, batches that would join them are refused, retriably. Their number
 counts too, because a damaged payload of ten bytes waits there as well, and its call takes a few KiB meanwhile."""
 
-_PIECE_BYTES: Final = 256 * KIBI
+PIECE_BYTES: Final = 256 * KIBI
 """What is parsed at once of a large payload, if it is not one record: a parsed record takes up to fifty times its
 bytes. No record of as many bytes has more than `FIELDS_MAX` fields."""
 
@@ -218,8 +218,8 @@ def _why_no_records(plain: bytes, record_count: int, deltas_end: int | None) -> 
     """`deltas_end`: the last place in the batch, where each record says its own."""
     found, behind = 0, -1
     try:
-        for start, end in pieces(plain, _PIECE_BYTES):
-            if end - start > _PIECE_BYTES:
+        for start, end in pieces(plain, PIECE_BYTES):
+            if end - start > PIECE_BYTES:
                 number, content = open_field(plain, start)
                 if number == RECORD_FIELD and has_more_fields(plain, content, end, FIELDS_MAX):
                     return f"its record {found} has more than {FIELDS_MAX} fields, headers among them"

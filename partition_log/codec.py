@@ -573,3 +573,12 @@ def offset_deltas_of(payload: bytes) -> list[int]:
         return [record.offset_delta for record in _parse_records(payload).records]
     except DecodeError as error:
         raise NotRecords(str(error)) from error
+
+
+def placed_times_of(payload: bytes) -> list[tuple[int, int]]:
+    """Return place and timestamp of each record of an unpacked payload of `Records`. Only in `RECORDS_V2` does a record
+    say its place; in others it is 0. Raises NotRecords."""
+    try:
+        return [(record.offset_delta, record.timestamp_ms) for record in _parse_records(payload).records]
+    except DecodeError as error:
+        raise NotRecords(str(error)) from error

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, payload_of
+from coordinator_protocol.batch import BatchHeader, payload_of
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import control_batch, decode_marker_payload
 from coordinator_protocol.snapshots import SnapshotFilter
@@ -23,8 +23,7 @@ from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Family, Store, StoreDamaged
 from partition_log.aborted import aborted_between, next_multiple
 from partition_log.batches import LogDamaged, LogReads, batches
-from partition_log.state import NO_OFFSET, AbortedTransaction, Isolation, PartitionHead
-from partition_log.stretches import first_that
+from partition_log.state import AbortedTransaction, Isolation, PartitionHead
 
 BATCHES_READ_MAX: Final = 2_048
 BYTES_READ_MAX: Final = 4 << 20
@@ -280,25 +279,6 @@ def _whole_marker(header: BatchHeader, stored: Buffer) -> Buffer:
         return encoded
     except Refused as damage:
         raise LogDamaged(Family.LOG, header.base_offset, header.last_offset + 1, damage.message) from damage
-
-
-def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int, timestamp_ms: int) -> tuple[int, int]:
-    """First offset below the bound whose batch has a record of this time or later, with the batch's largest timestamp;
-    (-1, -1) if there is none. Raises LogDamaged, StoreDamaged, StoreUnreadable."""
-    nothing = (NO_OFFSET, NO_TIMESTAMP_MS)
-    if head.index.max_timestamp_ms < timestamp_ms:
-        return nothing
-    unfinished_offset, log_start_offset = head.index.first_offset, head.log_start_offset
-    # Timestamps of stretches are running maxima, so the first one that reaches the time holds the first such batch.
-    finished = (log_start_offset, unfinished_offset)
-    stretch = first_that(store, ordinal, finished, lambda found: found.max_timestamp_ms >= timestamp_ms)
-    first_offset = max(unfinished_offset if stretch is None else stretch.first_offset, log_start_offset)
-    if first_offset >= bound:
-        return nothing
-    for header, _encoded in batches(store, ordinal, first_offset, bound, headers_only=True):
-        if header.max_timestamp_ms >= timestamp_ms and not header.is_control:
-            return max(header.base_offset, head.log_start_offset), header.max_timestamp_ms
-    return nothing
 
 
 def oldest_unread_ms(

@@ -48,6 +48,7 @@ TIMER_KINDS: Final = (
     "lag",
     "parked",
     "fetch",
+    "time_search",
     "markers",
     "load",
     "news",

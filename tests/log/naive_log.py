@@ -152,8 +152,9 @@ class NaiveLog:
         return _overlap(aborted, start, end), _overlap(markers, start, end)
 
     def first_at(self, timestamp_ms: int, bound: int) -> int:
-        found = [w.base_offset for w in self._batches() if w.timestamp_ms >= timestamp_ms and w.base_offset < bound]
-        return min(found, default=-1)
+        """The first batch of this time or later that a committed reader is shown below the bound; -1: there is none."""
+        shown = (w for w in self._batches() if w.base_offset < bound and self.outcome(w))
+        return min((w.base_offset for w in shown if w.timestamp_ms >= timestamp_ms), default=-1)
 
     def _batches(self) -> list[Written]:
         return [written for written in self.written if written.commits is None]

@@ -21,11 +21,12 @@ from coordinator_runtime.timeline import Journal
 from partition_log.batches import batches
 from partition_log.codec import LogRows, log_key
 from partition_log.counting import count_records
-from partition_log.reading import Budget, PartitionRead, find_by_time
+from partition_log.reading import Budget, PartitionRead
 from partition_log.records import PartitionCreated, RowsAppended
 from partition_log.shard import Append, LogShard
 from partition_log.state import IndexProgress, Isolation, PartitionConfig
 from partition_log.stretches import stretches
+from partition_log.time_search import TimeSearch
 from tests.harness.memory_store import MemoryStore
 from tests.harness.staged import counted_bytes
 
@@ -93,8 +94,9 @@ class Room:
                 hidden = read.aborted_records_hidden, read.control_records_hidden
                 shown.append((read.batches, read.next_offset, hidden, read.aborted_transactions(head)))
             shown.append(count_records(store, ORDINAL, head, offset, Budget(9_999)))
-        bound = head.log_end_offset
-        shown += [find_by_time(store, ORDINAL, head, bound=bound, timestamp_ms=at_ms) for at_ms in range(11)]
+        for at_ms in range(11):
+            search = TimeSearch(store, ORDINAL, at_ms, bound=head.log_end_offset, isolation=Isolation.READ_UNCOMMITTED)
+            shown.append(search.advance(head, Budget(0), is_worker_free=True))
         return shown
 
     def batch(self, producer_id: int, epoch: int, count: int, *, timestamp_ms: int = 1, gap: int = 0) -> Append:

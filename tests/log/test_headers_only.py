@@ -114,7 +114,7 @@ def store(path: Path) -> Iterator[RocksStore]:
     opened.close()
 
 
-def test_counts_and_searches_by_time_read_no_segment(path: Path, store: RocksStore) -> None:
+def test_counts_read_no_segment_and_searches_by_time_can_do_without(path: Path, store: RocksStore) -> None:
     room = LogRoom(store)
     room.create()
     for epoch in range(4):

@@ -13,10 +13,9 @@ from coordinator_protocol.batch import NO_TIMESTAMP_MS, payload_of
 from coordinator_protocol.marker import decode_marker_payload
 from coordinator_runtime.store import Family
 from partition_log.batches import batches
-from partition_log.reading import find_by_time
 from partition_log.state import LogTotals, PartitionConfig, Stretch
 from partition_log.stretches import first_that, stretches
-from tests.log.log_room import ABORT, COMMIT, Batch, LogRoom, transactional
+from tests.log.log_room import ABORT, COMMIT, UNCOMMITTED, Batch, LogRoom, transactional
 
 HOUR_MS = 3_600_000
 
@@ -106,13 +105,12 @@ def test_a_time_is_found_where_a_scan_finds_it(
     config: PartitionConfig, given_commands: list[tuple[str, int, int, int]]
 ) -> None:
     room = play(config, given_commands)
-    head = room.head()
     log = [header for header, _encoded in batches(room.store, room.ordinal(), 0)]
     for timestamp_ms in (0, 10, 11, 25, 40, 41):
         reach = (header for header in log if not header.is_control and header.max_timestamp_ms >= timestamp_ms)
         expected = next(((header.base_offset, header.max_timestamp_ms) for header in reach), (-1, -1))
-        found = find_by_time(room.store, room.ordinal(), head, bound=head.log_end_offset, timestamp_ms=timestamp_ms)
-        assert found == expected
+        (found,) = room.offsets(timestamp_ms, UNCOMMITTED)
+        assert (found.offset, found.timestamp_ms) == expected
 
 
 class Counting:

@@ -1,0 +1,307 @@
+"""Search by time: the first record in the order of offsets whose timestamp is at least the one asked for.
+
+That is Kafka's rule, for timestamps in any order. A record counts if a reader of the asked isolation level is shown it.
+So markers never do; for `read_committed`, neither do records of aborted transactions, nor what lies at or behind the
+last stable offset. (Kafka answers records of aborted transactions, too: its readers then begin with an older record.)
+
+Headers lead to the batch: stretches of the log say which of them may hold such a record, the largest timestamp of each
+header whether its batch may. That batch is opened. A small one without compression is opened here. A compressed or a
+large one goes to the worker, another process, one at a time: a search that waits for its turn holds no payload. A batch
+that cannot be opened, because it is damaged or no reader can decode its payload (topics with `validate_payload=header`
+take such batches), is the answer as a whole: its first offset and its largest timestamp, so that no record is skipped.
+
+A search that has much to look at goes on in later turns of the loop, side by side with others. It looks at the
+partition anew each time, but never behind the end that it began with.
+
+Source: KIP-79; spec log-and-runtime 2.4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from coordinator_protocol.batch import (
+    NO_TIMESTAMP_MS,
+    BatchHeader,
+    Compression,
+    TimestampType,
+    payload_of,
+    stored_bytes,
+)
+from coordinator_protocol.wire import Buffer
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from coordinator_runtime.worker import Worker
+from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
+from partition_log.batches import LogDamaged, batches
+from partition_log.reading import AbortedIndex, Budget
+from partition_log.record_times import NotOpened, Sought, first_since, sought
+from partition_log.state import NO_OFFSET, Isolation, PartitionHead
+from partition_log.stretches import first_that
+
+Place = tuple[int, int]
+"""Offset and timestamp of a record."""
+
+NOWHERE: Final = (NO_OFFSET, NO_TIMESTAMP_MS)
+"""No record is that new."""
+
+_TURN_PAUSE_MS: Final = 1
+"""Between two turns of searches: so long, at least, the loop belongs to others."""
+
+_HALVING_COST_BATCHES: Final = 64
+"""What it costs to find the stretch to begin with, in batches."""
+
+_OPENING_COST: Final = 16
+"""How many bytes can be read in the time in which one byte of a payload is parsed."""
+
+
+class Pause(Enum):
+    """Why a search is not over yet."""
+
+    SPENT = "spent"
+    """It has used up the turn."""
+    WAITS = "waits"
+    """It has met a batch that the worker must open, and the worker opens another one."""
+
+
+class Opening(Struct, frozen=True):
+    """A batch to be opened by the worker."""
+
+    header: BatchHeader
+    first_offset: int
+    """The first offset of it that counts."""
+    asked: Sought
+
+
+class TimeSearch:
+    """One search in one partition, which goes on where it stopped."""
+
+    __slots__ = ("_bound", "_isolation", "_next_offset", "_ordinal", "_store", "_timestamp_ms")
+
+    def __init__(self, store: Store, ordinal: int, timestamp_ms: int, *, bound: int, isolation: Isolation) -> None:
+        """`bound`: the offset behind the last one that may be answered."""
+        self._store = store
+        self._ordinal = ordinal
+        self._timestamp_ms = timestamp_ms
+        self._bound = bound
+        self._isolation = isolation
+        self._next_offset: int | None = None
+        """Where to go on; None before the beginning."""
+
+    def advance(self, head: PartitionHead, budget: Budget, *, is_worker_free: bool) -> Place | Opening | Pause:
+        """Search on from where it stopped. Raises LogDamaged, StoreUnreadable, UnknownRow."""
+        start = self._start(head, budget) if self._next_offset is None else self._next_offset
+        start = max(start, head.log_start_offset)
+        if start >= self._bound:
+            return NOWHERE
+        aborted = None
+        if self._isolation is Isolation.READ_COMMITTED and head.last_abort_offset >= start:
+            aborted = AbortedIndex(self._store, self._ordinal, head, budget)
+        for header, encoded in batches(self._store, self._ordinal, start, self._bound, headers_only=True):
+            self._next_offset = header.last_offset + 1
+            budget.batches -= 1
+            budget.read_bytes -= len(encoded)
+            if self._may_hold_it(header, aborted):
+                if not is_worker_free and _is_for_worker(header, encoded):
+                    self._next_offset = header.base_offset
+                    return Pause.WAITS
+                found = self._opened(header, encoded, head, budget)
+                if found is not None:
+                    return found
+            if budget.is_spent:
+                return Pause.SPENT
+        return NOWHERE
+
+    def resume(self, opening: Opening, found: Place | None, head: PartitionHead) -> Place | None:
+        """Return the place that the worker found, None where the search must go on. What lies there may have been
+        deleted meanwhile: then it goes on from the log start, which may be in the same batch."""
+        if found is None:
+            return None
+        if found[0] >= head.log_start_offset:
+            return found
+        self._next_offset = min(head.log_start_offset, opening.header.last_offset + 1)
+        return None
+
+    def _start(self, head: PartitionHead, budget: Budget) -> int:
+        """Return where the first stretch begins that reaches the time; the bound where none does."""
+        index, timestamp_ms = head.index, self._timestamp_ms
+        if index.max_timestamp_ms < timestamp_ms:
+            return self._bound
+        budget.batches -= _HALVING_COST_BATCHES
+        # Timestamps of stretches are running maxima, so the first one that reaches the time holds the first such batch.
+        finished = (head.log_start_offset, index.first_offset)
+        stretch = first_that(self._store, self._ordinal, finished, lambda found: found.max_timestamp_ms >= timestamp_ms)
+        return index.first_offset if stretch is None else stretch.first_offset
+
+    def _may_hold_it(self, header: BatchHeader, aborted: AbortedIndex | None) -> bool:
+        if header.is_control or header.max_timestamp_ms < self._timestamp_ms:
+            return False
+        return aborted is None or not header.is_transactional or not aborted.hides(header)
+
+    def _opened(
+        self, header: BatchHeader, encoded: Buffer, head: PartitionHead, budget: Budget
+    ) -> Place | Opening | None:
+        """Return the first such record of a batch, the batch if the worker must open it, or None where it has none."""
+        first_offset = max(header.base_offset, head.log_start_offset)
+        if header.timestamp_type is not TimestampType.CREATE_TIME:
+            return first_offset, header.max_timestamp_ms
+        try:
+            payload = self._payload(header, encoded)
+        except LogDamaged:
+            # Told to who reads it.
+            return first_offset, header.max_timestamp_ms
+        asked = sought(header, payload, first_offset - header.base_offset, self._timestamp_ms)
+        opening = Opening(header, first_offset, asked)
+        if _is_for_worker(header, encoded):
+            return opening
+        budget.read_bytes -= _OPENING_COST * len(payload)
+        try:
+            return place_of(opening, first_since(asked))
+        except NotOpened:
+            return first_offset, header.max_timestamp_ms
+
+    def _payload(self, header: BatchHeader, encoded: Buffer) -> Buffer:
+        """Raises LogDamaged, StoreUnreadable."""
+        if len(encoded) == stored_bytes(encoded):
+            return payload_of(encoded)
+        # Only its header was read: the payload lies in a segment.
+        for _header, whole in batches(self._store, self._ordinal, header.base_offset, self._bound):
+            return payload_of(whole)
+        raise AssertionError("a batch is there as long as its turn of the loop lasts")
+
+
+def _is_for_worker(header: BatchHeader, encoded: Buffer) -> bool:
+    """Whether opening a batch, of which the header at least was read, may take longer than the loop can spare."""
+    return (
+        header.compression is not Compression.NONE
+        or stored_bytes(encoded) > UNPACKED_HERE_BYTES_MAX
+        or header.record_count > RECORDS_HERE_MAX
+    )
+
+
+def place_of(opening: Opening, found: tuple[int, int] | None) -> Place | None:
+    """Return where the record lies that was found in a batch."""
+    return None if found is None else (opening.header.base_offset + found[0], found[1])
+
+
+class _Asked:
+    """A search that somebody waits for."""
+
+    __slots__ = ("look", "reply", "search")
+
+    def __init__(self, search: TimeSearch, look: Callable[[], PartitionHead]) -> None:
+        self.search = search
+        self.look = look
+        self.reply: Pending[Place] = Pending()
+        self.reply.on_cancel = self.reply.give_up
+
+
+class TimeSearches:
+    """All searches of a server that are not over yet."""
+
+    def __init__(self, runtime: Runtime, worker: Worker) -> None:
+        self._runtime = runtime
+        self._worker = worker
+        self._ready: deque[_Asked] = deque()
+        """They go on in the next turn, each in its turn."""
+        self._waiting: deque[_Asked] = deque()
+        """They go on once the worker is free."""
+        self._is_opening = False
+        self._is_turn_due = False
+        self.on_work: Callable[[int], None] = lambda _work_bytes: None
+        """Told what a later turn cost, as `Fetcher.on_work` is."""
+
+    def find(
+        self, search: TimeSearch, head: PartitionHead, look: Callable[[], PartitionHead], budget: Budget
+    ) -> Pending[Place]:
+        """Search, at once as far as the budget goes. `look` gives the partition as it stands later, and raises Refused
+        once the caller may not look there any more.
+
+        The reply is NOWHERE where no record is that new. Errors: what `look` raises; LogDamaged, StoreUnreadable;
+        WorkerLost."""
+        asked = _Asked(search, look)
+        if budget.is_spent:
+            self._later(asked)
+        else:
+            self._step(asked, budget, head)
+        return asked.reply
+
+    def _step(self, asked: _Asked, budget: Budget, head: PartitionHead | None = None) -> None:
+        try:
+            head = asked.look() if head is None else head
+            found = asked.search.advance(head, budget, is_worker_free=not self._is_opening)
+        except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
+            asked.reply.fail(error)
+            return
+        if isinstance(found, Opening):
+            self._is_opening = True
+            self._worker.run(first_since, found.asked).on_settled(partial(self._on_opened, asked, found))
+        elif found is Pause.SPENT:
+            self._later(asked)
+        elif found is Pause.WAITS:
+            self._waiting.append(asked)
+        else:
+            asked.reply.succeed(found)
+
+    def _on_opened(self, asked: _Asked, opening: Opening, opened: Pending[tuple[int, int] | None]) -> None:
+        self._is_opening = False
+        budget = Budget(visible_bytes=0)
+        if not asked.reply.is_settled:
+            self._go_on(asked, opening, opened, budget)
+        while self._waiting and not self._is_opening:
+            following = self._waiting.popleft()
+            if following.reply.is_settled:
+                continue
+            if budget.is_spent:
+                self._later(following)
+            else:
+                self._step(following, budget)
+        self.on_work(budget.work_bytes)
+
+    def _go_on(self, asked: _Asked, opening: Opening, opened: Pending[tuple[int, int] | None], budget: Budget) -> None:
+        error, found = opened.error, None
+        if isinstance(error, NotOpened):
+            found = opening.first_offset, opening.header.max_timestamp_ms
+        elif error is not None:
+            asked.reply.fail(error)
+            return
+        else:
+            found = place_of(opening, opened.result())
+        try:
+            head = asked.look()
+        except Exception as refusal:  # noqa: BLE001  as above
+            asked.reply.fail(refusal)
+            return
+        found = asked.search.resume(opening, found, head)
+        if found is None:
+            self._step(asked, budget, head)
+        else:
+            asked.reply.succeed(found)
+
+    def _later(self, asked: _Asked) -> None:
+        self._ready.append(asked)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._ready and not self._is_turn_due:
+            self._is_turn_due = True
+            self._runtime.arm(("time_search",), _TURN_PAUSE_MS, self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        budget = Budget(visible_bytes=0)
+        for _each in range(len(self._ready)):
+            if budget.is_spent:
+                break
+            asked = self._ready.popleft()
+            if not asked.reply.is_settled:
+                self._step(asked, budget)
+        self.on_work(budget.work_bytes)
+        self._arm()

@@ -60,6 +60,7 @@ from partition_log.records import (
     ProducerSealed,
     ProducersForgotten,
     RowsAppended,
+    StretchFinished,
 )
 from partition_log.state import (
     BATCHES_CACHED_MAX,
@@ -485,6 +486,11 @@ def _stage_log_start(record: LogStartMoved, staged: StagedRows) -> None:
     _stage_head(record.ordinal, record.head, staged)
 
 
+def _stage_finished(record: StretchFinished, staged: StagedRows) -> None:
+    _stage_head(record.ordinal, record.head, staged)
+    _stage_stretch(record.ordinal, record.stretch, staged)
+
+
 def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
     start, end = partition_key(record.ordinal), partition_key(record.ordinal + 1)
     for family in _FAMILIES:
@@ -529,6 +535,7 @@ _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     PartitionCreated: _stage_leadership,
     LeaderEpochRaised: _stage_leadership,
     LogStartMoved: _stage_log_start,
+    StretchFinished: _stage_finished,
     PartitionDeleted: _stage_deleted,
 }
 

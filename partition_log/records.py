@@ -49,6 +49,13 @@ class LogStartMoved(OfPartition, frozen=True, gc=False):
     head: PartitionHead
 
 
+class StretchFinished(OfPartition, frozen=True, gc=False):
+    """The end of a log is a finished stretch before it is as long as others."""
+
+    head: PartitionHead
+    stretch: Stretch
+
+
 class PartitionDeleted(OfPartition, frozen=True, gc=False):
     """A partition is gone with everything in it."""
 
@@ -105,6 +112,7 @@ LogRecord = (
     PartitionCreated
     | LeaderEpochRaised
     | LogStartMoved
+    | StretchFinished
     | PartitionDeleted
     | RowsAppended
     | ProducerSealed

@@ -25,12 +25,13 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Family, Store, StoreUnreadable
 from partition_log import codec
 from partition_log.batches import LogDamaged
-from partition_log.catalog.settings import Retention
+from partition_log.catalog.settings import FOR_EVER, Retention
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
 from partition_log.fetch import DamageWatch
 from partition_log.records import RemovalCause, RowsRemoved
 from partition_log.retention import due_offset
+from partition_log.rules import finish_ahead_of_time
 from partition_log.shard import LogShard
 from partition_log.state import MovedLogStart, PartitionHead
 from partition_log.stretches import stretches
@@ -110,7 +111,11 @@ class LogRemoval:
             return
         # What is durable now is removed; what moves below, in the next round.
         self._remove(placed, head)
-        wanted = due_offset(self._store, ordinal, head, kept, self._runtime.clock.wall_ms())
+        now_ms = self._runtime.clock.wall_ms()
+        if kept.retention_ms != FOR_EVER and finish_ahead_of_time(head, now_ms) is not None:
+            finish = partial(_decide_finished, ordinal)
+            self._runtime.write(Operation(placed.shard, finish), is_urgent=True)
+        wanted = due_offset(self._store, ordinal, head, kept, now_ms)
         if wanted > head.log_start_offset:
             decide = partial(_decide_retained, ordinal, wanted)
             self._runtime.write(Operation(placed.shard, decide), is_urgent=True).map(partial(note, ordinal))
@@ -154,6 +159,10 @@ class LogRemoval:
             del self._remembered_at[ordinal]
         else:
             self._remembered_at[ordinal] = rows[-1][0] + b"\0"
+
+
+def _decide_finished(ordinal: int, log: LogShard, turn: Turn) -> Decision:
+    return log.decide_finish_stretch(ordinal, turn)
 
 
 def _decide_retained(ordinal: int, wanted: int, log: LogShard, _turn: Turn) -> Decision:

@@ -1,5 +1,12 @@
 """How much of a partition retention keeps: where its log should begin by age and by size.
 
+A stretch is as old as its newest timestamp (that of all records up to its end), or as its last append if that was
+earlier, or if its records have no time. So a timestamp ahead of the clock keeps records no longer than `retention_ms`
+after they were written. The end of the log, which is no finished stretch yet, is as old as its newest timestamp. Where
+that lies ahead of the clock when retention looks, or there is none, the end is finished as a stretch there and then
+(`rules.finish_ahead_of_time`), and the time of that look counts as that of its append: later than the true one by the
+pause between two rounds, or by as long as the server did not run.
+
 Source: docs/store-format.md, "Removal below a log start"; spec log-and-runtime 1.8.
 """
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
+    NO_TIMESTAMP_MS,
     BatchHeader,
     decode_header,
     split_row,
@@ -466,6 +467,18 @@ def stretches_after(
             index = IndexProgress(last_offset + 1, 0, 0, newest_ms)
     assert counted == totals, "the rows are what the totals count"
     return index, finished
+
+
+def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, Stretch] | None:
+    """The head of a log once its end is a finished stretch, and that stretch, if only the clock can tell how old the end
+    is: records lie there, and the newest timestamp of the log lies ahead of the clock, or there is none. None: it goes
+    on as it is."""
+    index = head.index
+    if not index.batch_count or NO_TIMESTAMP_MS < index.max_timestamp_ms <= now_ms:
+        return None
+    end_offset = head.log_end_offset
+    stretch = Stretch(index.first_offset, end_offset - 1, index.max_timestamp_ms, now_ms, head.totals)
+    return replace(head, index=IndexProgress(end_offset, 0, 0, index.max_timestamp_ms)), stretch
 
 
 def exclusions(

@@ -51,6 +51,7 @@ from partition_log.records import (
     RecordsDeleted,
     RemovalCause,
     RowsAppended,
+    StretchFinished,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -333,6 +334,15 @@ class LogShard:
         record = Record(self.key, LogStartMoved(ordinal, after))
         return Decision(moved, (record,), events=(RecordsDeleted(ordinal, offsets, cause),))
 
+    def decide_finish_stretch(self, ordinal: int, turn: Turn) -> Decision:
+        """Note the time at the end of a partition's log, as that of a stretch, where nothing else tells of its age
+        (`rules.finish_ahead_of_time`). No reply; nothing to do in a partition that was deleted."""
+        head = self._heads.get(ordinal)
+        finished = None if head is None else rules.finish_ahead_of_time(head, turn.now_ms)
+        if finished is None:
+            return Decision()
+        return Decision(records=(Record(self.key, StretchFinished(ordinal, *finished)),))
+
     def decide_create(self, ordinals: Iterable[int], turn: Turn) -> Decision:
         """Make empty partitions."""
         head = head_of_new(self._incarnation, turn.now_ms)
@@ -378,7 +388,7 @@ class LogShard:
         match value:
             case PartitionCreated(ordinal, head) | PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
-            case LeaderEpochRaised(ordinal, head) | LogStartMoved(ordinal, head):
+            case LeaderEpochRaised(ordinal, head) | LogStartMoved(ordinal, head) | StretchFinished(ordinal, head):
                 self._heads.put(ordinal, head)
             case ProducerRestored(ordinal, producer_id, producer) | ProducerSealed(ordinal, producer_id, producer):
                 self._existing(ordinal).put(producer_id, producer)

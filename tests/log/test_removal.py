@@ -282,6 +282,101 @@ def test_a_record_from_the_future_keeps_nothing_for_ever() -> None:
     assert room.head().log_start_offset == 4
 
 
+@pytest.mark.parametrize("ahead_ms", [1, 10**12])
+def test_the_end_of_the_log_goes_by_the_clock_where_its_time_lies_ahead(ahead_ms: int) -> None:
+    """From the look on that retention takes at it."""
+    room = room_keeping(retention_ms=1_000)
+    aged(room, room.clock.wall_ms() + ahead_ms)
+    room.remove()
+    room.clock.advance(999)
+    room.remove()
+    assert room.head().log_start_offset == 0
+    room.clock.advance(1)
+    room.remove()
+    room.remove()
+    assert (room.head().log_start_offset, keys(room, Family.LOG)) == (1, [])
+
+
+def test_what_follows_a_record_from_the_future_goes_by_the_clock_too() -> None:
+    """The newest timestamp of the log stays what it is, whatever follows."""
+    room = room_keeping(retention_ms=1_000)
+    aged(room, room.clock.wall_ms() + 10**12)
+    for age_ms in (0, 400, 800):
+        room.clock.advance(400)
+        aged(room, room.clock.wall_ms() - age_ms)
+        room.remove()
+    starts = []
+    for _ in range(3):
+        room.clock.advance(400)
+        room.remove()
+        starts.append(room.head().log_start_offset)
+    assert starts == [2, 3, 4]
+
+
+def test_the_end_of_the_log_goes_by_the_clock_where_its_records_have_no_time() -> None:
+    room = room_keeping(retention_ms=1_000)
+    aged(room, -1)
+    room.remove()
+    room.clock.advance(1_000)
+    room.remove()
+    assert room.head().log_start_offset == 1
+
+
+def test_the_clock_is_remembered_by_a_crash() -> None:
+    room = room_keeping(retention_ms=1_000)
+    aged(room, room.clock.wall_ms() + 10**12)
+    room.remove()
+    room.clock.advance(500)
+    after = room.crash()
+    after.remove()
+    after.clock.advance(500)
+    after.remove()
+    assert after.head().log_start_offset == 1
+    assert after.append(Batch()).base_offset == 1
+    assert after.crash().read_all(fetch_offset=1) == [1]
+
+
+def test_what_a_server_before_left_at_the_end_goes_by_the_clock_of_the_first_look() -> None:
+    """It noted no time there."""
+    room = room_keeping(retention_ms=1_000)
+    aged(room, room.clock.wall_ms() + 10**12)
+    room.clock.advance(10**6)
+    after = room.crash()
+    after.remove()
+    assert after.head().log_start_offset == 0
+    after.clock.advance(1_000)
+    after.remove()
+    assert after.head().log_start_offset == 1
+
+
+def test_the_clock_is_noted_once_and_only_where_it_matters() -> None:
+    room = room_keeping(retention_ms=1_000)
+    now = room.clock.wall_ms()
+    aged(room, now)
+    room.append(Batch(timestamp_ms=now + 5_000), partition=1)
+    room.remove()
+    assert (keys(room, Family.STRETCHES, 0), keys(room, Family.STRETCHES, 1)) == ([], [0])
+    version = room.store.version()
+    room.remove()
+    assert room.store.version() == version
+    without_limit = room_keeping(retention_bytes=10**6)
+    aged(without_limit, now + 5_000)
+    without_limit.remove()
+    assert keys(without_limit, Family.STRETCHES) == []
+
+
+def test_searches_and_counts_do_not_notice_where_stretches_end() -> None:
+    room = room_keeping(retention_ms=10**15)
+    now = room.clock.wall_ms()
+    for number in range(5):
+        aged(room, now + 10**12 + number)
+        room.remove()
+    assert keys(room, Family.STRETCHES) == [0, 1, 2, 3, 4]
+    assert room.count(1) == (4, 4)
+    assert [found.offset for found in room.offsets(now + 10**12 + 3)] == [3]
+    assert room.crash().head() == room.head()
+
+
 def test_records_without_a_time_go_by_when_they_came() -> None:
     room = room_keeping(retention_ms=1_000)
     aged(room, -1, -1)

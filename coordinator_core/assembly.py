@@ -311,6 +311,7 @@ def _catalog(runtime: Runtime, store: Store, config: CoreConfig, levels: Levels 
         shard_count=config.shard_count,
         incarnation=store.incarnation.number,
         default_retention=config.default_retention,
+        default_timestamp_after_max_ms=config.default_timestamp_after_max_ms,
         levels=levels,
     )
 

@@ -8,7 +8,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_runtime.history_trim import HISTORY_RETENTION_MS
 from coordinator_runtime.late_answers import WAITING_MAX
 from group_coordinator.config import GroupConfig
-from partition_log.catalog.settings import KEEP_ALL, Retention
+from partition_log.catalog.settings import FOR_EVER, KEEP_ALL, Retention
 from partition_log.state import PartitionConfig
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
@@ -27,6 +27,8 @@ class CoreConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     default_retention: Retention = KEEP_ALL
     """What partitions keep whose topics do not say it themselves."""
+    default_timestamp_after_max_ms: int = FOR_EVER
+    """How far ahead of the clock timestamps may lie in topics that do not say it themselves."""
     history_retention_ms: int = HISTORY_RETENTION_MS
     """How long the history of coordinators is kept."""
     groups: GroupConfig = field(default_factory=GroupConfig)

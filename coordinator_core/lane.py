@@ -238,7 +238,8 @@ class Lane:
         for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 header = in_transaction(header, *identity)
-            if not growth.takes(header, marker):
+            limit_ms = growth.placed.timestamp_after_max_ms
+            if not growth.takes(header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             validates_payload = growth.placed.validates_payload
             offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
@@ -260,12 +261,12 @@ class Lane:
         size_bytes = _size_bytes(name, batches)
         growths, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         identity, take, taken = current.client_identity, self._parts.checks.take, []
-        is_admitted = True
+        is_admitted, now_ms = True, self._turn.now_ms
         for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 raise NotCommon
-            admits = growth.admits(header)
-            if admits is None:
+            admits, limit_ms = growth.admits(header), growth.placed.timestamp_after_max_ms
+            if admits is None or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             is_admitted = is_admitted and admits
             validates_payload = growth.placed.validates_payload
@@ -281,7 +282,7 @@ class Lane:
         self._names.add(name)
         results = []
         for growth, header, offsetless in taken:
-            offset = growth.append(header, offsetless, shard.key.number, self._turn.now_ms)
+            offset = growth.append(header, offsetless, shard.key.number, now_ms)
             results.append(ProduceResult(growth.placed.name, offset, growth.log_start_offset))
         return results
 

@@ -114,6 +114,13 @@ class Config(AccessConfig):
     """How many bytes of its log each partition keeps in topics that have no `retention_bytes` of their own; -1 for no
     limit. Too small: readers that fall behind lose records. Too large, or -1: the disk fills."""
 
+    default_timestamp_after_max_ms: KeptLimit = FOR_EVER
+    """How far ahead of the server's clock the timestamp of a record may lie in topics that have no
+    `timestamp_after_max_ms` of their own (Kafka's `message.timestamp.after.max.ms`); -1 for any distance. A batch whose
+    newest timestamp lies further ahead is refused with INVALID_TIMESTAMP. Too small: producers whose clocks go ahead are
+    refused. Too large, or -1: a search by time ends at a record from the future, wherever it lies, and how long records
+    beside it are kept goes by when they were written."""
+
     retention_check_interval_ms: Positive = REMOVAL_INTERVAL_MS
     """Pause between two looks for records that are not kept any more. Too small: processor time. Too large: the disk
     holds more than was allowed for."""
@@ -449,6 +456,7 @@ class Config(AccessConfig):
                 removal_interval_ms=self.retention_check_interval_ms,
             ),
             default_retention=Retention(self.default_retention_ms, self.default_retention_bytes),
+            default_timestamp_after_max_ms=self.default_timestamp_after_max_ms,
             history_retention_ms=self.history_retention_ms,
             groups=self.group_config(),
             group_waits_max=self.group_waits_max,

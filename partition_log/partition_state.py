@@ -24,6 +24,7 @@ from coordinator_protocol.marker import Marker, Outcome, encode_tail, marker_row
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
+from partition_log.catalog.settings import FOR_EVER
 from partition_log.catalog.state import PlacedPartition
 from partition_log.records import PartitionGrew, RowsAppended
 from partition_log.rules import AppendVerdict, MarkerVerdict
@@ -52,6 +53,8 @@ class Append(Struct, frozen=True):
     """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
     for transactional batches."""
     is_admitted: bool = False
+    timestamp_after_max_ms: int = FOR_EVER
+    """As the partition has it (`PlacedPartition`)."""
 
 
 class Appended(Struct, frozen=True):

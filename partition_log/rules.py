@@ -30,6 +30,7 @@ from coordinator_protocol.marker import Marker
 from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
 from coordinator_protocol.snapshots import OpenedExclusions
 from coordinator_runtime.ports import EndIdentity, UnfinishedTransaction
+from partition_log.catalog.settings import FOR_EVER
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     HIGH_WATERMARK,
@@ -120,6 +121,20 @@ def judge_append(
             "end it first",
         )
     return _APPEND
+
+
+def check_timestamp(batch: BatchHeader, now_ms: int, after_max_ms: int) -> None:
+    """Return only if the newest timestamp of a batch, as its header has it, lies no further ahead of the clock than it
+    may; FOR_EVER = any distance. Asked of what would be appended, and of nothing else: a duplicate is in the log,
+    whatever its topic takes by now. Raises Refused INVALID_TIMESTAMP. Source: Kafka's `LogValidator`."""
+    ahead_ms = batch.max_timestamp_ms - now_ms
+    if after_max_ms != FOR_EVER and ahead_ms > after_max_ms:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"the newest timestamp of the batch, {batch.max_timestamp_ms}, lies {ahead_ms} ms ahead of the server's "
+            f"clock, and the topic takes up to {after_max_ms} ms (timestamp_after_max_ms): send Unix milliseconds, set "
+            "the clock of the producer right, or let the topic take more",
+        )
 
 
 def _find_duplicate(entry: ProducerEntry, batch: BatchHeader) -> CachedBatch | None:
@@ -470,9 +485,9 @@ def stretches_after(
 
 
 def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, Stretch] | None:
-    """The head of a log once its end is a finished stretch, and that stretch, if only the clock can tell how old the end
-    is: records lie there, and the newest timestamp of the log lies ahead of the clock, or there is none. None: it goes
-    on as it is."""
+    """The head of a log once its end is a finished stretch, and that stretch, if only the clock can tell how old the
+    end is: something lies there, and the newest timestamp of the log lies ahead of the clock, or there is none. None:
+    it goes on as it is."""
     index = head.index
     if not index.batch_count or NO_TIMESTAMP_MS < index.max_timestamp_ms <= now_ms:
         return None

@@ -193,7 +193,13 @@ class LogService:
         checks: list[Pending[None]] = []
         for batch in batches:
             admission = self._admission(batch, transactional_id, ordinals, context)
-            append = Append(batch.placed.ref.ordinal, batch.header, batch.offsetless, admission)
+            append = Append(
+                batch.placed.ref.ordinal,
+                batch.header,
+                batch.offsetless,
+                admission,
+                timestamp_after_max_ms=batch.placed.timestamp_after_max_ms,
+            )
             decide: Callable[[LogShard, Turn], Decision] = partial(LogShard.decide_append, append=append)
             if batch.check is not None:
                 decide = partial(_decide_checked, batch.check, decide)

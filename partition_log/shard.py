@@ -151,19 +151,19 @@ class LogShard:
     # Deciding
 
     def decide_append(self, turn: Turn, *, append: Append) -> Decision:
-        """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append`, and
-        UNKNOWN_TOPIC_OR_PARTITION."""
+        """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append` and
+        `rules.check_timestamp`, and UNKNOWN_TOPIC_OR_PARTITION."""
         draft, head = self._draft(append, turn)
-        batch, entry = append.header, draft.entry
-        log_start_offset, is_admitted = head.log_start_offset, append.is_admitted
-        verdict = rules.judge_append(entry, batch, is_admitted=is_admitted, log_start_offset=log_start_offset)
+        batch, entry, log_start_offset = append.header, draft.entry, head.log_start_offset
+        judge = partial(_judge, entry, append, log_start_offset, turn)
+        verdict = judge(is_admitted=append.is_admitted)
         joins: tuple[Operation, ...] = ()
         if verdict is AppendVerdict.ADMIT:
             assert append.admission is not None, "a batch that needs an admission comes with it"
             joins = (append.admission(),)
             try:
                 # What the coordinator refuses is taken back, so what it admits may be appended before it is asked.
-                verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
+                verdict = judge(is_admitted=True)
             except Refused as refusal:
                 # It is asked all the same, because its refusal comes first.
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
@@ -185,9 +185,7 @@ class LogShard:
         DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
         draft, head = self._draft(appends[0], turn)
         for append in appends:
-            verdict = rules.judge_append(
-                draft.entry, append.header, is_admitted=True, log_start_offset=head.log_start_offset
-            )
+            verdict = _judge(draft.entry, append, head.log_start_offset, turn, is_admitted=True)
             if verdict is AppendVerdict.APPEND:
                 draft.append(append, coordinator_shard)
         entry = draft.entry
@@ -409,6 +407,17 @@ class LogShard:
         partition = self._partitions.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         return partition
+
+
+def _judge(
+    entry: ProducerEntry | None, append: Append, log_start_offset: int, turn: Turn, *, is_admitted: bool
+) -> AppendVerdict | CachedBatch:
+    """What becomes of a batch. Raises Refused as `rules.judge_append`, and for what would be appended as
+    `rules.check_timestamp`."""
+    verdict = rules.judge_append(entry, append.header, is_admitted=is_admitted, log_start_offset=log_start_offset)
+    if verdict is AppendVerdict.APPEND:
+        rules.check_timestamp(append.header, turn.now_ms, append.timestamp_after_max_ms)
+    return verdict
 
 
 def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> list[OpenInPartition]:

@@ -172,7 +172,8 @@ class TransactedBatches:
             raise PartRefused.naming(ref, refusal) from refusal
         if check is not None:
             check = check.recover(partial(_fail_of_partition, ref))
-        return Append(ref.ordinal, header, offsetless, is_admitted=True), check
+        after_max_ms = placed.timestamp_after_max_ms
+        return Append(ref.ordinal, header, offsetless, is_admitted=True, timestamp_after_max_ms=after_max_ms), check
 
 
 def in_transaction(header: BatchHeader | Refused, producer_id: int, producer_epoch: int) -> BatchHeader:

@@ -73,6 +73,14 @@ def create(
         int | None,
         typer.Option(metavar="N", help="How many bytes each partition keeps; -1 without a limit. Not given: as above."),
     ] = None,
+    timestamp_after_max_ms: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many milliseconds timestamps may lie ahead of the server's clock; -1 without a limit. Not given: "
+            "as above.",
+        ),
+    ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
     ] = False,
@@ -84,7 +92,11 @@ def create(
     """Create a topic."""
     # What is the default anyway, every server knows.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
-    limits = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
+    limits = {
+        "retention_ms": retention_ms,
+        "retention_bytes": retention_bytes,
+        "timestamp_after_max_ms": timestamp_after_max_ms,
+    }
     config |= {setting: str(value) for setting, value in limits.items() if value is not None}
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if dry_run:

@@ -18,9 +18,11 @@ from coordinator_protocol.errors import ErrorCode, Refused
 VALIDATE_PAYLOAD: Final = "validate_payload"
 RETENTION_MS: Final = "retention_ms"
 RETENTION_BYTES: Final = "retention_bytes"
+TIMESTAMP_AFTER_MAX_MS: Final = "timestamp_after_max_ms"
+"""Kafka's `message.timestamp.after.max.ms`."""
 
 FOR_EVER: Final = -1
-"""Value of a limit of retention that there is not."""
+"""Value of a limit that there is not."""
 
 _NUMBER: Final = re.compile("-1|[1-9][0-9]{0,18}")
 _NUMBER_MAX: Final = 2**63 - 1
@@ -61,6 +63,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
     VALIDATE_PAYLOAD: _why_no_validation,
     RETENTION_MS: _why_no_limit,
     RETENTION_BYTES: _why_no_limit,
+    TIMESTAMP_AFTER_MAX_MS: _why_no_limit,
 }
 """All settings that there are, each with what says why it cannot have a value."""
 
@@ -142,21 +145,34 @@ def payload_validation(settings: Iterable[tuple[str, str]]) -> PayloadValidation
 def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retention:
     """What the partitions of a topic keep. An unknown value counts as no limit: who removes nothing loses nothing."""
     own = dict(settings)
-
-    def limit(name: str, otherwise: int) -> int:
-        value = own.get(name)
-        if value is None:
-            return otherwise
-        return FOR_EVER if _why_no_limit(value) else int(value)
-
-    return Retention(limit(RETENTION_MS, default.retention_ms), limit(RETENTION_BYTES, default.retention_bytes))
+    retention_ms = _limit(own, RETENTION_MS, default.retention_ms)
+    return Retention(retention_ms, _limit(own, RETENTION_BYTES, default.retention_bytes))
 
 
-def setting_values(settings: Iterable[tuple[str, str]], server: Retention) -> list[SettingValue]:
-    """Every setting of a topic that has these itself, as it holds. `server`: what the server keeps of topics that do
-    not say."""
+def timestamp_after_max(settings: Iterable[tuple[str, str]], default_ms: int) -> int:
+    """How many milliseconds the timestamps of a topic may lie ahead of the clock; FOR_EVER = any number. An unknown
+    value counts as no limit: who refuses nothing stops no producer."""
+    return _limit(dict(settings), TIMESTAMP_AFTER_MAX_MS, default_ms)
+
+
+def _limit(own: Mapping[str, str], name: str, default: int) -> int:
+    value = own.get(name)
+    if value is None:
+        return default
+    return FOR_EVER if _why_no_limit(value) else int(value)
+
+
+def setting_values(
+    settings: Iterable[tuple[str, str]], server: Retention, timestamp_after_max_ms: int = FOR_EVER
+) -> list[SettingValue]:
+    """Every setting of a topic that has these itself, as it holds. `server` and the number: what the server keeps and
+    takes of topics that do not say."""
     own = dict(settings)
-    values, inherited, built_in = _in_effect(settings, server), _in_effect((), server), _in_effect((), KEEP_ALL)
+    values, inherited = (
+        _in_effect(settings, server, timestamp_after_max_ms),
+        _in_effect((), server, timestamp_after_max_ms),
+    )
+    built_in = _in_effect((), KEEP_ALL, FOR_EVER)
 
     def origin(name: str) -> Origin:
         if name in own:
@@ -166,10 +182,11 @@ def setting_values(settings: Iterable[tuple[str, str]], server: Retention) -> li
     return [SettingValue(name, value, origin(name), inherited[name]) for name, value in values.items()]
 
 
-def _in_effect(settings: Iterable[tuple[str, str]], server: Retention) -> dict[str, str]:
+def _in_effect(settings: Iterable[tuple[str, str]], server: Retention, after_max_ms: int) -> dict[str, str]:
     kept = retention(settings, server)
     return {
         VALIDATE_PAYLOAD: payload_validation(settings).value,
         RETENTION_MS: str(kept.retention_ms),
         RETENTION_BYTES: str(kept.retention_bytes),
+        TIMESTAMP_AFTER_MAX_MS: str(timestamp_after_max(settings, after_max_ms)),
     }

@@ -29,6 +29,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.acls import AclTable
 from partition_log.catalog.settings import (
+    FOR_EVER,
     KEEP_ALL,
     PayloadValidation,
     Retention,
@@ -36,6 +37,7 @@ from partition_log.catalog.settings import (
     altered,
     retention,
     setting_values,
+    timestamp_after_max,
 )
 from partition_log.catalog.state import (
     ORDINAL_MAX,
@@ -73,12 +75,14 @@ class CatalogShard:
         shard_count: int,
         incarnation: int = 0,
         default_retention: Retention = KEEP_ALL,
+        default_timestamp_after_max_ms: int = FOR_EVER,
         levels: Levels | None = None,
     ) -> None:
         self._shard_count = shard_count
         self._incarnation = incarnation
         """Incarnation of the store."""
         self._default_retention = default_retention
+        self._default_timestamp_after_max_ms = default_timestamp_after_max_ms
         self._levels = levels
         self._topics: TimelineMap[str, Topic] = TimelineMap(journal)
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
@@ -161,7 +165,7 @@ class CatalogShard:
 
     def settings(self, topic: Topic) -> list[SettingValue]:
         """Every setting of a topic, also those that it does not have itself."""
-        return setting_values(topic.settings, self._default_retention)
+        return setting_values(topic.settings, self._default_retention, self._default_timestamp_after_max_ms)
 
     def retention(self, topic: Topic) -> Retention:
         """What the partitions of a topic keep."""
@@ -267,11 +271,12 @@ class CatalogShard:
                 self._topics.put(topic.name, topic)
                 self._names.put(topic.topic_id, topic.name)
                 validates_payload = topic.validate_payload is PayloadValidation.FULL
+                after_max_ms = timestamp_after_max(topic.settings, self._default_timestamp_after_max_ms)
                 for partition, ordinal in enumerate(topic.partition_ordinals):
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
                     name = PartitionName(topic.name, topic.topic_id, partition)
                     shard = self.log_shard(topic.name, partition)
-                    placed = PlacedPartition(ref, name, shard, validates_payload)
+                    placed = PlacedPartition(ref, name, shard, validates_payload, after_max_ms)
                     if self._placed.get(ordinal) != placed:
                         self._placed.put(ordinal, placed)
             case TopicDeleted(name):

@@ -18,7 +18,13 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionName, PartitionRef
-from partition_log.catalog.settings import PayloadValidation, SettingsChange, check_settings, payload_validation
+from partition_log.catalog.settings import (
+    FOR_EVER,
+    PayloadValidation,
+    SettingsChange,
+    check_settings,
+    payload_validation,
+)
 
 ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
@@ -51,6 +57,8 @@ class PlacedPartition(Struct, frozen=True):
     """The partition's name with topic and topic id, as answers have it."""
     shard: ShardKey
     validates_payload: bool = True
+    timestamp_after_max_ms: int = FOR_EVER
+    """How many milliseconds timestamps of records may lie ahead of the clock; FOR_EVER = any number."""
 
 
 class TopicSet(Struct, frozen=True):

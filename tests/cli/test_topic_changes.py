@@ -48,6 +48,7 @@ def test_settings_are_shown_changed_and_given_back(ask: Terminal) -> None:
         "validate_payload": ("full", "default", "full"),
         "retention_ms": inherited,
         "retention_bytes": ("-1", "default", "-1"),
+        "timestamp_after_max_ms": ("-1", "default", "-1"),
     }
     change = ("alter", "t", "--set", "retention_ms=2h", "--set", "validate_payload=header")
     altered = ("7200000", "topic", "86400000")

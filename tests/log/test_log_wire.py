@@ -91,7 +91,12 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
     created = call(room, log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=3)])).results[0]
     assert (created.name, created.partition_count, len(created.topic_id)) == ("t", 3, 16)
     described = call(room, log_pb2.DescribeTopicsRequest()).topics[0]
-    assert described.config == {"validate_payload": "full", "retention_ms": "-1", "retention_bytes": "-1"}
+    assert described.config == {
+        "validate_payload": "full",
+        "retention_ms": "-1",
+        "retention_bytes": "-1",
+        "timestamp_after_max_ms": "-1",
+    }
     assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
     deleted = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[0]
     assert (deleted.name, deleted.error_code) == ("t", 0)
@@ -122,6 +127,7 @@ def test_settings_are_altered_and_told_with_their_origin() -> None:
         ("validate_payload", "full", log_pb2.CONFIG_ORIGIN_DEFAULT, "full"),
         ("retention_ms", "7", log_pb2.CONFIG_ORIGIN_TOPIC, "-1"),
         ("retention_bytes", "9", log_pb2.CONFIG_ORIGIN_SERVER, "9"),
+        ("timestamp_after_max_ms", "-1", log_pb2.CONFIG_ORIGIN_DEFAULT, "-1"),
     ]
     for validate_only in (True, False):
         (altered,) = call(room, log_pb2.AlterTopicConfigsRequest(topics=[change], validate_only=validate_only)).results

@@ -183,6 +183,7 @@ class TestSettings:
             "validate_payload": ("header", Origin.TOPIC),
             "retention_ms": ("5000", Origin.SERVER),
             "retention_bytes": ("-1", Origin.DEFAULT),
+            "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
         }
 
     def test_what_is_altered_holds_and_what_is_unset_is_the_servers_again(self) -> None:
@@ -263,6 +264,7 @@ class TestSettings:
             "validate_payload": ("full", Origin.DEFAULT),
             "retention_ms": ("5", Origin.TOPIC),
             "retention_bytes": ("-1", Origin.DEFAULT),
+            "timestamp_after_max_ms": ("-1", Origin.DEFAULT),
         }
         assert (settings(room), staged(room)) == (held, before)
 

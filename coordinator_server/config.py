@@ -117,9 +117,9 @@ class Config(AccessConfig):
     default_timestamp_after_max_ms: KeptLimit = FOR_EVER
     """How far ahead of the server's clock the timestamp of a record may lie in topics that have no
     `timestamp_after_max_ms` of their own (Kafka's `message.timestamp.after.max.ms`); -1 for any distance. A batch whose
-    newest timestamp lies further ahead is refused with INVALID_TIMESTAMP. Too small: producers whose clocks go ahead are
-    refused. Too large, or -1: a search by time ends at a record from the future, wherever it lies, and how long records
-    beside it are kept goes by when they were written."""
+    newest timestamp lies further ahead is refused with INVALID_TIMESTAMP. Too small: producers whose clocks go ahead
+    are refused. Too large, or -1: searches by time end at a record from the future, wherever it lies, and how long
+    records beside it are kept goes by when they were written."""
 
     retention_check_interval_ms: Positive = REMOVAL_INTERVAL_MS
     """Pause between two looks for records that are not kept any more. Too small: processor time. Too large: the disk

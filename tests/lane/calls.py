@@ -32,7 +32,7 @@ STRANGER: Final = "s"
 """Never was in it, and says so."""
 
 _TOPICS: Final = {
-    "t": log_pb2.NewTopic(name="t", partition_count=3),
+    "t": log_pb2.NewTopic(name="t", partition_count=3, config={"timestamp_after_max_ms": "3600000"}),
     "words": log_pb2.NewTopic(name="words", partition_count=1, config=UNREADABLE_PAYLOADS),
     "gone": log_pb2.NewTopic(name="gone", partition_count=1),
 }
@@ -341,6 +341,10 @@ def _timestamps(batch: log_pb2.RecordBatch) -> None:
     batch.base_timestamp_ms = 9
 
 
+def _from_the_future(batch: log_pb2.RecordBatch) -> None:
+    batch.max_timestamp_ms = 2**62
+
+
 def _base_offset(batch: log_pb2.RecordBatch) -> None:
     batch.base_offset = 3
 
@@ -447,6 +451,7 @@ DAMAGES: Final[dict[str, Callable[[Any], None]]] = INIT_DAMAGES | {
     "compression": _first_batch(_compression),
     "control": _first_batch(_control),
     "timestamps": _first_batch(_timestamps),
+    "from the future": _first_batch(_from_the_future),
     "base offset": _first_batch(_base_offset),
     "holes": _first_batch(_holes),
     "no sequence": _first_batch(_no_sequence),

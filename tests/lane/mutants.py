@@ -16,6 +16,7 @@ from coordinator_server.wire.log.servicer import ProduceFront
 from coordinator_server.wire.transactions.servicer import EndFront, InitFront
 from partition_log.batch_checks import BatchChecks
 from partition_log.partition_state import Growth
+from partition_log.shard import LogShard
 from tests.lane import bugs
 from tests.simulation.mutant import Mutant
 from txn_coordinator.rules import initialising, transacting
@@ -242,6 +243,11 @@ MUTANTS = (
         "there_is_always_room",
         "more waits for the disk than may wait",
         ((Runtime, "room_bytes", bugs.there_is_always_room),),
+    ),
+    Mutant(
+        "take_any_timestamp",
+        "records lie further ahead of the clock than their topic takes",
+        ((LogShard, "growth", bugs.take_any_timestamp),),
     ),
 )
 """Each is a way in which the lane could differ."""

@@ -334,6 +334,19 @@ STORIES: Final[dict[str, tuple[WorldOptions, tuple[Step, ...]]]] = {
         WorldOptions(runtime_limits=RuntimeLimits(group_bytes_max=4_000, undurable_bytes_max=6_000)),
         (*[message(*(Call("Transact", name, ("t-0", "t-1")) for name in IDS))] * 8, Step("settle")),
     ),
+    "timestamps from the future": (
+        WorldOptions(),
+        (
+            message(Call("Transact", "a"), Call("Transact", "b", damage="from the future"), Call("Transact", "c")),
+            Step("settle"),
+            message(Call("Produce", "a"), Call("Produce", "b", damage="from the future"), Call("Produce", "c")),
+            Step("settle"),
+            message(*(Call("EndTxn", name) for name in IDS)),
+            Step("settle"),
+            message(Call("Transact", "b", ("gone-0",), damage="from the future"), Call("Fetch")),
+            Step("settle"),
+        ),
+    ),
     "an open transaction in the way of committed readers": (
         WorldOptions(),
         (

@@ -65,6 +65,7 @@ def planned(
         offset=min(max(wanted, positions.log_start_offset), positions.high_watermark),
         wanted_offset=wanted,
         topic_id=positions.topic_id,
+        is_behind_all=reset.to is ResetTo.TIME and offset_at_time is None,
     )
 
 

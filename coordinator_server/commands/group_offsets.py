@@ -120,7 +120,8 @@ def reset_offsets(
 ) -> None:
     """Say where a group without members goes on. Shows the plan, and changes something only with --execute.
 
-    An offset out of the log is moved to the nearer end.
+    An offset out of the log is moved to the nearer end. Where no record is as new as the time, that is the end of
+    what can be read, and a note says so.
     """
     from coordinator_client.clock import SystemClock
 
@@ -280,6 +281,11 @@ def _tell(planned: Sequence[sdk.PlannedOffset], *, is_done: bool) -> None:
             print_note(
                 f"{each.partition.topic}-{each.partition.partition}: offset {each.wanted_offset} is not in the log, "
                 f"{each.offset} is taken"
+            )
+        if each.is_behind_all:
+            print_note(
+                f"{each.partition.topic}-{each.partition.partition}: no record is that new, offset {each.offset} is "
+                "taken, behind all that can be read"
             )
     if planned and not is_done:
         print_note("nothing was changed; --execute does it")

@@ -77,7 +77,7 @@ def consume(
     )
     stream = RowStream(output, log_rows.record_line)
     with remote.connected(server, remote.PrintingTransport) as connection:
-        log = remote_log.RemoteLog(connection, wanted)
+        log = _opened(connection, wanted)
         shown = stream.add_all((log_rows.record_rows(batch, is_raw=raw) for batch in log), count_max)
     if output is OutputFormat.TABLE:
         hidden = log.hidden
@@ -162,7 +162,16 @@ def _dump_remote(
     wanted: remote_log.Wanted, server: str, show: Shown, count_max: int | None, output: OutputFormat
 ) -> None:
     with remote.connected(server, remote.PrintingTransport) as connection:
-        _print(remote_log.RemoteLog(connection, wanted).with_what_is_corrupt(), show, count_max, output)
+        _print(_opened(connection, wanted).with_what_is_corrupt(), show, count_max, output)
+
+
+def _opened(connection: sdk.Connection, wanted: remote_log.Wanted) -> remote_log.RemoteLog:
+    """Return the log, after a note where no record is as new as it shall begin. Raises as `RemoteLog`."""
+    log = remote_log.RemoteLog(connection, wanted)
+    if log.is_behind_all:
+        follows = ": what follows comes as it is written" if wanted.is_following else ""
+        print_note(f"no record of {wanted.topic} is as new as --from{follows}")
+    return log
 
 
 def _dump_stopped(

@@ -66,6 +66,8 @@ class RemoteLog:
         self._connection = connection
         self._wanted = wanted
         self._deadlines = deadlines(wanted.timeout_ms)
+        self.is_behind_all = False
+        """True where it begins at a time and no record is that new: it begins at the end."""
         found = topic_there(connection, wanted.topic, wanted.timeout_ms)
         self._topic = TopicPartitionCount(
             name=found.name, topic_id=found.topic_id, partition_count=len(found.partitions)
@@ -137,8 +139,7 @@ class RemoteLog:
             return start
         earliest, latest = self._offsets(EARLIEST_MS), self._offsets(LATEST_MS)
         if isinstance(start, datetime):
-            found = self._offsets(max(0, round(start.timestamp() * 1000)))
-            return {partition: offset if offset >= 0 else latest[partition] for partition, offset in found.items()}
+            return self._since(max(0, round(start.timestamp() * 1000)), latest)
         if all(start > end for end in latest.values()):
             raise CommandFailed(
                 ExitStatus.PROBLEM,
@@ -146,6 +147,19 @@ class RemoteLog:
                 f" {max(latest.values())} for {self._wanted.isolation}",
             )
         return {partition: min(max(start, earliest[partition]), latest[partition]) for partition in self._partitions}
+
+    def _since(self, time_ms: int, latest: dict[int, int]) -> dict[int, int]:
+        """Return where each partition has its first record of a time or later, or ends."""
+        is_raw = self._wanted.is_raw
+        # A raw read shows aborted records, which a committed search does not answer, and ends where all others do.
+        found = self._offsets(time_ms, "read_uncommitted" if is_raw else None)
+        there = {
+            partition: offset
+            for partition, offset in found.items()
+            if offset >= 0 and (not is_raw or offset < latest[partition])
+        }
+        self.is_behind_all = not there
+        return latest | there
 
     def _offsets(self, time_ms: int, isolation: str | None = None) -> dict[int, int]:
         wanted = dict.fromkeys(self._partitions, time_ms)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from coordinator_client.encodings import decode_rows, unpack
 from coordinator_client.errors import CorruptBatch, TransactionError
-from coordinator_protocol.batch import BatchHeader, verify_batch
+from coordinator_protocol.batch import BatchHeader, payload_of, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
@@ -20,6 +20,7 @@ from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, m
 from coordinator_server.stored import StoredBatch, StoredRows
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.state import Topic, TopicSet
+from partition_log.record_times import NotOpened, first_since, sought
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.steps import decode_step
 
@@ -40,15 +41,16 @@ def stopped_log(
             if isinstance(found, LogDamaged):
                 yield _unreadable(name, partition, found)
                 continue
+            batch, first_offset = found
             try:
-                verify_batch(found.encoded)
-                fate = _fate(fates, found.header)
+                verify_batch(batch.encoded)
+                fate = _fate(fates, batch.header)
             except Refused as damage:
-                yield _corrupt(name, partition, found, damage.message)
+                yield _corrupt(name, partition, batch, damage.message)
             except LogDamaged as unknown:
                 yield _unreadable(name, partition, unknown)
             else:
-                yield _logged(name, partition, found, start, fate)
+                yield _logged(name, partition, batch, first_offset, fate)
 
 
 def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
@@ -104,7 +106,9 @@ def _topic(rows: StoredRows, name: str) -> Topic:
     return found
 
 
-def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBatch | LogDamaged]:
+def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[tuple[StoredBatch, int] | LogDamaged]:
+    """The batches from a position on, each with the first offset of it that is asked for. A time begins at the first
+    record of that time or later, as for a running server."""
     if start == "latest":
         return
     first_offset = start if isinstance(start, int) else 0
@@ -112,9 +116,13 @@ def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBat
     while first_offset < OFFSET_END:
         try:
             for batch in stored.batches(rows, ordinal, first_offset):
-                if since_ms is None or batch.header.max_timestamp_ms >= since_ms:
-                    since_ms = None
-                    yield batch
+                at = max(batch.header.base_offset, first_offset)
+                if since_ms is not None:
+                    since = _first_since(batch, since_ms)
+                    if since is None:
+                        continue
+                    at, since_ms = since, None
+                yield batch, at
         except LogDamaged as damage:
             yield damage
             first_offset = damage.next_offset
@@ -122,13 +130,25 @@ def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBat
             return
 
 
+def _first_since(batch: StoredBatch, since_ms: int) -> int | None:
+    """Return the offset of the first record of a batch of this time or later, that of the batch where it cannot be
+    opened; None where there is no such record."""
+    header = batch.header
+    if header.is_control or header.max_timestamp_ms < since_ms:
+        return None
+    try:
+        found = first_since(sought(header, payload_of(batch.encoded), 0, since_ms))
+    except NotOpened:
+        return header.base_offset
+    return None if found is None else header.base_offset + found[0]
+
+
 def _fate(fates: stored.Fates, header: BatchHeader) -> Fate:
     return _FATES[fates.of(header)] if header.is_transactional and not header.is_control else Fate.PLAIN
 
 
-def _logged(topic: str, partition: int, batch: StoredBatch, start: Position, fate: Fate) -> LoggedBatch:
+def _logged(topic: str, partition: int, batch: StoredBatch, first_offset: int, fate: Fate) -> LoggedBatch:
     header = batch.header
-    first_offset = max(header.base_offset, start) if isinstance(start, int) else header.base_offset
     return LoggedBatch(
         topic=topic,
         partition=partition,

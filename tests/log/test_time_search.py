@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
 from coordinator_runtime.worker import WorkerLost
+from coordinator_server.commands.stopped_log import stopped_log
 from partition_log import codec, service, time_search
 from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
 from partition_log.reading import Budget
@@ -241,6 +243,21 @@ def test_a_damaged_batch_is_found_as_a_whole_and_told_to_who_reads_it() -> None:
     room.store.damage(Family.LOG, codec.log_key(room.ordinal(), 6), Damage.VALUE)
     assert [found(room, time_ms) for time_ms in (2, 55, 65)] == [(1, 2), (2, 60), (7, 70)]
     assert code(room.read(fetch_offset=2)) is ErrorCode.CORRUPT_MESSAGE
+
+
+# In a stopped store
+
+
+def test_a_stopped_log_is_dumped_from_the_record_on() -> None:
+    room = room_with(plain(1, 2), gzipped(*OUT_OF_ORDER, producer=TX, sequence=0))
+    room.end(TX, ABORT)
+    room.append(plain(70))
+    for time_ms, first in ((2, 1), (11, 3), (55, 6), (65, 8), (71, None)):
+        start = datetime.fromtimestamp(time_ms / 1_000, UTC)
+        (dumped,) = [
+            [(batch.first_offset, batch.marker is not None) for batch in stopped_log(room.store, TOPIC, None, start)]
+        ]
+        assert dumped[:1] == ([] if first is None else [(first, False)])
 
 
 # Off the loop

@@ -150,9 +150,10 @@ class Admin(GroupCalls, AclCalls):
 
         `config`: settings by name; `validate_payload` is `full` (default: only batches that every reader can decode
         are taken) or `header`; `retention_ms` and `retention_bytes` are what each partition keeps at most, `-1` without
-        a limit. `is_existing_ok`: a topic of that name with as many partitions and these settings is
-        fine. Raises: Rejected with TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS; Misconfigured
-        with INVALID_CONFIG.
+        a limit; `timestamp_after_max_ms` is how far ahead of the server's clock timestamps may lie (INVALID_TIMESTAMP
+        refuses others), `-1` for any distance. `is_existing_ok`: a topic of that name with as many partitions and these
+        settings is fine. Raises: Rejected with TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS;
+        Misconfigured with INVALID_CONFIG.
         """
         wanted = log.NewTopic(name=name, partition_count=partition_count, config=config)
         self._is_new_topic(wanted, is_existing_ok=is_existing_ok, validate_only=False)

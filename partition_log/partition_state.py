@@ -54,7 +54,7 @@ class Append(Struct, frozen=True):
     for transactional batches."""
     is_admitted: bool = False
     timestamp_after_max_ms: int = FOR_EVER
-    """As the partition has it (`PlacedPartition`)."""
+    """How far ahead of the clock its timestamps may lie (`PlacedPartition`)."""
 
 
 class Appended(Struct, frozen=True):

@@ -170,7 +170,8 @@ def measured_steps(
 def first_offsets_since(
     connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], time_ms: int
 ) -> dict[tuple[str, int], int]:
-    """Return for each range where the first batch lies that has a record of the time or later, or the range's end."""
+    """Return for each range where the first record of the time or later lies, or the range's end. Servers of version
+    1.0.0 answer where its batch begins."""
     places = [(found, time_ms) for found in ranges]
     results = _list_offsets(connection, options, places)
     return {
@@ -282,8 +283,9 @@ def _list_offsets(
 
 
 def _exactly(connection: Connection, options: ReadOptions, found: Positions) -> Positions:
-    """Return the partition with the offset of the first record of each time. The server knows the batch that it is in,
-    and whether that was aborted does not matter, as in Kafka."""
+    """Return the partition with the offset of the first record of each time. A server of version 1.0.0 answers the
+    batch that it is in, aborted or not; of a later one this is the answer already, unless it could not open the batch.
+    """
     offset_at = dict(found.offset_at)
     for place, offset in found.offset_at.items():
         if offset is None:

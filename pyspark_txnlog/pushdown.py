@@ -1,8 +1,8 @@
 """What the conditions of a query leave to be read.
 
 Spark checks every condition on the rows all the same, so leaving too little out is slow and never wrong. A partition
-that no condition allows is not read; offsets are cut exactly; and what lies before the first batch with a record of a
-time is passed over. A latest time cuts nothing off: producers choose timestamps, and an older record may lie behind a
+that no condition allows is not read; offsets are cut exactly; and what lies before the first record of a time is passed
+over. A latest time cuts nothing off: producers choose timestamps, and an older record may lie behind a
 younger one.
 """
 

@@ -225,8 +225,11 @@ class Consumer(ConsumerShell):
     def offsets_for_times(
         self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return for each partition the first offset of a batch with a timestamp of at least this many Unix
-        milliseconds; None where no record is that new. Raises: Rejected, Retriable at the deadline."""
+        """Return for each partition the offset of the first record, in the order of offsets, that the isolation level
+        shows and whose timestamp is at least this many Unix milliseconds; None where no record is that new.
+
+        A record of a batch that the server cannot open has the batch's first offset; a server of version 1.0.0 answers
+        so for every record. Raises: Rejected, Retriable at the deadline."""
         found = self._finish(self._ask_times(times_ms, timeout_ms))
         return {name: offset if offset >= 0 else None for name, offset in found.items()}
 
@@ -474,8 +477,11 @@ class AsyncConsumer(ConsumerShell):
     async def offsets_for_times(
         self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return for each partition the first offset of a batch with a timestamp of at least this many Unix
-        milliseconds; None where no record is that new. Raises: Rejected, Retriable at the deadline."""
+        """Return for each partition the offset of the first record, in the order of offsets, that the isolation level
+        shows and whose timestamp is at least this many Unix milliseconds; None where no record is that new.
+
+        A record of a batch that the server cannot open has the batch's first offset; a server of version 1.0.0 answers
+        so for every record. Raises: Rejected, Retriable at the deadline."""
         found = await self._finish(self._ask_times(times_ms, timeout_ms))
         return {name: offset if offset >= 0 else None for name, offset in found.items()}
 

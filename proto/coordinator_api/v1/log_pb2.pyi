@@ -491,7 +491,11 @@ class NewTopic(_message.Message):
         and the checksum only, for writers that vouch for their payloads.
         retention_ms, retention_bytes: how long records are kept, and how many bytes of its log each partition keeps; a whole
         number from 1 on, or "-1" = no limit. Default: what the server is configured with. The oldest records go, by whole
-        stretches of the log (1 MiB or 256 batches), and none that the last stable offset has not passed.
+        stretches of the log (1 MiB or 256 batches), and none that the last stable offset has not passed. A timestamp ahead
+        of the clock, or none at all, keeps records no longer than if they had the time of their append.
+        timestamp_after_max_ms (Kafka's message.timestamp.after.max.ms): how far ahead of the server's clock the largest
+        timestamp of a batch may lie, or INVALID_TIMESTAMP refuses the batch; a whole number from 1 on, or "-1" = any
+        distance. Default: what the server is configured with, which is "-1" unless it says otherwise.
         """
 
     def __init__(
@@ -1735,7 +1739,10 @@ class OffsetQuery(_message.Message):
     partition: _builtins.int
     timestamp_ms: _builtins.int
     """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; from 0 on Unix milliseconds: the
-    first offset whose batch has a timestamp of at least this. Kafka's numbers; another negative one is INVALID_REQUEST.
+    first record, in the order of offsets, that a reader of the isolation level is shown and whose timestamp is at least
+    this. A batch that the server cannot open (its payload is damaged, or was never decodable: validate_payload=header)
+    stands for its records: its first offset and its largest timestamp. Version 1.0.0 answers the batch for every record.
+    Kafka's numbers; another negative one is INVALID_REQUEST.
     """
     current_leader_epoch: _builtins.int
     """As FetchPartition.current_leader_epoch."""
@@ -1814,7 +1821,7 @@ class OffsetResult(_message.Message):
     offset: _builtins.int
     """-1 when no record is that new."""
     timestamp_ms: _builtins.int
-    """Largest timestamp of the batch found by time; -1 for earliest and latest."""
+    """Timestamp of the record found by time (OffsetQuery.timestamp_ms); -1 for earliest and latest, and without a record."""
     leader_epoch: _builtins.int
     """The leader epoch of the offset, to be sent as last_read_epoch by who begins there, and as end_epoch by who ends there.
     Absent without an offset.

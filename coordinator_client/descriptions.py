@@ -344,9 +344,9 @@ class PlannedOffset:
     high watermark."""
     topic_id: bytes = field(default=b"", compare=False)
     """The id of the topic that the plan was made for."""
-    is_behind_all: bool = False
+    is_behind_all: bool = field(default=False, compare=False)
     """True where the rule is a time and no record is that new: the offset is the last stable offset, behind all records
-    that can be read."""
+    that can be read. A remark on the plan, which compares without it."""
 
 
 def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:

@@ -262,6 +262,7 @@ def ten(room: AdministeredRoom) -> AdministeredRoom:
 def test_offsets_are_planned(ten: AdministeredRoom, admin: Admin, reset: OffsetReset, expected: int) -> None:
     (found,) = admin.plan_offset_resets(GROUP, {FOO_0: reset})
     assert found == PlannedOffset(partition=FOO_0, committed_offset=4, offset=expected, wanted_offset=expected)
+    assert found.is_behind_all == (reset == OffsetReset(ResetTo.TIME, 5_000))
     assert ten.fetches("foo-0") == {"foo-0": 4}
 
 

@@ -106,7 +106,8 @@ class Config(AccessConfig):
     producers that will never write again keep their memory."""
 
     default_retention_ms: KeptLimit = FOR_EVER
-    """How long records are kept in topics that have no `retention_ms` of their own; -1 for ever. Records go by whole
+    """How long records are kept in topics that have no `retention_ms` of their own; -1 for ever. It counts from the
+    newest timestamp, or from when the records were written where that is earlier or they have none. Records go by whole
     stretches of the log (1 MiB or 256 batches), never before all transactions that began earlier have ended. Too small:
     readers that pause lose records. Too large, or -1: the disk fills."""
 

@@ -2,19 +2,29 @@
 
 Only pure functions of values go there: what they need is sent along, what they find comes back, and whoever asked looks
 whether that still matters (design 8).
+
+The process ends with this one, also where this one is killed: both hold one end of a socket, and neither the other's
+(`worker_child.py`). A `ProcessPoolExecutor` does not do that: its worker holds both ends of the pipe that it reads, and
+`multiprocessing` adds a process that tracks resources.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
-from typing import Any, Protocol, TypeVar
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Condition, Thread  # noqa: TID251  it waits for the other process, which the loop must not
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.worker_child import receive, request, result, send
 
 ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
@@ -38,68 +48,142 @@ class WorkerProcess:
     other."""
 
     def __init__(self) -> None:
-        self._executor: ProcessPoolExecutor | None = None
+        self._life: _Life | None = None
         self._is_closed = False
 
     def run(self, function: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> Pending[ResultT]:
-        loop = asyncio.get_running_loop()
-        answer: Pending[ResultT] = Pending()
+        pending: Pending[ResultT] = Pending()
         if self._is_closed:
-            answer.fail(WorkerLost("the server stops"))
-            return answer
-
-        executor = self._started()
-
-        def on_done(future: Future[ResultT]) -> None:
-            # Runs on a thread of the executor; after the loop closed nobody waits any more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._answer, answer, future, executor)
-
-        try:
-            executor.submit(function, argument).add_done_callback(on_done)
-        except BrokenProcessPool as broken:
-            self._drop(executor)
-            answer.fail(WorkerLost(f"the worker process died ({broken})"))
-        return answer
+            pending.fail(_stopping())
+            return pending
+        task = _Task(function, argument, pending)
+        # One that ended takes nothing more, and the first task after it gets a new process.
+        while self._life is None or not self._life.take(task):
+            self._life = _Life()
+        return pending
 
     def close(self) -> None:
         """Start nothing more; what waits is told so, and what is under way ends by itself."""
         self._is_closed = True
-        # Kept, because an executor that nobody knows any more cancels nothing.
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._life is not None:
+            self._life.end(_stopping())
 
-    def _answer(self, answer: Pending[Any], future: Future[Any], executor: ProcessPoolExecutor) -> None:
-        if future.cancelled():
-            answer.fail(WorkerLost("the server stops"))
-            return
-        error = future.exception()
-        if isinstance(error, BrokenProcessPool):
-            self._drop(executor)
-            answer.fail(WorkerLost(f"the worker process died ({error})"))
-        elif isinstance(error, Exception):
-            answer.fail(error)
-        elif error is not None:
-            answer.fail(WorkerLost(f"the worker process was ended ({error!r})"))
-        else:
-            answer.succeed(future.result())
 
-    def _started(self) -> ProcessPoolExecutor:
-        if self._executor is None:
-            # Not forked: this process has threads, and a copy of their locks would stay locked for ever. An interrupt
-            # from the terminal goes to all processes, and is the server's to answer. A function of this module would
-            # make the new process import all that this one does.
-            self._executor = ProcessPoolExecutor(
-                1,
-                mp_context=get_context("spawn"),
-                initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),
+class _Task:
+    """What is to be computed, and who hears of it."""
+
+    __slots__ = ("_argument", "_function", "_loop", "_pending")
+
+    def __init__(self, function: Callable[[Any], Any], argument: object, pending: Pending[Any]) -> None:
+        self._function = function
+        self._argument = argument
+        self._pending = pending
+        self._loop = asyncio.get_running_loop()
+
+    def request(self) -> bytes:
+        return request(self._function, self._argument)
+
+    def succeed(self, found: object) -> None:
+        self._soon(self._pending.succeed, found)
+
+    def fail(self, error: Exception) -> None:
+        self._soon(self._pending.fail, error)
+
+    def _soon(self, settle: Callable[[Any], None], outcome: object) -> None:
+        # After the loop is closed nothing waits any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(settle, outcome)
+
+
+class _Life:
+    """One process, and the thread that speaks with it: reading and pickling must not hold up the loop."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._waiting: deque[_Task] = deque()
+        self._end: WorkerLost | None = None
+        Thread(target=self._live, name="worker", daemon=True).start()
+
+    def take(self, task: _Task) -> bool:
+        """Have the task computed after those that wait; False, and nothing is done, where this life is over."""
+        with self._changed:
+            if self._end is None:
+                self._waiting.append(task)
+                self._changed.notify()
+            return self._end is None
+
+    def end(self, error: WorkerLost) -> None:
+        """Take no more tasks, and fail those that wait. Idempotent."""
+        with self._changed:
+            # Before anyone hears of it: who asks again then must not ask here.
+            self._end = self._end or error
+            lost, self._waiting = self._waiting, deque()
+            self._changed.notify()
+        for task in lost:
+            task.fail(error)
+
+    def _next(self) -> _Task | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._end)
+            return self._waiting.popleft() if self._waiting else None
+
+    def _live(self) -> None:
+        # The process that is started inherits this. An interrupt from the terminal goes to all processes, and is the
+        # server's to answer; this thread has no use for it either.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        task: _Task | None = None
+        try:
+            with _started() as (incoming, outgoing):
+                while (task := self._next()) is not None:
+                    _compute(task, incoming, outgoing)
+        except (OSError, EOFError) as error:
+            lost = WorkerLost(f"the worker process died ({error})")
+            self.end(lost)
+            if task is not None:
+                task.fail(lost)
+
+
+def _compute(task: _Task, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+    """Have one task computed. Raises OSError or EOFError where the process died."""
+    try:
+        message = task.request()
+    except Exception as error:  # noqa: BLE001  what cannot be pickled fails alone, with whatever pickle raises for it
+        task.fail(error)
+        return
+    send(outgoing, message)
+    answer = receive(incoming)
+    if answer is None:
+        raise EOFError("it closed its end")
+    try:
+        found = result(answer)
+    except Exception as error:  # noqa: BLE001  raised by the function, and the answer to who asked
+        task.fail(error)
+    else:
+        task.succeed(found)
+
+
+@contextmanager
+def _started() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Start the process; close its line and wait for its end when this is left. Raises OSError."""
+    line, child_line = socket.socketpair()
+    with line:
+        with child_line:
+            # Not forked: this process has threads, and a copy of their locks would stay locked for ever.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "coordinator_runtime.worker_child", str(child_line.fileno())],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
+                # It inherits this one alone, and so not the end of its parent, whose closing ends it.
+                pass_fds=(child_line.fileno(),),
             )
-        return self._executor
+        try:
+            with line.makefile("rb") as incoming, line.makefile("wb") as outgoing:
+                yield incoming, outgoing
+        finally:
+            # `with` would come too late: the process ends when the line is closed, and then it is waited for.
+            line.close()
+            process.wait()
 
-    def _drop(self, executor: ProcessPoolExecutor) -> None:
-        """The next task gets a new process. Each task that was lost with this one says so, and the first may have a
-        successor at work before the last is heard."""
-        if self._executor is executor:
-            self._executor = None
-        executor.shutdown(wait=False, cancel_futures=True)
+
+def _stopping() -> WorkerLost:
+    return WorkerLost("the server stops")

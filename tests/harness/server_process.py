@@ -166,6 +166,16 @@ class ServerProcess:
             self._process.wait()
         self._close_pipe()
 
+    def kill_and_outlive(self) -> None:
+        """End it with SIGKILL; return once no process holds what it wrote to: those that it started have it too."""
+        assert self._process is not None, "the server was never started"
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        while os.read(self._process.stdout.fileno(), 65_536):
+            pass
+        self._close_pipe()
+
     def terminate(self) -> int:
         """Ask it to end (SIGTERM), and wait; returns the exit status."""
         self.send_signal(signal.SIGTERM)

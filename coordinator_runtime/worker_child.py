@@ -1,0 +1,97 @@
+"""The program of the worker process: it takes functions and arguments from a socket and gives back what they return.
+
+It ends when the other end of the socket is closed, which the operating system does for a process that is killed. So it
+must not hold that end itself: it is started with its own end and no other file (`worker.py`). A thread of its own waits
+for that, so that a long computation ends as well.
+
+It imports little: the functions that it is asked for bring what they need.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread  # noqa: TID251  a process of its own, without a loop
+from typing import Any, BinaryIO, Final
+
+_SIZE: Final = struct.Struct(">Q")
+
+
+def send(stream: BinaryIO, message: bytes) -> None:
+    """Write one message. Raises OSError where the other end is closed."""
+    stream.write(_SIZE.pack(len(message)))
+    stream.write(message)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> bytes | None:
+    """Return the next message; None where the other end was closed first, also within a message. Raises OSError."""
+    size = stream.read(_SIZE.size)
+    if len(size) < _SIZE.size:
+        return None
+    (length,) = _SIZE.unpack(size)
+    message = stream.read(length)
+    return message if len(message) == length else None
+
+
+def request(function: Callable[[Any], Any], argument: Any) -> bytes:  # noqa: ANN401  whatever can be pickled
+    """Return the message that asks for a result. Raises what pickle raises of what it cannot take."""
+    return pickle.dumps((function, argument), pickle.HIGHEST_PROTOCOL)
+
+
+def answer(message: bytes) -> bytes:
+    """Compute what a request asks for; return the message with the result, or with the exception that was raised."""
+    try:
+        function, argument = pickle.loads(message)
+        return pickle.dumps((None, function(argument)), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001  it is the answer, and raised where it was asked for
+        error.add_note(f"In the worker process:\n{traceback.format_exc()}")
+        return _failure(error)
+
+
+def result(message: bytes) -> Any:  # noqa: ANN401  whatever was pickled
+    """Return the result in an answer. Raises the exception in it."""
+    error, found = pickle.loads(message)
+    if error is not None:
+        raise error
+    return found
+
+
+def _failure(error: Exception) -> bytes:
+    try:
+        return pickle.dumps((error, None), pickle.HIGHEST_PROTOCOL)
+    except Exception:  # noqa: BLE001  an exception may hold anything, and pickle raises anything for it
+        return pickle.dumps((RuntimeError(repr(error)), None), pickle.HIGHEST_PROTOCOL)
+
+
+def _receive_all(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
+    """Take requests until the other end is closed, and end this process then, whatever it computes."""
+    try:
+        while (message := receive(stream)) is not None:
+            requests.put(message)
+    finally:
+        os._exit(0)
+
+
+def main(descriptor: int) -> None:
+    """Serve the socket with this file descriptor, until the process ends."""
+    with socket.socket(fileno=descriptor) as line, line.makefile("rb") as incoming, line.makefile("wb") as outgoing:
+        requests: SimpleQueue[bytes] = SimpleQueue()
+        Thread(target=_receive_all, args=(incoming, requests), daemon=True).start()
+        while True:
+            message = answer(requests.get())
+            try:
+                send(outgoing, message)
+            except OSError:
+                # The parent ended while this was computed.
+                os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

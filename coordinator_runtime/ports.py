@@ -325,6 +325,12 @@ class AnswerRoom(Protocol):
     def check(self, connection: Connection) -> None:
         """Return only if a large answer may be made for the connection. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
 
+    def allowance_bytes(self, connection: Connection) -> int:
+        """Return how large the next answer for the connection should be at most, if that can be chosen."""
+
+    def check_answer(self, size_bytes: int) -> None:
+        """Return only if there is room for an answer of this size. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+
     def hold(self, connection: Connection, size_bytes: int) -> None:
         """Count bytes that wait for the connection. `release` must follow."""
 
@@ -360,10 +366,18 @@ class Levels(Protocol):
         """It holds so many more; fewer, if the number is negative."""
 
 
+_BOUNDLESS_BYTES: Final = 1 << 62
+
+
 class BoundlessRoom:
     """Room without a limit, for callers that come by no network."""
 
     def check(self, connection: Connection) -> None: ...
+
+    def allowance_bytes(self, connection: Connection) -> int:
+        return _BOUNDLESS_BYTES
+
+    def check_answer(self, size_bytes: int) -> None: ...
 
     def hold(self, connection: Connection, size_bytes: int) -> None: ...
 

@@ -4,11 +4,15 @@ HTTP/2 lets a caller ask and not read: then the answer waits here. What reads mu
 while there is no room (THROTTLING_QUOTA_EXCEEDED), before it reads the store. What writes is answered with few bytes
 and is never refused for this: a reader that stands still must not keep others, or itself, from committing.
 
-A connection that holds something may hold as much as is still free, and at most its own bound (the "dynamic threshold"
-of network switches, Choudhury and Hahne 1998). So however few stand still, a newcomer finds room; only many connections
-together, with an answer each, take all of it. Where callers are asked who they are, the same holds for each principal
-with all of its connections, so that nobody takes more than half. The size of an answer is known when it is there: until
-then it is taken for a large one.
+A connection that holds something may hold as much as is free, without a quarter of the room, and at most its own bound
+(the "dynamic threshold" of network switches, Choudhury and Hahne 1998, and a reserve, because here it may be that
+nothing ever drains). Where callers are asked who they are, the same holds for each principal with all of its
+connections, without the reserve, so that nobody takes more than half. The size of an answer is known when it is there:
+until then it is taken for a large one.
+
+Besides, whoever holds less than a thirty-second of what is free, or nothing, is served. Such an answer to Fetch ends
+there, or after its first batch: so what is left gets smaller with each connection that stands still, and answers become
+shorter before any is refused. Only an answer that is larger than all that is left is refused once it is there.
 """
 
 from __future__ import annotations
@@ -53,6 +57,11 @@ _EXPECTED_BYTES: Final = 5 * MEBI
 """A large answer: what one Fetch reads at most, and the batch that goes beyond it."""
 _ANSWERS_MIN: Final = 4
 """Where the room of a connection is small, a large answer is expected to take this part of it: one in so many."""
+_RESERVE: Final = 4
+"""A part of all room, one in so many, that is not for those who hold their share already."""
+_SHARES: Final = 32
+"""The part of what is free, one in so many, that each connection may hold in any case. So fifty that stand still, with
+batches of up to a mebibyte, leave room, whatever each could take and in whichever order they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +95,58 @@ class AnswerBytes:
         return self._refused
 
     def check(self, connection: Connection) -> None:
-        limits = self._limits
-        expected_bytes = limits.expected_bytes
-        free_bytes = limits.bytes_max - self.held_bytes - expected_bytes
-        if free_bytes < 0:
-            self._refused["server"] += 1
-            raise Refused(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"answers of {self.held_bytes} bytes wait for readers, which is all this server holds; try again",
-            )
+        free_bytes = self._limits.bytes_max - self.held_bytes
+        if free_bytes <= 0:
+            raise self._full(f"answers of {self.held_bytes} bytes wait for readers")
+        share_bytes = self._share_bytes
         held_bytes = self._by_connection[connection]
-        if held_bytes and held_bytes + expected_bytes > min(free_bytes, limits.connection_bytes_max):
+        if held_bytes and held_bytes >= share_bytes and not self._may_hold_more(held_bytes):
             self._refused["connection"] += 1
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"answers of {held_bytes} bytes wait to be read on this connection; read them, then try again",
             )
         if isinstance(connection, KnownConnection):
+            expected_bytes = self._limits.expected_bytes
             held_bytes = self._by_principal[connection.principal]
-            if held_bytes and held_bytes + expected_bytes > free_bytes:
+            if held_bytes and held_bytes >= share_bytes and held_bytes + 2 * expected_bytes > free_bytes:
                 self._refused["principal"] += 1
                 raise Refused(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                     f"answers of {held_bytes} bytes wait to be read by {connection.principal}, on all of its"
                     " connections together; read them, then try again",
                 )
+
+    def allowance_bytes(self, connection: Connection) -> int:
+        held_bytes = self._by_connection[connection]
+        if self._may_hold_more(held_bytes):
+            return self._limits.bytes_max
+        return max(0, self._share_bytes - held_bytes)
+
+    def check_answer(self, size_bytes: int) -> None:
+        if size_bytes >= COUNTED_BYTES_MIN and size_bytes > self._limits.bytes_max - self.held_bytes:
+            raise self._full(
+                f"answers of {self.held_bytes} bytes wait for readers, and this one has {size_bytes} bytes"
+            )
+
+    @property
+    def _share_bytes(self) -> int:
+        """What each connection may hold, however much the others do. At most a large answer, and less as room gets
+        scarce."""
+        return min(self._limits.expected_bytes, (self._limits.bytes_max - self.held_bytes) // _SHARES)
+
+    def _may_hold_more(self, held_bytes: int) -> bool:
+        """Whether a connection that holds this may have one more large answer."""
+        limits = self._limits
+        free_bytes = limits.bytes_max - self.held_bytes - limits.bytes_max // _RESERVE
+        will_hold_bytes = held_bytes + limits.expected_bytes
+        return will_hold_bytes <= min(free_bytes - limits.expected_bytes, limits.connection_bytes_max)
+
+    def _full(self, how: str) -> Refused:
+        self._refused["server"] += 1
+        return Refused(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{how}: this server holds {self._limits.bytes_max}; try again"
+        )
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
         self._add(connection, size_bytes)

@@ -453,6 +453,7 @@ class Dispatcher:
             body = response.SerializeToString()
             if codec.reads_much:
                 self._reads.spent(len(body))
+                response, body = self._if_there_is_room(codec, response, body)
             if len(body) > self._message_bytes_max:
                 raise _too_large(codec, body, self._message_bytes_max)
             self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)
@@ -464,6 +465,15 @@ class Dispatcher:
             self._end_unanswered(codec.method, reply, TransportError(CallStatus.INTERNAL, text), began_us)
         else:
             reply.succeed(body)
+
+    def _if_there_is_room(self, codec: Codec, response: Message, body: bytes) -> tuple[Message, bytes]:
+        """The answer, or the refusal in its place where it is larger than what is left of the room for answers."""
+        try:
+            self._room.check_answer(len(body))
+        except Refused as refusal:
+            response = error_response(codec.method, codec.response_type, refusal)
+            body = response.SerializeToString()
+        return response, body
 
     def _met_defect(self, method: Method, defect: Exception) -> None:
         _log.error("defect", method=method, exc_info=defect)

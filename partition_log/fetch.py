@@ -6,7 +6,7 @@ of a range is reached, a partition is in error, or its time is over; a caller th
 
 What it has found while it waits needs memory, as an answer does that its caller has not taken yet, and is counted like
 one. Where there is no room for more when the fetch is woken, it is refused and does not read. (When it begins, the
-dispatcher has asked.)
+dispatcher has asked.) Where room is scarce it reads less than it was asked for, and its reader goes on with the next.
 
 Damage is told to readers as a refusal, and to logs and metrics once for each damaged place, however often it is read.
 
@@ -218,8 +218,9 @@ class Fetcher:
         return fetch.reply
 
     def _advance(self, fetch: _Fetch) -> None:
-        """Read on wherever there is something new."""
+        """Read on wherever there is something new, and no more than there is room for."""
         fetch.budget.renew_work()
+        fetch.budget.narrow(self.room.allowance_bytes(fetch.connection))
         for position in fetch.positions:
             if position.error is None:
                 try:
@@ -336,6 +337,8 @@ class Fetcher:
             self._runtime.stop_telling(self._wake)
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
+        """Raises Refused THROTTLING_QUOTA_EXCEEDED where there is no room even for the first batch."""
+        self.room.check_answer(fetch.found_bytes())
         results: list[FetchResult] = []
         for position in fetch.positions:
             result = position.result(self.damage)

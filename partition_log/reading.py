@@ -63,6 +63,10 @@ class Budget:
         """Another turn of the loop: the caller's own limit stays as it is."""
         self.batches, self.read_bytes = BATCHES_READ_MAX, BYTES_READ_MAX
 
+    def narrow(self, visible_bytes: int) -> None:
+        """Show no more than this from now on, but for the first batch."""
+        self.visible_bytes = min(self.visible_bytes, visible_bytes)
+
 
 def bound_of(head: PartitionHead, isolation: Isolation) -> int:
     """The offset that a read of this isolation level may not reach."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.ports import BoundlessRoom, Connection, PartitionName
 from coordinator_runtime.store import StoreFailed
 from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
 from partition_log.reading import BYTES_READ_MAX, Budget
@@ -62,6 +62,50 @@ def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_
     pass_time(room, WAIT_MS)
     assert offsets_of(waiting.result()[0]) == [0, 1, 2]
     assert answers.held_bytes == 0
+
+
+class Scarce(BoundlessRoom):
+    """Room for answers of so many bytes."""
+
+    def __init__(self, allowed_bytes: int) -> None:
+        self.allowed_bytes = allowed_bytes
+        self.left_bytes = allowed_bytes
+
+    def allowance_bytes(self, connection: Connection) -> int:
+        return self.allowed_bytes
+
+    def check_answer(self, size_bytes: int) -> None:
+        if size_bytes > self.left_bytes:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "no room")
+
+
+def test_a_fetch_shows_less_where_room_is_scarce_and_is_gone_on_with(room: LogRoom) -> None:
+    for _ in range(4):
+        room.append(Batch(payload=b"x" * 1_000))
+    room.log.fetcher.room = Scarce(2_500)
+    assert offsets_of(room.read()) == [0, 1]
+    assert offsets_of(room.read(fetch_offset=2)) == [2, 3]
+    room.log.fetcher.room = Scarce(0)
+    with pytest.raises(Refused, match="no room"):
+        room.fetch()
+
+
+def test_a_waiting_fetch_ends_early_where_room_becomes_scarce(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=10_000)
+    room.append(Batch(payload=b"x" * 1_000))
+    room.log.fetcher.room = scarce = Scarce(500)
+    scarce.left_bytes = 10_000
+    room.append(Batch(payload=b"x" * 1_000))
+    assert offsets_of(waiting.result()[0]) == [0]
+    assert nobody_waits(room)
+
+
+def test_the_first_batch_is_shown_however_scarce_room_is_if_there_is_some(room: LogRoom) -> None:
+    for _ in range(2):
+        room.append(Batch(payload=b"x" * 1_000))
+    room.log.fetcher.room = scarce = Scarce(0)
+    scarce.left_bytes = 1_500
+    assert offsets_of(room.read()) == [0]
 
 
 def test_a_fetch_that_finds_something_does_not_wait(room: LogRoom) -> None:

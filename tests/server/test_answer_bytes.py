@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -75,7 +76,7 @@ def test_one_principal_takes_no_more_than_half_however_many_connections_it_has()
     assert refusal(answers, KnownConnection("User:greedy", 5)) == "principal"
     other = KnownConnection("User:other", 0)
     assert refusal(answers, other) is None
-    answers.hold(other, 10)
+    answers.hold(other, 5)
     assert refusal(answers, other) is None
     answers.release(KnownConnection("User:greedy", 0), 9)
     answers.release(KnownConnection("User:greedy", 1), 9)
@@ -103,6 +104,61 @@ def test_six_that_take_nothing_leave_room_for_a_seventh(steps: list[tuple[int, i
             held.setdefault(connection, []).append(size_bytes)
         assert answers.held_bytes == sum(map(sum, held.values())) <= AnswerLimits().bytes_max
         assert refusal(answers, "seventh") is None
+
+
+def stand_still(answers: AnswerBytes, connection: Connection, batch_bytes: int) -> None:
+    """Ask on a connection for batches of this size, and read nothing, until there is no more to be had."""
+    while refusal(answers, connection) is None:
+        whole_bytes = min(ANSWER_BYTES_MAX, answers.allowance_bytes(connection)) // batch_bytes * batch_bytes
+        size_bytes = max(batch_bytes, whole_bytes)
+        try:
+            answers.check_answer(size_bytes)
+        except Refused:
+            return
+        answers.hold(connection, size_bytes)
+
+
+ANSWER_BYTES_MAX = 5 * MEBI
+"""The largest answer to a Fetch whose batches are no larger than a mebibyte."""
+
+
+@pytest.mark.parametrize("batch_bytes", [5_000, 100_000, 900_000, MEBI])
+@pytest.mark.parametrize("make", [str, partial(KnownConnection, "User:a"), lambda n: KnownConnection(f"User:{n}", n)])
+def test_fifty_that_take_nothing_leave_room_for_a_batch_also_one_after_the_other(
+    batch_bytes: int, make: Callable[[int], Connection]
+) -> None:
+    answers = AnswerBytes(AnswerLimits())
+    for number in range(50):
+        stand_still(answers, make(number), batch_bytes)
+    assert answers.held_bytes <= AnswerLimits().bytes_max
+    assert refusal(answers, "newcomer") is None
+    answers.check_answer(batch_bytes)
+
+
+def test_the_first_of_them_may_hold_as_much_as_a_connection_ever_may() -> None:
+    answers = AnswerBytes(AnswerLimits())
+    stand_still(answers, "first", MEBI)
+    assert AnswerLimits().connection_bytes_max - ANSWER_BYTES_MAX < answers.held_bytes
+
+
+def test_answers_get_shorter_as_room_gets_scarce() -> None:
+    answers = AnswerBytes(AnswerLimits())
+    allowed = [answers.allowance_bytes("newcomer")]
+    for number in range(50):
+        stand_still(answers, number, 100_000)
+        allowed.append(answers.allowance_bytes("newcomer"))
+    assert allowed == sorted(allowed, reverse=True)
+    assert allowed[0] >= ANSWER_BYTES_MAX > allowed[-1] > 100_000
+
+
+def test_an_answer_that_is_larger_than_what_is_left_is_refused_and_a_small_one_never() -> None:
+    answers = AnswerBytes(AnswerLimits())
+    answers.hold("somebody", AnswerLimits().bytes_max - 1_000)
+    assert refusal(answers, "newcomer") is None
+    answers.check_answer(COUNTED_BYTES_MIN - 1)
+    with pytest.raises(Refused, match="this one has 4096 bytes"):
+        answers.check_answer(COUNTED_BYTES_MIN)
+    assert answers.refused == {"connection": 0, "principal": 0, "server": 1}
 
 
 def test_what_ends_a_transaction_or_writes_is_never_refused_for_want_of_room() -> None:
@@ -283,16 +339,17 @@ async def test_small_answers_are_not_counted() -> None:
         assert server.answers.held_bytes == 0
 
 
-async def filled(server: InProcessServer) -> log_pb2.FetchRequest:
-    """A Fetch that is answered with a mebibyte."""
+async def filled(server: InProcessServer, *, batches: int = 1, batch_bytes: int = MEBI - 1000) -> log_pb2.FetchRequest:
+    """A Fetch that is answered with a mebibyte, of a topic with this."""
     log = log_pb2_grpc.LogServiceStub(server.channel)
     await log.CreateTopics(log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=1)]))
-    payload = log_pb2.Records(records=[log_pb2.Record(value=bytes(MEBI - 1000))]).SerializeToString()
+    payload = log_pb2.Records(records=[log_pb2.Record(value=bytes(batch_bytes))]).SerializeToString()
     request = log_pb2.ProduceRequest()
     request.batches.add(topic="t", partition=0).batch.CopyFrom(
         log_pb2.RecordBatch(record_count=1, encoding=log_pb2.ENCODING_RECORDS_V1, payload=payload)
     )
-    assert not (await log.Produce(request)).results[0].error_code
+    for _ in range(batches):
+        assert not (await log.Produce(request)).results[0].error_code
     fetch = log_pb2.FetchRequest(header=common_pb2.RequestHeader(client_id="reader"), max_bytes=MEBI)
     fetch.partitions.add(topic="t", partition=0, fetch_offset=0)
     return fetch
@@ -320,6 +377,44 @@ async def test_readers_that_stand_still_hold_no_more_than_they_may_and_the_other
             for peer in peers:
                 peer.close()
         await until(lambda: answers.held_bytes == 0)
+
+
+@pytest.mark.usefixtures("transport")
+async def test_however_many_stand_still_one_after_the_other_a_newcomer_reads() -> None:
+    """Each of them takes as much as it may before the next one comes, and so most of what the others left."""
+    async with in_process_server(**SMALL_ROOM) as server:
+        fetch = await filled(server, batches=20, batch_bytes=100_000)
+        fetch.max_bytes = 15 * MEBI
+        answers = server.parts.answers
+        log = log_pb2_grpc.LogServiceStub(server.channel)
+        shown: list[int] = []
+        with ExitStack() as leaving:
+            for _ in range(12):
+                refused = answers.refused["connection"]
+                peer = leaving.enter_context(RawPeer(server.address.port))
+                peer.send(b"".join(call(2 * n + 1, FETCH, fetch.SerializeToString()) for n in range(16)))
+                await until(lambda refused=refused: answers.refused["connection"] > refused)
+                (result,) = (await log.Fetch(fetch)).results
+                shown.append(len(result.batches))
+            assert answers.held_bytes <= SMALL_ROOM["answer_bytes_max"]
+            # Its answers became shorter.
+            assert shown[0] == 20 > shown[-1] > 0
+        await until(lambda: answers.held_bytes == 0)
+
+
+@pytest.mark.usefixtures("transport")
+async def test_where_no_room_is_left_for_a_batch_what_is_small_is_still_read() -> None:
+    async with in_process_server(**SMALL_ROOM) as server:
+        fetch = await filled(server)
+        server.parts.answers.hold("somebody", 20 * MEBI - COUNTED_BYTES_MIN)
+        log = log_pb2_grpc.LogServiceStub(server.channel)
+        response = await log.Fetch(fetch)
+        assert (response.error_code, response.throttle_ms) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLE_MS)
+        assert not (await log.DescribeTopics(log_pb2.DescribeTopicsRequest())).error_code
+        fetch.partitions[0].fetch_offset = 1
+        (result,) = (await log.Fetch(fetch)).results
+        assert (result.error_code, result.next_offset, len(result.batches)) == (0, 1, 0)
+        server.parts.answers.release("somebody", 20 * MEBI - COUNTED_BYTES_MIN)
 
 
 @pytest.mark.usefixtures("transport")

@@ -47,6 +47,8 @@ FLOODED_GROWTH_MIB_MAX = {TransportName.GRPC: 900, TransportName.NATIVE: GROWTH_
 """Memory for all floods together. grpc.aio does not free what endless header blocks took."""
 
 READERS, FETCHES = 20, 90
+ANSWERS_GROWTH_MIB_MAX = 2 * 256 + 150
+"""What answers may take that nobody reads (`answer_bytes_max`, twice), and the calls that ask for them."""
 
 
 @asynccontextmanager
@@ -249,6 +251,40 @@ def test_readers_that_stood_still_leave_little_memory_behind(tmp_path: Path) -> 
                     break
         commits(channel, "after")
         gives_back(server, before_mib)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("transport")
+def test_fifty_readers_that_stand_still_refuse_nobody_and_hold_what_they_may(tmp_path: Path) -> None:
+    """One after the other, so that each may take what those before it left."""
+    large = [("grpc.max_receive_message_length", 16 * MEBI)]
+    with ServerProcess(tmp_path / "data") as server, grpc.insecure_channel(server.address, large) as channel:
+        fill(channel)
+        log = log_pb2_grpc.LogServiceStub(channel)
+        fetch = log_pb2.FetchRequest(max_bytes=15 * MEBI)
+        fetch.partitions.add(topic="t", partition=0, fetch_offset=0)
+        body = fetch.SerializeToString()
+        before_mib = grown_mib(server, 0)
+        with ExitStack() as leaving:
+            for _ in range(50):
+                peer = leaving.enter_context(RawPeer(server.port))
+                peer.send(b"".join(call(2 * number + 1, FETCH, body) for number in range(FETCHES)))
+                # Each turn of reads has one of the peer and one of this.
+                for _ in range(5):
+                    assert read(log, fetch)
+            assert GROWTH_MIB_MAX < grown_mib(server, before_mib) < ANSWERS_GROWTH_MIB_MAX
+        commits(channel, "after")
+        gives_back(server, before_mib)
+
+
+def read(log: log_pb2_grpc.LogServiceStub, fetch: log_pb2.FetchRequest) -> int:
+    """Return how many batches there are, once the answer before was taken: gRPC tells it a little late."""
+    for _ in looks("an answer"):
+        answer = log.Fetch(fetch, timeout=DEADLINE_SECONDS)
+        if not answer.error_code:
+            return len(answer.results[0].batches)
+        assert "on this connection" in answer.error_message
+    return 0
 
 
 def fill(channel: grpc.Channel) -> None:

@@ -253,9 +253,9 @@ class Config(AccessConfig):
     that nobody uses take memory, and count among those that a principal may have."""
 
     answer_bytes_max: Positive = 256 * MEBI
-    """Bytes of answers that wait for callers to take them; where few are left, answers to Fetch are shorter, and beyond,
-    reads are told to come again (THROTTLING_QUOTA_EXCEEDED). Too small: many readers of large batches wait for each other. Too large: readers that
-    stand still cost twice as much memory."""
+    """Bytes of answers that wait for callers to take them; where few are left, answers to Fetch are shorter, and
+    beyond, reads are told to come again (THROTTLING_QUOTA_EXCEEDED). Too small: many readers of large batches wait for
+    each other. Too large: readers that stand still cost twice as much memory."""
 
     answer_bytes_per_connection_max: Positive = 64 * MEBI
     """The same for one connection; less while others hold much. Too small: the readers of one process wait for each

@@ -9,11 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from threading import Event
+from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
@@ -143,9 +145,41 @@ class Crew:
         return member
 
 
+def stop_this_producer() -> None:
+    """Stop this process as a suspended machine does; return once it is woken. It ends with the demo also while it is
+    stopped, for which another process has to wait, since nothing of this one runs."""
+    with subprocess.Popen([sys.executable, "-c", _GUARD, str(os.getpid())], stdin=_demo().sentinel) as guard:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        guard.kill()
+
+
+_GUARD: Final = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+stopped = int(sys.argv[1])
+while os.read(0, 1):
+    pass
+if os.getppid() == stopped:
+    os.kill(stopped, signal.SIGKILL)
+"""
+"""Waits until the demo is gone. A number that was given to another process meanwhile is not that of its parent."""
+
+
+def _demo() -> multiprocessing.process.BaseProcess:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "called in a producer"
+    return parent
+
+
+def _end_with_the_demo() -> None:
+    _demo().join()
+    os._exit(1)
+
+
 def _live(role: Role, assignment: Assignment, line: Line) -> None:
     # Ctrl-C in the terminal reaches all processes; the demo ends this one itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_the_demo, daemon=True).start()
     # When the demo is gone, nobody is left to report to.
     with suppress(EOFError, BrokenPipeError):
         role(assignment, line)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -12,7 +10,7 @@ from typing import Final
 from coordinator_client.errors import Abortable, Fenced, Recoverable
 from coordinator_client.producer import Producer, Transaction
 from coordinator_protocol.errors import ErrorCode
-from examples.demo_parts.crew import Aborted, Committed, Line, Opened, Refused
+from examples.demo_parts.crew import Aborted, Committed, Line, Opened, Refused, stop_this_producer
 from examples.demo_parts.flights import FlightRecord, records
 from examples.demo_parts.plan import ABORT_EVERY, TOPIC, Assignment
 
@@ -49,7 +47,7 @@ def stop_midway(assignment: Assignment, line: Line) -> None:
             with producer.transaction() as transaction:
                 _send(transaction, flights)
                 line.send(Opened(len(flights)))
-                os.kill(os.getpid(), signal.SIGSTOP)
+                stop_this_producer()
                 # It knows nothing of the time that passed, and finishes what it began.
                 transaction.send(TOPIC, flights[0].value, key=flights[0].key)
         except Fenced as error:

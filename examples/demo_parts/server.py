@@ -8,13 +8,13 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from examples.demo_parts.failures import ServerFailed
+from examples.demo_parts.leashed import leashed
 
 START_SECONDS_MAX: Final = 300
 """A second or two, unless the machine has much else to do. Like every limit here it is there for what hangs: nobody is
@@ -40,17 +40,18 @@ class Server:
     def start(self) -> float:
         """Start it and return, once it takes work, how many seconds that took. Raises: ServerFailed."""
         began = time.monotonic()
-        command = [sys.executable, "-m", "coordinator_server", "serve"]
+        command = leashed("coordinator_server", "serve")
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint]
         for setting in self._settings:
             command += ["--set", setting]
         # What the user has set for his own servers is not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         with self.log.open("ab") as log:
-            # Its own process group: Ctrl-C in the terminal is for the demo, which then ends the server itself.
+            # Its own process group: Ctrl-C in the terminal is for the demo, which then ends the server itself. It also
+            # ends where the demo is killed, because its standard input does.
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
@@ -97,8 +98,9 @@ class Server:
         return f"{said[-1]} (more in {self.log})" if said else f"it said nothing in {self.log}"
 
     def _forget(self) -> None:
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in () if self._process is None else (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._process = None
 
 

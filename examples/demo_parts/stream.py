@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.demo_parts.failures import StreamFailed
+from examples.demo_parts.leashed import leashed
 
 MASTER: Final = "local-cluster[2,1,1024]"
 """Two executors in processes of their own, as on a cluster."""
@@ -28,7 +29,7 @@ class StreamJob:
         self.lives = 0
         self.micro_batches = 0
         """Those that were told of, in all lives."""
-        command = [sys.executable, "-m", "pyspark_txnlog.job", source, "--endpoint", endpoint, "--master", MASTER]
+        command = leashed("pyspark_txnlog.job", source, "--endpoint", endpoint, "--master", MASTER)
         command += ["--format", "topic", "--output", target, "--checkpoint", str(directory / "checkpoint")]
         command += ["--starting-offsets", "earliest", "--max-records-per-trigger", str(rows // MICRO_BATCHES)]
         self._command = command
@@ -79,7 +80,8 @@ class StreamJob:
         return subprocess.Popen(
             [*self._command, *more],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            # Ends it, with its executors, where the demo itself is killed.
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO
 
 import pytest
@@ -18,6 +19,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import WorkerLost, WorkerProcess
 from coordinator_runtime.worker_child import answer, receive, request, result, send
+from tests.harness.patience import looks
 from tests.harness.server_process import ROOT
 
 
@@ -190,6 +192,23 @@ async def test_what_waits_when_the_server_stops_is_told() -> None:
             break
     else:
         raise AssertionError("nothing was left to be told")
+
+
+@pytest.mark.slow
+async def test_it_is_gone_once_its_server_has_closed_it_and_it_is_done() -> None:
+    worker = WorkerProcess()
+    process = await worker.run(process_of, 0)
+    under_way = worker.run(double, 21)
+    worker.close()
+    with suppress(WorkerLost):
+        assert await under_way == 42
+    with pytest.raises(WorkerLost, match="the server stops"):
+        await worker.run(double, 21)
+    for _ in looks("the end of the worker"):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            break
 
 
 PARENT = """

@@ -78,7 +78,7 @@ def options(  # noqa: PLR0913  each option is a parameter
             metavar="SPAN",
             parser=parse_duration_ms,
             show_default=False,
-            help="How long to wait for a server that cannot be reached, as in 30s. [default: 0s]",
+            help="How long to wait for a server that does not take work yet, as in 30s. [default: 0s]",
         ),
     ] = 0,
     tls_ca_file: Annotated[

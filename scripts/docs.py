@@ -124,8 +124,9 @@ One program: it runs a server, asks a running one, and looks into the directory 
   and `produce` takes them back: `txnctl consume a -o json | txnctl produce b --format json` copies a topic.
 - **Stdout holds the result and nothing else**; words for people go to stderr. A reader that leaves early (`| head`)
   ends the command quietly, with status 0.
-- **Waiting.** A server that cannot be reached is told at once. `txnctl --wait 30s COMMAND ...` waits for it so long,
-  which suits a script that has just started one.
+- **Waiting.** A server that cannot be reached is told at once. `txnctl --wait 30s COMMAND ...` waits until one takes
+  work, for at most so long, and says on stderr what it waits for; once the time is over, the server is asked as it is.
+  That suits a script that has just started a server, or restarted one: `txnctl --wait 60s health`.
 - **TLS.** `txnctl --tls-ca-file FILE COMMAND ...` speaks TLS with a server whose certificate a CA of that file signed.
   `--tls-certificate-file` and `--tls-key-file` name what to show where the server demands a certificate, and
   `--tls-server-name` the name to expect where that is not the host. `--token-file` names a file with the token to show.

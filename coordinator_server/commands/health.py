@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator_server.commands.late import remote
+from coordinator_server.commands.late import remote, waiting
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.output import Column, ExitStatus, OutputFormat, Row, print_document, print_facts
 
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     import grpc
     from google.protobuf.message import Message
     from grpc_health.v1 import health_pb2
-
-SERVICE = "coordinator_api.v1.TransactionService"
-"""The service to ask for: all of them become ready together."""
-
-METHOD = "/grpc.health.v1.Health/Check"
 
 _COLUMNS = (Column("Server", "server"), Column("Status", "status"))
 
@@ -34,16 +29,18 @@ def health(
     """Ask a server whether it takes work, by gRPC's health service.
 
     Shards that could not be read are told of, and change nothing else: the others serve. Ends with status 0 if it takes
-    work, 1 if it is there and does not (it loads, or it is stopping), 5 if nobody answers.
+    work, 1 if it is there and does not (it loads, or it is stopping), 5 if nobody answers. `txnctl --wait 60s health`
+    waits until it takes work, and ends with one of these once the minute is over.
     """
     import grpc
     from grpc_health.v1 import health_pb2
 
-    remote.check_reachable(server, timeout_ms)
-    request = health_pb2.HealthCheckRequest(service="" if is_alive_enough else SERVICE)
+    service = "" if is_alive_enough else waiting.SERVICE
+    remote.check_reachable(server, timeout_ms, service=service)
+    request = health_pb2.HealthCheckRequest(service=service)
     with remote.open_channel(server) as channel:
         check = channel.unary_unary(
-            METHOD,
+            waiting.METHOD,
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import coordinator_client as sdk
     from coordinator_api.v1 import admin_pb2, transaction_pb2
     from coordinator_client import calls
-    from coordinator_server.commands import log_rows, remote, remote_log
+    from coordinator_server.commands import log_rows, remote, remote_log, waiting
 else:
 
     class _Late:
@@ -29,5 +29,6 @@ else:
     log_rows = _Late("coordinator_server.commands.log_rows")
     remote = _Late("coordinator_server.commands.remote")
     remote_log = _Late("coordinator_server.commands.remote_log")
+    waiting = _Late("coordinator_server.commands.waiting")
 
-__all__ = ["admin_pb2", "calls", "log_rows", "remote", "remote_log", "sdk", "transaction_pb2"]
+__all__ = ["admin_pb2", "calls", "log_rows", "remote", "remote_log", "sdk", "transaction_pb2", "waiting"]

@@ -31,7 +31,7 @@ class ServerTls(NamedTuple):
 NO_TLS: Final = ServerTls()
 SERVER_TLS: Final[ContextVar[ServerTls]] = ContextVar("SERVER_TLS", default=NO_TLS)
 SERVER_WAIT: Final[ContextVar[float]] = ContextVar("SERVER_WAIT", default=0)
-"""The value of `--wait`, in seconds."""
+"""The value of `--wait`, in seconds; 0 = it was not given."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from coordinator_server.commands.late import remote, sdk
-from coordinator_server.commands.options import DEFAULT_SERVER, Output, Server, parse_duration_ms
+from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_WAIT, Output, Server, parse_duration_ms
 from coordinator_server.output import (
     CommandFailed,
     ExitStatus,
@@ -89,6 +89,8 @@ def probe(
     from coordinator_server.metrics.probe import ProbeMetrics
 
     remote.check_address(server)
+    if SERVER_WAIT.get():
+        remote.check_reachable(server)
     stopped = threading.Event()
     clock, metrics = SystemClock(), ProbeMetrics(tuple(Step))
     endpoint = None if metrics_listen is None else _published(metrics, metrics_listen)

@@ -21,16 +21,16 @@ from coordinator_client.errors import (
     Retriable,
     TransactionError,
 )
-from coordinator_client.first_contact import GIVE_UP_MS, FirstContact
+from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.grpc_library import grpc
 from coordinator_client.grpc_transport import UnaryTransport, kept_channel
-from coordinator_client.log import Answers
 from coordinator_client.server_look import look_at
 from coordinator_client.tls import Tls
 from coordinator_client.transport import UNIX_SCHEMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.commands.options import SERVER_TLS, SERVER_VARIABLE, SERVER_WAIT
-from coordinator_server.output import CommandFailed, ExitStatus, end_if_reader_left
+from coordinator_server.commands.waiting import SERVICE, look_for_work, wait_while
+from coordinator_server.output import CommandFailed, ExitStatus, end_if_reader_left, print_note
 
 CLIENT_ID = "txnctl"
 """The client id that the server notes in its history."""
@@ -122,18 +122,18 @@ def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDesc
             raise CommandFailed(ExitStatus.PROBLEM, message) from error
 
 
-def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS) -> None:
-    """Return once a server answers there; `--wait` says how long to wait for it. Raises CommandFailed, at once where
-    nothing listens: gRPC would go on trying until the deadline."""
-    clock = SystemClock()
-    look = look_at(server, clock, tls_for(server))
-    if look is None:
-        return
+def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str = SERVICE) -> None:
+    """Return once a server answers there, and with `--wait` once its `service` takes work, too, or the time is over.
+    Raises CommandFailed where nothing answers; without `--wait` at once, while gRPC would try until the deadline."""
+    look = look_at(server, SystemClock(), tls_for(server))
+    reach = (lambda _timeout_ms: None) if look is None else look.now
     wait_ms = round(SERVER_WAIT.get() * 1_000)
-    contact = FirstContact(
-        server, look, patience_ms=wait_ms, clock=clock, answers=Answers(server), on_made=lambda: None
-    )
-    problem = contact.seek(max(wait_ms, min(timeout_ms, GIVE_UP_MS)))
+    if wait_ms:
+        with open_channel(server) as channel:
+            wait_while(
+                look_for_work(server, reach, channel, service), wait_ms=wait_ms, clock=SystemClock(), note=print_note
+            )
+    problem = reach(min(timeout_ms, GIVE_UP_MS))
     if problem is not None:
         raise unreachable(server, problem)
 

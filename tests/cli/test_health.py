@@ -12,17 +12,35 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from coordinator_server.build import SERVICE_NAMES
-from coordinator_server.commands.health import SERVICE
+from coordinator_server.commands.waiting import SERVICE
 from coordinator_server.output import ExitStatus
 from coordinator_server.shard_health import SHARDS
 from tests.cli.terminal import Terminal
+
+
+class Loading(health.HealthServicer):
+    """The health of a server that goes on loading each time it is asked, until it has loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded_after: int | None = None
+        """Questions that find it loading. None = its state stays as it was set."""
+
+    def Check(
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
+    ) -> health_pb2.HealthCheckResponse:
+        if self.loaded_after is not None and request.service == SERVICE:
+            if self.loaded_after == 0:
+                self.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+            self.loaded_after -= 1
+        return super().Check(request, context)
 
 
 class Patient(NamedTuple):
     """A server of which only the health is there."""
 
     address: str
-    servicer: health.HealthServicer
+    servicer: Loading
 
 
 @pytest.fixture
@@ -30,7 +48,7 @@ def patient() -> Iterator[Patient]:
     """It answers, and its services do not take work."""
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)
-        servicer = health.HealthServicer()
+        servicer = Loading()
         for name in SERVICE_NAMES:
             servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         servicer.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -82,4 +100,48 @@ def test_one_that_does_not_answer_is_told_so_in_words(txnctl: Terminal) -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         txnctl("health", "--server", address, "--timeout", "200ms").refused(
             ExitStatus.UNREACHABLE, f"no server answers at {address}", "accepts connections there and says nothing"
+        )
+
+
+@pytest.mark.parametrize("loaded_after", [1, 3])
+def test_a_server_that_loads_is_waited_for_until_it_takes_work(
+    txnctl: Terminal, patient: Patient, loaded_after: int
+) -> None:
+    patient.servicer.loaded_after = loaded_after
+    ended = txnctl("--wait", "100s", "health", "--server", patient.address).well()
+    assert "Status  SERVING" in ended.lines
+    # It says what it waits for once, however often it asks, and on stderr only.
+    assert ended.stderr.count("there and takes no work yet (NOT_SERVING)") == 1
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_server_that_loads_for_too_long_ends_the_wait_with_the_documented_status(
+    txnctl: Terminal, patient: Patient
+) -> None:
+    ended = txnctl("--wait", "60ms", "health", "--server", patient.address, "-o", "json")
+    assert ended.status == ExitStatus.PROBLEM
+    assert ended.document == {"server": patient.address, "status": "NOT_SERVING"}
+    assert "waiting for at most" in ended.stderr
+
+
+def test_a_server_that_is_alive_is_enough_where_only_that_is_asked(txnctl: Terminal, patient: Patient) -> None:
+    assert txnctl("--wait", "100s", "health", "--alive", "--server", patient.address).well().stderr == ""
+
+
+def test_every_command_that_asks_a_server_waits_until_it_takes_work(txnctl: Terminal, patient: Patient) -> None:
+    for words in (["topic", "list", "--timeout", "50ms"], ["probe", "--count", "1", "--timeout", "50ms"]):
+        patient.servicer.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
+        patient.servicer.loaded_after = 1
+        ended = txnctl("--wait", "100s", *words, "--server", patient.address)
+        # This server has nothing but its health, so that what comes after the wait fails.
+        assert (ended.status, patient.servicer.loaded_after) == (ExitStatus.PROBLEM, -1), ended
+        assert "waiting for at most" in ended.stderr
+
+
+def test_a_wait_for_nobody_ends_as_if_nobody_were_there(txnctl: Terminal) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        txnctl("--wait", "60ms", "health", "--server", address).refused(
+            ExitStatus.UNREACHABLE, "waiting for at most", f"no server answers at {address}"
         )

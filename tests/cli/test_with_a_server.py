@@ -155,8 +155,9 @@ def test_a_command_waits_for_a_server_that_is_starting(txnctl: Terminal, tmp_pat
     starting.port = port
     starting.launch()
     try:
-        # It answers before it has loaded everything; then it is asked again as ever.
-        txnctl("--wait", "100s", "topic", "list", "--timeout", "100s", "--server", starting.address).well()
+        # It answers before it has loaded everything, and is waited for until it has: each asks once.
+        assert "SERVING" in txnctl("--wait", "100s", "health", "--server", starting.address).well().stdout
+        txnctl("--wait", "100s", "topic", "list", "--server", starting.address).well()
     finally:
         starting.kill()
 

@@ -1,0 +1,61 @@
+"""What `txnctl --wait` says while it waits, and when it stops, on a clock that only its pauses move."""
+
+from __future__ import annotations
+
+from coordinator_server.commands.waiting import wait_while
+from tests.harness.manual_clock import ManualClock
+
+
+class PausingClock(ManualClock):
+    """Time passes in pauses and in looks, and nowhere else."""
+
+    __slots__ = ("pauses",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[int] = []
+
+    def pause(self, wait_ms: int) -> None:
+        self.pauses.append(wait_ms)
+        self.advance(wait_ms)
+
+    def take(self, *_unused: object) -> None:
+        raise AssertionError("nothing is taken from an inbox")
+
+
+def waited(*found: str | None, wait_ms: int = 60_000, look_takes_ms: int = 0) -> tuple[list[str], list[int], int]:
+    """What is said, the pauses, and how long it takes altogether, while the looks find this; the last one goes on."""
+    clock, said, looks = PausingClock(), list[str](), list(found)
+    began_ms = clock.monotonic_ms()
+
+    def look(timeout_ms: int) -> str | None:
+        assert 0 < timeout_ms <= wait_ms
+        clock.advance(min(look_takes_ms, timeout_ms))
+        return looks.pop(0) if len(looks) > 1 else looks[0]
+
+    wait_while(look, wait_ms=wait_ms, clock=clock, note=said.append)
+    return said, clock.pauses, clock.monotonic_ms() - began_ms
+
+
+def test_a_server_that_takes_work_is_not_waited_for() -> None:
+    assert waited(None) == ([], [], 0)
+
+
+def test_each_change_is_said_once() -> None:
+    said, pauses, _ = waited("nobody", "nobody", "loads", "loads", None)
+    assert said == [
+        "nobody; waiting for at most 1m00s more",
+        "loads; waiting for at most 59.9s more",
+    ]
+    assert pauses == [50, 100, 200, 400]
+
+
+def test_a_long_wait_says_so_every_ten_seconds_and_ends_in_time() -> None:
+    said, pauses, took_ms = waited("loads", wait_ms=35_000)
+    assert said == [f"loads; waiting for at most {left} more" for left in ("35.0s", "24.8s", "14.8s", "4.8s")]
+    assert max(pauses) == 500
+    assert took_ms == 35_000
+
+
+def test_looks_that_take_long_end_in_time_too() -> None:
+    assert waited("silent", wait_ms=4_000, look_takes_ms=1_500)[2] == 4_000

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator_protocol.version import VERSION
+from coordinator_runtime.running_version import running_version
 from coordinator_server.commands import acl, backup, group, log, shard, sink, store, token, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
@@ -62,7 +62,7 @@ app.command()(health)
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"txnctl {VERSION}")
+        typer.echo(f"txnctl {running_version()}")
         raise typer.Exit
 
 

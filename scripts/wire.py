@@ -27,7 +27,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from coordinator_protocol.version import VERSION
+from coordinator_protocol.version import BASE
 from scripts.promises import keeps_promises
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -133,7 +133,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="promise what is there today")
     today = sorted(facts(files_of_today()))
     found = broken(PROMISED.read_text().splitlines(), today)
-    if parser.parse_args().write and not (found and keeps_promises(VERSION)):
+    if parser.parse_args().write and not (found and keeps_promises(BASE)):
         PROMISED.write_text("".join(f"{fact}\n" for fact in today))
         return 0
     for each in found:

@@ -19,7 +19,6 @@ from typing import Final
 
 from rocksdict import Rdict
 
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked, read_mark
 from coordinator_runtime.identity import new_uuid
@@ -54,6 +53,7 @@ from coordinator_runtime.rocks.own_rows import (
     stored_number,
 )
 from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
+from coordinator_runtime.running_version import running_version
 from coordinator_runtime.segment_rows import LENGTH_PREFIX, NAMED_PREFIX, length_key, named_of, number_in, segment_of
 from coordinator_runtime.segments import segment_path, segments_in
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
@@ -202,8 +202,9 @@ def _check_demands(directory: StoreDirectory, found: Found, families: Sequence[s
     demands += (f"the family {name}" for name in strangers)
     if demands:
         raise StoreRefused(
-            f"the store in {directory.path} has {', '.join(demands)}, which this program (version {VERSION}) does not"
-            f" know: start the version that wrote it ({identity.writer or 'not noted'}), or a later one"
+            f"the store in {directory.path} has {', '.join(demands)}, which this program (version"
+            f" {running_version()}) does not know: start the version that wrote it ({identity.writer or 'not noted'}),"
+            " or a later one"
         )
 
 
@@ -409,7 +410,7 @@ def _accept_lost_segments(directory: StoreDirectory, database: Rdict, inspected:
 def _write_down(database: Rdict, found: Found | None, shard_count: int) -> None:
     """Store what the store is, as far as that is new. Raises StoreFailed."""
     stored = "" if found is None else found.identity.writer
-    writer = own_rows.newer_writer(stored, VERSION)
+    writer = own_rows.newer_writer(stored, running_version())
     try:
         meta = database.get_column_family(Family.META.name)
         if writer != stored:

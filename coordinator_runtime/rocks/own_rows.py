@@ -43,7 +43,8 @@ KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
 KNOWN_DEMANDS: Final[frozenset[bytes]] = frozenset()
 
 _NUMBER_BYTES: Final = 8
-_RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
+_RELEASE: Final = re.compile(r"(?P<release>\d+(?:\.\d+)*)(?:\.post(?P<post>\d+))?")
+"""How a version begins: the release, and the time of the commit between releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def _features_of(stored: bytes | None) -> tuple[str, ...]:
     return tuple(filter(None, (stored or b"").decode("utf-8", "replace").split(",")))
 
 
-def _release(version: str) -> tuple[int, ...]:
+def _release(version: str) -> tuple[tuple[int, ...], int]:
+    """The release, and the place among the builds between it and the next one."""
     found = _RELEASE.match(version)
-    return () if found is None else tuple(map(int, found[0].split(".")))
+    return ((), 0) if found is None else (tuple(map(int, found["release"].split("."))), int(found["post"] or 0))

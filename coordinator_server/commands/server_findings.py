@@ -12,8 +12,8 @@ from coordinator_api.v1 import admin_pb2
 from coordinator_client.admin import Admin, TopicDescription, TransactionListing
 from coordinator_client.calls import DESCRIBE_LIMITS, LIST_SHARDS
 from coordinator_client.connection import Connection
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.clock import Clock
+from coordinator_runtime.running_version import running_version
 from coordinator_server.commands.administration import list_hanging
 from coordinator_server.commands.remote import deadlines
 from coordinator_server.machine import Finding, Verdict
@@ -63,11 +63,10 @@ def _answers(
 
 def judge_version(version: str) -> Finding:
     """Judge whether server and txnctl are of the same distribution."""
-    if version == VERSION:
+    ours = running_version()
+    if version == ours:
         return Finding("version", Verdict.OK, version)
-    return Finding(
-        "version", Verdict.WARNING, f"{version}, and txnctl is {VERSION}", "install the same version of both"
-    )
+    return Finding("version", Verdict.WARNING, f"{version}, and txnctl is {ours}", "install the same version of both")
 
 
 def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:

@@ -10,11 +10,11 @@ from typing import Final
 
 from coordinator_core.assembly import Core
 from coordinator_protocol.errors import Method
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.ports import Level
+from coordinator_runtime.running_version import running_version
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.audit import AuditLog
@@ -134,7 +134,7 @@ class AllReadings:
     def _identity(self) -> Readings:
         config = self.config
         return {
-            "txn_build_info": {(VERSION, self.protocol, platform.python_version()): 1},
+            "txn_build_info": {(running_version(), self.protocol, platform.python_version()): 1},
             "txn_config_info": {(str(config.node_id), config.mode): 1},
             "txn_config_transaction_max_timeout_seconds": single(config.transaction_max_timeout_ms / MS),
         }

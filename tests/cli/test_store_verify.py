@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
+from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_server import stored
 from coordinator_server.store_verify import Check
@@ -436,9 +436,9 @@ def test_the_store_tells_who_wrote_it_and_what_it_demands(txnctl: Terminal, data
     assert len(facts.pop("store_id")) == 22
     assert facts.pop("group_version") > 0
     assert facts.pop("incarnation") == {"number": 0, "cause": "created"}
-    assert facts == {"format_version": 3, "writer": VERSION, "features": [], "shard_count": 2, "loss": None}
+    assert facts == {"format_version": 3, "writer": running_version(), "features": [], "shard_count": 2, "loss": None}
     told = txnctl("store", "inspect", str(data_dir)).well().lines
-    assert told[2].split() == ["WRITER", VERSION]
+    assert told[2].split() == ["WRITER", running_version()]
 
 
 def test_a_store_of_a_newer_program_is_refused_with_its_version(txnctl: Terminal, data_dir: Path) -> None:

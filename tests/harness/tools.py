@@ -19,6 +19,7 @@ INSTALL: Final = {
     "promtool": "apt-get install prometheus, or another way to get Prometheus 2.42 or newer",
     "openssl": "apt-get install openssl, 3.0 or newer",
     "curl": "apt-get install curl",
+    "git": "apt-get install git, 2.30 or newer",
 }
 
 

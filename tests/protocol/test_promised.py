@@ -168,7 +168,7 @@ def test_from_version_1_on_what_breaks_is_not_promised(
     before = "".join(f"{fact}\n" for fact in wire.facts([file()]))
     promised.write_text(before)
     monkeypatch.setattr(wire, "PROMISED", promised)
-    monkeypatch.setattr(wire, "VERSION", version)
+    monkeypatch.setattr(wire, "BASE", version)
     monkeypatch.setattr(wire, "files_of_today", lambda: [today])
     monkeypatch.setattr(sys, "argv", ["wire", "--write"])
     assert wire.main() == status
@@ -181,7 +181,7 @@ def test_additions_are_promised_in_every_version(tmp_path: Path, monkeypatch: py
     promised = tmp_path / "promised.txt"
     promised.write_text("".join(f"{fact}\n" for fact in wire.facts([file()])))
     monkeypatch.setattr(wire, "PROMISED", promised)
-    monkeypatch.setattr(wire, "VERSION", "1.2.0")
+    monkeypatch.setattr(wire, "BASE", "1.2.0")
     monkeypatch.setattr(wire, "files_of_today", lambda: [today])
     monkeypatch.setattr(sys, "argv", ["wire", "--write"])
     assert wire.main() == 0

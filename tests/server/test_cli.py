@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_protocol.version import VERSION
+from coordinator_runtime.running_version import running_version
 from coordinator_server import cli
 from coordinator_server.output import CommandFailed, ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
@@ -55,7 +55,7 @@ def test_help_of_serve_explains_its_options_and_statuses(txnctl) -> None:
 
 
 def test_version(txnctl) -> None:
-    assert txnctl("--version") == (ExitStatus.OK, f"txnctl {VERSION}\n", "")
+    assert txnctl("--version") == (ExitStatus.OK, f"txnctl {running_version()}\n", "")
 
 
 @pytest.mark.parametrize(

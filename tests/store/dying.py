@@ -29,9 +29,9 @@ from unittest.mock import patch
 
 from coordinator_protocol.batch import HEADER_BYTES_COUNTED, BatchHeader, Encoding, encode_offsetless, pack_place
 from coordinator_protocol.marker import Marker, Outcome, marker_row
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store, opening
+from coordinator_runtime.running_version import running_version
 from coordinator_runtime.segment_rows import NAMED_PREFIX, named_of
 from coordinator_runtime.segments import SegmentOptions, segment_path, segments_in
 from coordinator_runtime.store import CommitGroup, Family, Mutation, StoreRefused, StoreUnreadable
@@ -221,7 +221,7 @@ def tell(directory: Path, note: Callable[[str], None], watch: Watch) -> None:
     sys.setprofile(None)
     segment_path(StoreDirectory(directory).segments_path, 9).touch()
     sys.setprofile(watch)
-    with patch.object(opening, "VERSION", NEWER):
+    with patch.object(opening, "running_version", lambda: NEWER):
         store = open_store(directory, shard_count=SHARDS, options=OPTIONS)
         noted("newer")
         write_up_to(store, 9)
@@ -259,7 +259,7 @@ def look(directory: Path, noted: list[str]) -> str:
     wrong = _wrong_rows(store, version, is_losing=is_losing) or _wrong_files(store)
     if "newer" in noted and store.get(Family.META, b"writer") != NEWER.encode():
         return "the newest writer is forgotten"
-    if store.get(Family.META, b"writer") not in (NEWER.encode(), VERSION.encode()):
+    if store.get(Family.META, b"writer") not in (NEWER.encode(), running_version().encode()):
         return "nobody wrote it"
     store.write([group(version + 1)])
     store.sync()

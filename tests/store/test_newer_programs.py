@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from rocksdict import Options, Rdict
 
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.rocks import RocksStore, open_read_only, open_store, own_rows
+from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
 
 SHARDS = 2
@@ -47,13 +48,14 @@ def test_a_store_gets_an_id_of_its_own_and_keeps_it(tmp_path: Path) -> None:
     assert first.store_id != identity(tmp_path / "b").store_id
     opened(tmp_path / "a").close()
     assert identity(tmp_path / "a") == first
-    assert (first.writer, first.features) == (VERSION, ())
+    assert (first.writer, first.features) == (running_version(), ())
 
 
 def test_a_feature_that_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
     put_into_meta(tmp_path, own_rows.WRITER_KEY, b"7.1")
     put_into_meta(tmp_path, own_rows.FEATURES_KEY, b"queues,tiers")
-    refused(tmp_path, rf"'queues', the feature 'tiers', which this program \(version {VERSION}\).* wrote it \(7.1\)")
+    ours = re.escape(running_version())
+    refused(tmp_path, rf"'queues', the feature 'tiers', which this program \(version {ours}\).* wrote it \(7.1\)")
 
 
 def test_features_that_are_known_are_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +85,14 @@ def test_other_unknown_names_are_left_alone(tmp_path: Path) -> None:
         ("0.10.0", "0.9.2", "0.10.0"),
         ("1.0", "1.0.0rc1", "1.0.0rc1"),
         ("no version", "0.1.0", "0.1.0"),
+        ("1.0.0", "1.0.0.post20261128130149+g323ce4ec1e", "1.0.0.post20261128130149+g323ce4ec1e"),
+        ("1.0.0.post20261128130149+gffffffffff", "1.0.0", "1.0.0.post20261128130149+gffffffffff"),
+        (
+            "1.0.0.post20261128130149+gffffffffff",
+            "1.0.0.post20261130000000+g0000000000",
+            "1.0.0.post20261130000000+g0000000000",
+        ),
+        ("1.0.0.post20261128130149+gffffffffff", "1.0.1", "1.0.1"),
     ],
 )
 def test_the_newest_program_that_wrote_is_remembered(stored: str, ours: str, kept: str) -> None:

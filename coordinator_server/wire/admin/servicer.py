@@ -8,11 +8,11 @@ from coordinator_core.assembly import Admin
 from coordinator_core.explanation import Blocking, ExplainPartition, Explanation
 from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
-from coordinator_protocol.version import VERSION
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.loader import ShardStanding
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, PartitionName
+from coordinator_runtime.running_version import running_version
 from coordinator_server.wire.edge import set_error
 from coordinator_server.wire.transactions.servicer import description
 from txn_coordinator.administration import AbortHanging, ActResult, HangingTransaction, Selection
@@ -42,7 +42,7 @@ class AdminServicer:
                 batch_bytes_max=limits.batch_bytes_max,
                 message_bytes_max=limits.message_bytes_max,
                 transaction_max_timeout_ms=limits.transaction_max_timeout_ms,
-                server_version=VERSION,
+                server_version=running_version(),
             )
         )
 

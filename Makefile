@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist java bench soak profile dev clean
+.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -104,8 +104,13 @@ native: venv ## Check the compiled transport (clippy, cargo test), build it, and
 	@$(PYTHON) scripts/venv.py native
 	@.venv/bin/python scripts/native.py
 
-dist: venv ## Build what is published into dist/: source archive, wheel, and the wheel of the compiled transport where cargo is
-	@.venv/bin/python -m scripts.dist
+dist: ## Build what is published into dist/: source archive and wheel, in well under a minute (needs no other target)
+	@$(PYTHON) scripts/venv.py dist
+	@.venv-dist/bin/python -m scripts.dist
+
+dist-native: ## Build the wheel of the compiled transport into dist/, with Rust's cargo: some minutes the first time
+	@$(PYTHON) scripts/venv.py dist
+	@.venv-dist/bin/python -m scripts.dist --native
 
 ops: ## Check everything in ops/, without network, cluster or container: image, manifests, unit, rules, dashboard (ARGS="--without go")
 	@$(PYTHON) scripts/venv.py ops
@@ -140,6 +145,6 @@ dev: venv ## Run a server on a throw-away directory
 	@.venv/bin/txnctl dev
 
 clean: ## Remove virtual environments, caches and what the build left
-	@rm -rf .venv .venv-lowest .venv-lowest-spark .venv-generate .venv-lock .venv-native .venv-ops .cache build dist native_transport/target
+	@rm -rf .venv .venv-lowest .venv-lowest-spark .venv-generate .venv-lock .venv-native .venv-dist .venv-ops .cache build dist native_transport/target
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -69,11 +70,11 @@ def version_of_tree(root: Path) -> str:
         return version_at(None)
 
 
-def commit_of(root: Path) -> Commit:
-    """Return the commit that a tree is at. Raises CommitUnknown."""
+def commit_of(root: Path, product: Sequence[str] = PRODUCT) -> Commit:
+    """Return the commit that a tree is at; `product` names what may not have changed since. Raises CommitUnknown."""
     if (root / ".git").exists():
         commit, committed_s = _git(root, "log", "-1", "--format=%H %ct").split()
-        is_changed = bool(_git(root, "status", "--porcelain", "--", *PRODUCT))
+        is_changed = bool(_git(root, "status", "--porcelain", "--", *product))
         return Commit(commit, int(committed_s), is_changed)
     archived = root / ".git_archival.txt"
     found = _ARCHIVED.search(archived.read_text()) if archived.is_file() else None

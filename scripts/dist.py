@@ -1,20 +1,32 @@
-"""Builds what is published, into dist/: the source archive and the wheel, and where cargo is, the compiled transport's.
+"""Builds what is published, into dist/: the source archive and the wheel, or with `--native` the wheel of the compiled
+transport.
 
 The wheel of the product holds no compiled code and fits every system. That of the compiled transport is built
 against Python's stable interface (abi3), so one fits every Python from 3.11 on, but only systems like this one.
+
+Runs in `.venv-dist`, which holds nothing but the locked build tool of the first; that of the second is in
+`.venv-native`, and uses cargo.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
+import tomllib
 from pathlib import Path
+from typing import Final
 
-from scripts.native import build_wheel, cargo_problem
+from coordinator_protocol.version import IS_RELEASE, version_at
+from coordinator_runtime.running_version import CommitUnknown, commit_of, running_version
+from scripts.native import CRATE, build_wheel, cargo_problem
 from scripts.venv import bring_up
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parent.parent
+_DYNAMIC: Final = 'dynamic = ["version"]'
 
 
 def main() -> int:
@@ -23,42 +35,92 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where to put it (default: dist)"
     )
-    parser.add_argument("--without-native", action="store_true", help="leave the compiled transport out")
+    parser.add_argument("--native", action="store_true", help="build the wheel of the compiled transport instead")
     arguments = parser.parse_args()
-    target: Path = arguments.out
-    for old in [*target.glob("txn_coordinator-*"), *target.glob("txn_native_transport-*")]:
-        old.unlink()
+    # The builds run elsewhere, in the tree and in the crate.
+    target: Path = arguments.out.resolve()
+    began = time.monotonic()
     try:
-        build(target)
-        if not arguments.without_native:
-            build_native(target)
+        built = build_native(target) if arguments.native else build_product(target)
     except subprocess.CalledProcessError as failed:
         print(f"nothing to publish: {' '.join(map(str, failed.cmd))} failed", file=sys.stderr)
         return failed.returncode
-    for path in sorted(target.iterdir()):
-        print(f"built {path}")
-    return 0
+    for path in built:
+        print(f"built {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    if built:
+        say(f"done in {time.monotonic() - began:.0f} s")
+    return int(not built)
 
 
-def build(target: Path) -> None:
-    """Build the source archive and the wheel with the locked build tools."""
-    hatchling = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--target", "wheel"]
-    done = subprocess.run(
-        [*hatchling, "--directory", str(target)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def build_product(target: Path) -> list[Path]:
+    """Say what is built, and build it. Raises: CalledProcessError."""
+    say(f"building the source archive and the wheel of txn-coordinator {running_version()}")
+    try:
+        if commit_of(ROOT).is_changed:
+            say("the product was changed and not committed: builds of other changes have the same version")
+    except CommitUnknown as unknown:
+        say(f"the commit is not known, so all such builds have the same version: {unknown}")
+    return build(target)
+
+
+def build(target: Path) -> list[Path]:
+    """Build the source archive and the wheel with the build tool of this environment. Raises: CalledProcessError."""
+    remove(target, "txn_coordinator-*")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--target", "wheel"]
+    done = subprocess.run([*command, "--directory", str(target)], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(done.stdout, done.stderr, sep="", file=sys.stderr)
         done.check_returncode()
+    return sorted(target.glob("txn_coordinator-*"))
 
 
-def build_native(target: Path) -> None:
-    """Build the wheel of the compiled transport, or say why there is none."""
+def build_native(target: Path) -> list[Path]:
+    """Build the wheel of the compiled transport in `.venv-native`, or say why there is none. Raises:
+    CalledProcessError."""
     problem = cargo_problem()
     if problem is not None:
         print(f"no wheel of the compiled transport: {problem}", file=sys.stderr)
-        return
+        return []
     bring_up("native")
-    build_wheel(target)
+    with tempfile.TemporaryDirectory() as staged:
+        crate = Path(staged) / CRATE.name
+        version = stage(crate)
+        say(f"compiling txn-native-transport {version} with the crates of its Cargo.lock: some minutes, the first time")
+        remove(target, "txn_native_transport-*")
+        build_wheel(target, crate)
+    return sorted(target.glob("txn_native_transport-*"))
+
+
+def stage(crate: Path) -> str:
+    """Copy the crate, and give the copy the version of its commit, which a manifest of cargo cannot have."""
+    shutil.copytree(CRATE, crate, ignore=shutil.ignore_patterns("target"))
+    version = native_version(tomllib.loads((crate / "Cargo.toml").read_text())["package"]["version"])
+    project = crate / "pyproject.toml"
+    text = project.read_text()
+    assert text.count(_DYNAMIC) == 1, f"{project} has no {_DYNAMIC} to replace"
+    project.write_text(text.replace(_DYNAMIC, f'version = "{version}"'))
+    return version
+
+
+def native_version(base: str) -> str:
+    """Return the version of the wheel: that of the crate and the commit, in a release too, because nothing says which
+    version of the crate was released last."""
+    try:
+        version = version_at(commit_of(ROOT, [CRATE.name]), base=base, is_release=False)
+    except CommitUnknown:
+        return version_at(None, base=base, is_release=False)
+    return version.partition("+")[0] if IS_RELEASE else version
+
+
+def remove(target: Path, pattern: str) -> None:
+    """Remove what an earlier build left, so that commands with a `*` find one file."""
+    for old in target.glob(pattern):
+        old.unlink()
+
+
+def say(step: str) -> None:
+    """Tell a person what comes next."""
+    print(step, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

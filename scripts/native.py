@@ -6,6 +6,7 @@ Only this needs cargo: the server runs without the wheel, and every test does.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -18,10 +19,10 @@ CRATE = ROOT / "native_transport"
 WHEELS = ROOT / ".cache" / "native"
 BUILDER = ROOT / ".venv-native" / "bin" / "maturin"
 CHECKS: tuple[tuple[str, ...], ...] = (
-    ("cargo", "clippy", "--quiet", "--all-targets", "--", "-D", "warnings"),
-    ("cargo", "test", "--quiet"),
+    ("cargo", "clippy", "--locked", "--all-targets", "--", "-D", "warnings"),
+    ("cargo", "test", "--locked", "--", "--quiet"),
 )
-"""What must end well before a wheel is built: clippy first."""
+"""What must end well before a wheel is built: clippy first. Cargo names each crate that it compiles."""
 
 
 def main() -> int:
@@ -80,10 +81,11 @@ def install() -> None:
         )
 
 
-def build_wheel(target: Path) -> None:
-    """Put the wheel into a directory. Raises: CalledProcessError."""
-    build = [str(BUILDER), "build", "--release", "--quiet", "--interpreter", sys.executable, "--out", str(target)]
-    subprocess.run(build, cwd=CRATE, check=True)
+def build_wheel(target: Path, crate: Path = CRATE) -> None:
+    """Put the wheel of a crate, or of a copy of it, into a directory. Cargo takes what is locked, says which crates it
+    compiles, and keeps them with the crate. Raises: CalledProcessError."""
+    build = [str(BUILDER), "build", "--release", "--locked", "--interpreter", sys.executable, "--out", str(target)]
+    subprocess.run(build, cwd=crate, check=True, env=os.environ | {"CARGO_TARGET_DIR": str(CRATE / "target")})
 
 
 def cargo_problem() -> str | None:

@@ -1,8 +1,7 @@
 """Writes what the product is made of into dist/, as CycloneDX: `make sbom`. Needs no network.
 
 Runs in its own environment, made from `requirements/ops.txt`. One bill is for each lock that something is installed
-from: the server, and a Spark job. The third is that of the compiled transport, where cargo is: its manifest names exact
-versions, and cargo says what those need.
+from: the server, and a Spark job. The third is that of the compiled transport, where cargo is, from its own lock.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _python(lock: Path, file: Path) -> None:
 
 def _crate() -> Bom:
     """What cargo takes for a build of the compiled transport."""
-    asked = ["cargo", "metadata", "--format-version", "1", "--manifest-path", str(MANIFEST)]
+    asked = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", str(MANIFEST)]
     told: dict[str, Any] = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
     components = {package["id"]: _component(package) for package in told["packages"]}
     root = components.pop(told["resolve"]["root"])

@@ -46,6 +46,7 @@ ENVIRONMENTS = {
     "lowest": Environment(".venv-lowest", "lowest.txt"),
     "lowest-spark": Environment(".venv-lowest-spark", "lowest-spark.txt"),
     "generate": Environment(".venv-generate", "generate.txt"),
+    "dist": Environment(".venv-dist", "wheel.txt"),
     "native": Environment(".venv-native", "native.txt"),
     "ops": Environment(".venv-ops", "ops.txt"),
     "lock": Environment(".venv-lock", "lock.txt"),

@@ -19,6 +19,8 @@ def context(target: Path) -> None:
     lines = (OPS / "docker/Dockerfile.dockerignore").read_text().splitlines()
     for name in (line[1:] for line in lines if line.startswith("!")):
         source, copy = ROOT / name, target / name
+        if name == ".git" and not source.exists():
+            continue  # An archive, which says otherwise what it is of.
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "target"))

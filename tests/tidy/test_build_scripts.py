@@ -100,8 +100,8 @@ def test_the_crate_is_checked_by_clippy_and_its_own_tests(empty_path: Path) -> N
     check()
     assert notes.read_text().splitlines() == [
         "clippy --version",
-        "clippy --quiet --all-targets -- -D warnings",
-        "test --quiet",
+        "clippy --locked --all-targets -- -D warnings",
+        "test --locked -- --quiet",
     ]
 
 
@@ -115,5 +115,5 @@ def test_no_wheel_is_made_of_a_crate_with_warnings(empty_path: Path) -> None:
 def test_a_cargo_without_clippy_still_tests(empty_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     notes = noting_cargo(empty_path, fails_at='"clippy --version"')
     check()
-    assert notes.read_text().splitlines() == ["clippy --version", "test --quiet"]
+    assert notes.read_text().splitlines() == ["clippy --version", "test --locked -- --quiet"]
     assert "clippy is not installed" in capfd.readouterr().err

@@ -19,6 +19,9 @@ ADDRESS = re.compile(
 PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
 
+CRATE_LOCK = tomllib.loads((ROOT / "native_transport" / "Cargo.lock").read_text())
+
+
 def pins(name: str) -> dict[str, str]:
     """Package -> version of a lock file."""
     text = (ROOT / "requirements" / name).read_text()
@@ -81,6 +84,36 @@ def holds_lower_bounds(lock: str, requirements: Iterable[Requirement]) -> None:
 
 def test_generated_code_loads_on_the_lowest_runtimes() -> None:
     assert pins("generate.txt")["grpcio-tools"] == pins("lowest.txt")["grpcio"]
+
+
+def test_the_lock_of_the_crate_names_one_registry_and_a_checksum_of_everything_else_no_address() -> None:
+    text = (ROOT / "native_transport" / "Cargo.lock").read_text()
+    # Cargo knows a registry by this name, wherever it gets the crates from.
+    registry = "registry+https://github.com/rust-lang/" + "crates" + ".io-index"
+    (own,) = (package for package in CRATE_LOCK["package"] if "source" not in package)
+    assert own["name"] == "txn-native-transport"
+    for package in CRATE_LOCK["package"]:
+        assert package is own or (package["source"] == registry and re.fullmatch("[0-9a-f]{64}", package["checksum"]))
+    assert text.count("://") == len(CRATE_LOCK["package"]) - 1
+
+
+def test_the_lock_of_the_crate_has_what_its_manifest_names() -> None:
+    manifest = tomllib.loads((ROOT / "native_transport" / "Cargo.toml").read_text())
+    locked = {(package["name"], package["version"]) for package in CRATE_LOCK["package"]}
+    named = {**manifest["dependencies"], **manifest["dev-dependencies"]}
+    versions = {name: wish if isinstance(wish, str) else wish["version"] for name, wish in named.items()}
+    assert all(version.startswith("=") for version in versions.values())
+    wanted = {(name, version.removeprefix("=")) for name, version in versions.items()}
+    assert wanted | {(manifest["package"]["name"], manifest["package"]["version"])} <= locked
+
+
+def test_the_lock_of_the_crate_is_committed_and_every_build_holds_to_it() -> None:
+    assert "Cargo.lock" not in (ROOT / ".gitignore").read_text()
+    assert "Cargo.lock" not in (ROOT / "ops/docker/Dockerfile.dockerignore").read_text()
+    for name in ("ops/docker/Dockerfile", "scripts/native.py"):
+        builds = re.findall(r'maturin build .*|"build", "--release".*', (ROOT / name).read_text())
+        assert builds
+        assert all("--locked" in build for build in builds)
 
 
 def test_the_native_extra_asks_for_the_crate_that_is_here() -> None:

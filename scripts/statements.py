@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from scripts.tree_files import files_of
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 _NOT_PRODUCT: Final = frozenset({"bench", "examples", "ops", "proto", "scripts", "tests"})
 """Top-level folders with Python in them that is no part of the product, or generated. Any other one is a package."""
@@ -56,10 +58,9 @@ def is_product(path: PurePosixPath) -> bool:
 def sources_of_tree(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield the Python files of the working tree, as they lie there: those that git knows, and new ones that it does
     not ignore."""
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
-    for name in listed.decode().split("\0"):
-        if name and (root / name).is_file():
-            yield PurePosixPath(name), (root / name).read_text()
+    for path in files_of(root):
+        if path.suffix == ".py":
+            yield path, (root / path).read_text()
 
 
 def sources_of_commit(root: Path, revision: str) -> Iterator[tuple[PurePosixPath, str]]:

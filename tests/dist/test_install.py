@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
-from tests.docs.fences import programs
+from coordinator_protocol.version import BASE
+from tests.docs.fences import ROOT, programs
 from tests.tidy.tree import project
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dist")]
@@ -106,4 +108,61 @@ def test_the_source_archive_builds_the_same_wheel(built: Path, tmp_path: Path) -
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*build, "--directory", str(tmp_path)], cwd=source, capture_output=True, check=True)
     (again,) = tmp_path.glob("*.whl")
+    assert again.name == wheel.name
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
+
+
+def test_what_is_built_of_a_later_commit_upgrades_what_is_installed(tmp_path: Path) -> None:
+    """The README's steps in a clone without tags, and a commit later in an archive of it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("an archive has no next commit")
+    clone, archive = tmp_path / "clone", tmp_path / "archive"
+    git(ROOT, "clone", "--quiet", "--no-tags", "--depth", "1", ROOT.as_uri(), str(clone))
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    first = installed_from(clone, environment)
+    assert first != BASE
+    assert installed_from(clone, environment) == first
+    (clone / "coordinator_core" / "later.py").write_text('"""Of the next commit."""\n')
+    git(clone, "add", ".")
+    git(clone, "commit", "--quiet", "--message", "Go on", "--date", "now")
+    archive.mkdir()
+    git(clone, "archive", "--output", str(tmp_path / "archive.tar"), "HEAD")
+    with tarfile.open(tmp_path / "archive.tar") as packed:
+        packed.extractall(archive, filter="data")
+    second = installed_from(archive, environment)
+    assert Version(second) > Version(first)
+    assert second.endswith(git(clone, "rev-parse", "HEAD")[:10])
+    assert (environment / "lib" / f"python3.{sys.version_info.minor}/site-packages/coordinator_core/later.py").exists()
+
+
+def installed_from(tree: Path, environment: Path) -> str:
+    """Run `make dist` there and upgrade from what it built, without the dependencies. Returns what is then installed."""
+    made = subprocess.run(
+        ["make", "dist", f"PYTHON={sys.executable}"], cwd=tree, env=clean(), capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    assert re.search(r"building the source archive and the wheel of txn-coordinator \S+", made.stderr)
+    assert made.stdout.count("built ") == 2
+    assert not (tree / ".venv").exists(), "the environment of the developers is not needed"
+    pip = [str(environment / "bin" / "pip"), "install", "--quiet", "--no-deps", "--no-index", "--find-links", "dist"]
+    subprocess.run([*pip, "--upgrade", "txn-coordinator"], cwd=tree, check=True, capture_output=True)
+    # Isolated: the dependencies, which the version does not need, are not there.
+    ask = "from coordinator_runtime.running_version import running_version; print(running_version())"
+    python = str(environment / "bin" / "python")
+    done = subprocess.run([python, "-I", "-c", ask], capture_output=True, text=True, check=True, cwd="/")
+    return done.stdout.strip()
+
+
+def git(directory: Path, *words: str) -> str:
+    """Run git as somebody."""
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgSign=false"]
+    done = subprocess.run(["git", *who, *words], cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_installed_server_shows_the_version_of_its_wheel(built: Path, server: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    told = subprocess.run([server / "txnctl", "--version"], capture_output=True, text=True, check=True, env=clean())
+    assert told.stdout == f"txnctl {wheel.name.split('-')[1]}\n"

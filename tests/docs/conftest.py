@@ -1,4 +1,4 @@
-"""A server as the README starts one: `txnctl dev`."""
+"""A server as the README starts one (`txnctl dev`), and what its commands may leave in a checkout."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.docs.fences import PROGRAMS
+from scripts.tree_files import is_ignored, patterns_in
+from tests.docs.fences import PROGRAMS, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +29,17 @@ def endpoint() -> Iterator[str]:
         finally:
             server.send_signal(signal.SIGTERM)
     assert server.returncode == 0
+
+
+@pytest.fixture
+def leaves_what_git_ignores(tmp_path: Path) -> Iterator[None]:
+    """Whoever follows a page types its commands in a checkout, so git ignores what they make there, and no check reads
+    it."""
+    yield
+    patterns = patterns_in((ROOT / ".gitignore").read_text())
+    left = [
+        path
+        for path in tmp_path.iterdir()
+        if not is_ignored(PurePosixPath(path.name), patterns, is_folder=path.is_dir())
+    ]
+    assert not left, f"name them in .gitignore, and below tool.ruff in pyproject.toml: {left}"

@@ -19,6 +19,8 @@ from examples.demo_parts.flights import ROWS
 from examples.demo_parts.plan import ABORT_EVERY, plan
 from tests.docs.fences import PROGRAMS, ROOT, Fence, commands, fences, programs
 
+pytestmark = pytest.mark.usefixtures("leaves_what_git_ignores")
+
 README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
 SDK, STUBS, CONSUMER, SPARK, STREAM, SINK = programs(README)

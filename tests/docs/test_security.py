@@ -17,6 +17,8 @@ from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.tools import require_tool
 from tests.ops.prometheus_process import free_port
 
+pytestmark = pytest.mark.usefixtures("leaves_what_git_ignores")
+
 PAGE = "docs/security.md"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.running_version import running_version
 from coordinator_server.build import OpenStore, build
 from coordinator_server.config import Config
 from coordinator_server.metrics.instruments import Readings
@@ -28,6 +29,8 @@ async def test_a_server_that_loads_says_so_and_tells_nothing_that_it_does_not_kn
     assert "txn_coordinator_transactional_ids" not in readings
     assert "txn_partitions_omitted" not in readings
     assert readings["txn_config_transaction_max_timeout_seconds"] == {(): 900.0}
+    ((version, *_others),) = readings["txn_build_info"]
+    assert version == running_version()
 
 
 async def test_a_server_that_works_and_one_that_failed() -> None:

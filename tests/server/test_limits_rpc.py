@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import admin_pb2, admin_pb2_grpc
+from coordinator_runtime.running_version import running_version
 from tests.harness.in_process import in_process_server
 
 
@@ -13,4 +14,4 @@ async def test_a_client_learns_the_maxima_of_this_server() -> None:
         assert limits.batch_bytes_max == 2_000
         assert limits.message_bytes_max == 16 << 20
         assert limits.transactional_id_bytes_max == 1_000
-        assert limits.server_version
+        assert limits.server_version == running_version()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+from scripts.dist import build_native, stage
 from scripts.generate import differences
 from scripts.java import java_problem, java_version
 from scripts.native import cargo_problem, check
@@ -117,3 +120,23 @@ def test_a_cargo_without_clippy_still_tests(empty_path: Path, capfd: pytest.Capt
     check()
     assert notes.read_text().splitlines() == ["clippy --version", "test --locked -- --quiet"]
     assert "clippy is not installed" in capfd.readouterr().err
+
+
+def test_the_wheel_of_the_transport_has_the_version_of_its_crate_and_commit(tmp_path: Path) -> None:
+    version = stage(tmp_path / "crate")
+    manifest = tomllib.loads((tmp_path / "crate" / "Cargo.toml").read_text())
+    asked = tomllib.loads((tmp_path / "crate" / "pyproject.toml").read_text())["project"]
+    assert asked["version"] == str(Version(version)) == version
+    assert "dynamic" not in asked
+    assert Version(version) > Version(manifest["package"]["version"])
+    assert (tmp_path / "crate" / "Cargo.lock").is_file()
+    assert not (tmp_path / "crate" / "target").exists()
+
+
+def test_a_machine_without_cargo_builds_no_transport_and_says_why(
+    empty_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (empty_path / "txn_native_transport-1.whl").touch()
+    assert build_native(empty_path) == []
+    assert "no wheel of the compiled transport" in capfd.readouterr().err
+    assert (empty_path / "txn_native_transport-1.whl").exists(), "what is there stays, where nothing else comes"

@@ -1,29 +1,24 @@
-"""The files of the project as the tidiness tests see them: what people wrote, not what tools left."""
+"""The files of the project as the tidiness tests see them: what people wrote, not what tools left or git ignores."""
 
 from __future__ import annotations
 
 import functools
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
+from scripts.tree_files import files_of
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXT_SUFFIXES = {".cfg", ".in", ".json", ".md", ".proto", ".py", ".rs", ".sh", ".toml", ".txt", ".yaml", ".yml"}
-TEXT_NAMES = {"Makefile", "Dockerfile", "run", ".gitignore"}
-LEFT_BY_TOOLS = {"__pycache__", "build", "dist", "metastore_db", "node_modules", "spark-warehouse"}
-DOTTED_BUT_OURS = {".ci", ".gitignore"}
+TEXT_NAMES = {"Makefile", "Dockerfile", "run", ".gitattributes", ".gitignore"}
 
 
 @functools.cache
 def text_files() -> tuple[Path, ...]:
     """Every text file that people maintain, generated code left out."""
-    found = []
-    for folder, folders, names in os.walk(ROOT):
-        folders[:] = [name for name in folders if is_ours(name)]
-        paths = (Path(folder, name) for name in names if is_ours(name))
-        found += [path for path in paths if is_text(path) and not is_generated(path)]
-    return tuple(sorted(found))
+    paths = (ROOT / path for path in files_of(ROOT))
+    return tuple(path for path in paths if is_text(path) and not is_generated(path))
 
 
 def python_files() -> tuple[Path, ...]:
@@ -39,11 +34,6 @@ def files_of_tests() -> tuple[Path, ...]:
 def requirement_files() -> tuple[Path, ...]:
     """The lock files and what they are resolved from."""
     return tuple(path for path in text_files() if path.parent == ROOT / "requirements")
-
-
-def is_ours(name: str) -> bool:
-    """Whether a file or folder of this name can hold something people wrote."""
-    return name not in LEFT_BY_TOOLS and (not name.startswith(".") or name in DOTTED_BUT_OURS)
 
 
 def is_text(path: Path) -> bool:

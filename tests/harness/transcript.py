@@ -9,15 +9,18 @@ A file starts with settings, one `name: value` a line:
     group_bytes_max: 1          every operation becomes a group of its own, so that a crash can come between any two
 
 Comments start with `#`. Blocks are separated by blank lines. A run is compared with what the file says, and the file
-can be rewritten from the run (`pytest --rewrite`): then read the difference.
+can be rewritten from the run (`pytest --rewrite`). A test that fails shows the difference.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.runtime import RuntimeLimits
@@ -130,8 +133,32 @@ def check(path: Path, *, rewrite: bool, shelf: Shelf | None = None) -> None:
     transcript = read_transcript(text)
     first, *others = (written(transcript, play(transcript, mode, shelf)) for mode in transcript.modes)
     for mode, other in zip(transcript.modes[1:], others, strict=True):
-        assert other == first, f"{path.name} tells another story in {mode}: settle before looking, or write two files"
+        same_story(
+            first,
+            other,
+            (transcript.modes[0].value, mode.value),
+            f"{path.name} tells another story in {mode.value}: settle before looking, or write two files",
+        )
     if rewrite:
         path.write_text(first)
     else:
-        assert first == text, "the story has changed: run pytest with --rewrite and read the difference"
+        file_says(path, first)
+
+
+def file_says(path: Path, played: str) -> None:
+    """Fail with the difference where a file tells another story than the one that was played."""
+    same_story(
+        path.read_text(),
+        played,
+        (path.name, "played now"),
+        f"{path.name} tells another story. If the new one is right, write it into the file, and commit that:\n"
+        f"    python -m pytest 'tests/scenarios/test_scenarios.py::test_scenario[{path.stem}-lane]' --rewrite",
+    )
+
+
+def same_story(one: str, other: str, names: tuple[str, str], problem: str) -> None:
+    """Fail with the lines in which two stories differ, and those around them."""
+    __tracebackhide__ = True
+    if one != other:
+        lines = unified_diff(one.splitlines(), other.splitlines(), *names, lineterm="")
+        pytest.fail("\n".join([problem, *lines]), pytrace=False)

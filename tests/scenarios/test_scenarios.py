@@ -9,7 +9,7 @@ import pytest
 from tests.harness.combinations import LANE_VARIABLE
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.script import VERBS
-from tests.harness.transcript import check, play, read_transcript, written
+from tests.harness.transcript import check, file_says, play, read_transcript, written
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
@@ -38,9 +38,45 @@ def test_scenario_on_rocksdb(path: Path, tmp_path: Path) -> None:
     for mode in transcript.modes:
         shelf = RocksShelf(tmp_path / mode)
         try:
-            assert written(transcript, play(transcript, mode, shelf)) == path.read_text()
+            file_says(path, written(transcript, play(transcript, mode, shelf)))
         finally:
             shelf.close()
+
+
+STORY = "# One commit.\n\ntopic t 1\ninit p1 orders\nproduce p1 t-0 a\n\nend p1 commit\nsettle\n\nfetch t-0\n"
+
+
+def test_a_story_that_changed_fails_with_the_difference_and_says_how_to_accept_it(tmp_path: Path) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text(STORY)
+    check(path, rewrite=True)
+    told = path.read_text()
+    check(path, rewrite=False)
+    path.write_text(told.replace("\nfetch t-0\n", "\nfetch t-0 raw\n"))
+    with pytest.raises(pytest.fail.Exception) as failed:
+        check(path, rewrite=False)
+    said = str(failed.value).splitlines()
+    assert said[0].startswith("story.txt tells another story.")
+    assert said[1].endswith("::test_scenario[story-lane]' --rewrite")
+    assert said[2:4] == ["--- story.txt", "+++ played now"]
+    # The command stands above the difference, so that the place is found.
+    assert [line for line in said[4:] if not line.startswith("@@")] == [
+        " ",
+        " fetch t-0 raw",
+        " ----",
+        "-t-0: 0:a | next 2",
+        "+t-0: 0:a 1:[commit 0/0] | next 2",
+    ]
+    check(path, rewrite=True)
+    check(path, rewrite=False)
+
+
+def test_a_story_that_differs_between_the_modes_fails_with_the_difference(tmp_path: Path) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text(STORY.replace("settle\n", ""))
+    with pytest.raises(pytest.fail.Exception, match=r"another story in split(?s:.*)\n-t-0: 0:a .*\n\+t-0: nothing"):
+        check(path, rewrite=True)
+    assert "settle" not in path.read_text()
 
 
 def test_every_verb_is_used() -> None:

@@ -44,8 +44,7 @@ class Producer(ProducerShell):
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
         """Check the settings; the server is not asked yet.
 
-        Options by name: `transactional_id`, `transaction_timeout_ms`, `delivery_timeout_ms`, `encoding`,
-        `compression`, `batch_bytes`, `buffer_bytes`, `client_id`, `wait` (see `ProducerConfig`).
+        Options by name: see `ProducerConfig`, among them `transactional_id` and `wait_ms`.
         Raises: Rejected or Misconfigured for a wrong one.
         """
         super().__init__(endpoint, **options)

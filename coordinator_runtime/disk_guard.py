@@ -2,15 +2,17 @@
 
 A write that finds no space ends the process (fail-stop), and a server that cannot write cannot even delete. So a part
 of the disk is kept for what ends transactions, commits offsets and makes room. Producers are told to come again, which
-they do by themselves, and go on once there is room.
+they do by themselves, and go on once an eighth more is free.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import MEBI
 
 PAUSE_MS: Final = 1_000
 """How long producers are told to wait: what they send again and again is whole batches, and a disk takes longer to be
@@ -19,6 +21,11 @@ emptied."""
 RESUMED_AT: Final = 9 / 8
 """How much of the least must be free before records are taken again: at the very limit, every flush and compaction of
 the store would change the answer."""
+
+
+def mib_enough(free_bytes_min: int) -> int:
+    """Return how many MiB must be free before records are taken again."""
+    return math.ceil(free_bytes_min * RESUMED_AT / MEBI)
 
 
 class DiskLow(Refused):
@@ -31,7 +38,7 @@ class DiskGuard:
     """What is known of the room on the store's disk. Whoever can see the disk tells it (`looked`)."""
 
     def __init__(self, free_bytes_min: int = 0) -> None:
-        """`free_bytes_min`: with less free, no records are taken; 0 = they always are."""
+        """`free_bytes_min`: with less free, no records are taken, until an eighth more is free; 0 = they always are."""
         self.free_bytes_min: Final = free_bytes_min
         self.free_bytes: int | None = None
         """What was free at the last look; None before the first one."""
@@ -59,7 +66,8 @@ class DiskGuard:
     def _refusal(self, free_bytes: int) -> DiskLow:
         return DiskLow(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-            f"the disk of the server is nearly full: {free_bytes >> 20} MiB are free, and disk_free_min_bytes keeps "
-            f"{self.free_bytes_min >> 20} MiB for ending transactions and deleting, so no records are taken. Send them "
-            "again later; meanwhile somebody must make room, by deleting topics or with a larger disk",
+            f"the disk of the server is nearly full: {free_bytes >> 20} MiB are free, and no records are taken until "
+            f"{mib_enough(self.free_bytes_min)} MiB are: disk_free_min_bytes keeps {self.free_bytes_min >> 20} MiB for "
+            "ending transactions and deleting, and an eighth more must be free again. Send them again later; meanwhile "
+            "somebody must make room, by deleting topics or with a larger disk",
         )

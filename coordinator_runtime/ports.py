@@ -1,7 +1,7 @@
 """Where siblings meet without knowing each other, and where the world comes in.
 
 The transaction coordinator must place markers in partitions and groups, the partition log must ask whether a partition
-is in a transaction. Neither imports the other: `coordinator_server.build` hands each the other's port.
+is in a transaction. Neither imports the other: `coordinator_core.assembly` hands each the other's port.
 
 What clients send to more than one of them, by a call of its own or in a Transact, is here as frozen values; so is the
 question whether a caller may do it, which all of them ask.
@@ -108,7 +108,8 @@ class TopicMetadata(Protocol):
 
 
 class MarkerPort(Protocol):
-    """Places a transaction's end into a participant. The partition log and the group coordinator implement it."""
+    """Places a transaction's end into a participant. `coordinator_core.assembly` makes it of the halves of the
+    partition log and of the group coordinator (`GroupParticipant`)."""
 
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
         """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition."""
@@ -152,7 +153,7 @@ class GroupVerifier(Protocol):
 
 
 class TopicOffsets(Protocol):
-    """What the catalog asks when a topic is deleted. The group coordinator implements it."""
+    """What the log asks the group coordinator when a topic is deleted."""
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
         """Operations that drop every offset of the topic, committed or pending, in all groups."""
@@ -310,7 +311,7 @@ class MarkerGuard(Protocol):
 
 
 class Authorizer(Protocol):
-    """Decides who may do what. Services ask it (`authorization.require`), so that no front can go around it."""
+    """Decides who may do what. Services ask it (`require`), so that no front can go around it."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool: ...
 

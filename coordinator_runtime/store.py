@@ -20,28 +20,33 @@ from coordinator_runtime.incarnation import Incarnation
 
 
 class Family(IntEnum):
-    """The column families (spec log-and-runtime 5.1). All integers in keys are unsigned big-endian, so that byte order
-    is numeric order."""
+    """The column families, with the keys of their rows; docs/store-format.md has the values (spec log-and-runtime 5.1).
+    All integers in keys are unsigned big-endian, so that byte order is numeric order."""
 
     META = 0
-    """Names of single values: format version, shard count, group version, producer-id block end, csn."""
+    """(name) -> what the store itself is: format version, shard count, group version, writer, and which partitions have
+    large batches in which segments (`coordinator_runtime.rocks.own_rows`)."""
     LOG = 1
-    """(partition ordinal u32, last offset u64) -> 64-byte batch header and payload, and perhaps a marker's tail. The
+    """(ordinal u32, last offset u64) -> 64-byte batch header and payload, and perhaps a marker's tail. The
     LAST offset is in the key, so that one forward seek to an offset lands on the row that holds it. A value never
     begins with 0xFF, so that a store may mark what it keeps elsewhere."""
     STRETCHES = 2
-    """(partition ordinal u32, last offset u64) -> a finished stretch of the log: first offset, largest timestamp up to
-    its end, and what lies before its end: bytes, records, markers, aborted transactions."""
+    """(ordinal u32, last offset u64) -> a finished stretch of the log: first offset, largest timestamp up to its end,
+    when it ended, and what lies before its end: bytes, records, markers, aborted transactions."""
     PRODUCERS = 3
-    """(partition ordinal u32, kind u8, producer id u64) -> producer entry with its last five batches."""
+    """(ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches;
+    (ordinal u32, kind u8 = 1, coordinator shard u16, csn u64, producer id u64) -> where the last transaction of a
+    producer that was forgotten begins."""
     ABORTED = 4
-    """(partition ordinal u32, outcome u8, producer id u64, marker offset u64) -> the transaction that the marker ended.
-    By producer, so that a reader finds the end of a batch's transaction with one seek."""
+    """(ordinal u32, offset u64, producer id u64) -> an aborted transaction, under the offset of its marker and under
+    each multiple of 65,536 that it lies across, so that one scan finds all that concern a reader
+    (`partition_log.aborted`). A committed one has no row."""
     PARTITIONS = 5
-    """(partition ordinal u32, kind u8) -> log start, log end and all that lies between them, counted."""
+    """(ordinal u32, kind u8 = 0) -> log start, log end and all that lies between them, counted;
+    (ordinal u32, kind u8 = 1, leader epoch u32) -> where the epoch began;
+    (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of the producers that were forgotten."""
     COORDINATOR_STATE = 6
-    """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a
-    shard."""
+    """(coordinator u8, shard u16, type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
     HISTORY = 7
     """(coordinator u8, shard u16, number of the first step u64) -> the steps of one commit group (`rows`)."""
 

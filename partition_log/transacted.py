@@ -74,7 +74,7 @@ class BatchWrite(Struct, frozen=True):
 
 
 class TransactedBatches:
-    """Implements `coordinator_runtime.ports.TransactedPartitions`."""
+    """Implements `coordinator_runtime.transact.TransactedPartitions`."""
 
     def __init__(
         self,

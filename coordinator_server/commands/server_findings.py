@@ -13,6 +13,7 @@ from coordinator_client.admin import Admin, TopicDescription, TransactionListing
 from coordinator_client.calls import DESCRIBE_LIMITS, LIST_SHARDS
 from coordinator_client.connection import Connection
 from coordinator_runtime.clock import Clock
+from coordinator_runtime.disk_guard import mib_enough
 from coordinator_runtime.running_version import running_version
 from coordinator_server.commands.administration import list_hanging
 from coordinator_server.commands.remote import deadlines
@@ -90,7 +91,9 @@ def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
         return Finding("room on disk", Verdict.OK, "it has no disk")
     found = f"{disk.free_bytes >> 20} MiB are free"
     if disk.is_low:
-        found += f", less than the {disk.free_bytes_min >> 20} MiB of disk_free_min_bytes: no records are taken"
+        # What is free may be more than the least again, and not yet enough.
+        found += f", and no records are taken until {mib_enough(disk.free_bytes_min)} MiB are, an eighth more than"
+        found += " disk_free_min_bytes"
         return Finding("room on disk", Verdict.PROBLEM, found, "delete topics, or make the disk larger")
     if disk.free_bytes < 2 * disk.free_bytes_min:
         advice = f"below {disk.free_bytes_min >> 20} MiB no records are taken: make room"

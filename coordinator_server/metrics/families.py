@@ -327,7 +327,11 @@ FAMILIES: Final = (
         (),
         "Free space of the store's disk, looked at twice a second; no series where `disk_free_min_bytes` is 0.",
     ),
-    _gauge("txn_store_disk_free_min_bytes", (), "Free space below which no records are taken; 0 = they always are."),
+    _gauge(
+        "txn_store_disk_free_min_bytes",
+        (),
+        "Free space below which no records are taken until an eighth more is free; 0 = they always are.",
+    ),
     _gauge("txn_store_disk_low", (), "1 while no records are taken because the disk is nearly full."),
     _counter(
         "txn_store_disk_refused_total",

@@ -65,7 +65,7 @@ class OffsetsWrite:
 
 
 class TransactedGroups:
-    """Implements `coordinator_runtime.ports.TransactedOffsets`."""
+    """Implements `coordinator_runtime.transact.TransactedOffsets`."""
 
     def __init__(self, router: ShardRouter, catalog: TopicCatalog, authorizer: Authorizer) -> None:
         self._router = router

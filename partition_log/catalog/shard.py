@@ -178,7 +178,7 @@ class CatalogShard:
     # Deciding
 
     def decide_create(self, wanted: NewTopic, topic_id: bytes, turn: Turn, *, validate_only: bool) -> Decision:
-        """Create a topic that has passed `rules.check_new_topic`. The reply is the Topic; with `validate_only` it has
+        """Create a topic that has passed `check_new_topic`. The reply is the Topic; with `validate_only` it has
         no id and no ordinals yet. Raises Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
         if wanted.name in self._topics:
             raise Refused(

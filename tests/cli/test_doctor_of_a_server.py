@@ -99,9 +99,11 @@ def disk(free: int, *, least: int, is_low: bool = False) -> admin_pb2.DiskDescri
         (
             judge_disk(disk(150, least=200, is_low=True)),
             "problem",
-            "150 MiB are free, less than the 200",
+            "150 MiB are free, and no records are taken until 225 MiB are",
             "delete topics",
         ),
+        (judge_disk(disk(224, least=200, is_low=True)), "problem", "224 MiB are free, and no records", "delete topics"),
+        (judge_disk(disk(224, least=200)), "warning", "224 MiB are free", "below 200 MiB no records"),
         (judge_hanging(2), "problem", "2 that nobody will end", "txnctl hanging"),
         (judge_transactions([listing(None), listing(5_000)], 900_000), "ok", "1, the oldest for 5.0s", ""),
         (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 import coordinator_client
@@ -115,6 +117,64 @@ def test_what_can_be_passed_by_name_is_what_is_documented() -> None:
     assert set(ProducerOptions.__annotations__) == {field.name for field in fields(ProducerConfig)}
     assert set(ConsumerOptions.__annotations__) == {field.name for field in fields(ConsumerConfig)}
     assert set(ReadOptions.__annotations__) == {field.name for field in fields(ReadPlan)}
+
+
+VALUES = {
+    "classic",
+    "consumer",
+    "full",
+    "grpc_session",
+    "header",
+    "read_committed",
+    "session",
+    "unary",
+}
+"""What options and settings of topics may be set to, where a docstring says it."""
+ELSEWHERE = {"coordinator_client", "error", "retention_bytes", "retention_ms", "validate_payload", "with"}
+"""A logger, an argument of a callback, settings of topics, and a word of Python."""
+QUOTED = re.compile(r"`([a-z_][a-z0-9_]*)(?:=[^`]*)?`")
+
+
+def documented() -> Iterator[tuple[str, str, set[str]]]:
+    """Every public class and function, and their methods: name, docstring, and the names of its own parameters."""
+    for name in PUBLIC:
+        thing = getattr(coordinator_client, name)
+        methods = inspect.getmembers(thing, inspect.isfunction) if inspect.isclass(thing) else []
+        yield name, inspect.getdoc(thing) or "", parameters(thing)
+        for method, function in methods:
+            if method == "__init__" or not method.startswith("_"):
+                yield f"{name}.{method}", inspect.getdoc(function) or "", parameters(function)
+
+
+def parameters(function: Callable[..., object]) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except ValueError:  # Options as a dict have none.
+        return set()
+
+
+def test_a_docstring_names_options_and_methods_that_are_there() -> None:
+    classes = [thing for name in PUBLIC if inspect.isclass(thing := getattr(coordinator_client, name))]
+    members = {member for thing in classes for member in dir(thing)}
+    members |= {field for thing in classes for base in thing.__mro__ for field in vars(base).get("__annotations__", {})}
+    known = members | set(PUBLIC) | VALUES | ELSEWHERE
+    unknown = {
+        (name, quoted)
+        for name, text, own in documented()
+        for quoted in QUOTED.findall(text)
+        if quoted not in known | own
+    }
+    assert not unknown
+
+
+def test_a_docstring_that_lists_options_lists_those_that_are_there() -> None:
+    lists = {"read": ReadOptions}
+    found = {
+        name: set(QUOTED.findall(text.partition("Options by name: ")[2].partition("(see")[0]))
+        for name, text, _own in documented()
+        if re.search(r"Options by name: `", text)
+    }
+    assert found == {name: set(options.__annotations__) for name, options in lists.items()}
 
 
 def test_every_error_is_a_transaction_error_with_an_action_of_its_own() -> None:

@@ -187,6 +187,16 @@ def test_room_that_comes_and_goes_at_the_limit_is_told_once() -> None:
     assert changes == [True, False]
 
 
+@pytest.mark.parametrize("free_mib", [511, 540, 575])
+def test_a_refusal_says_how_much_must_be_free_before_records_are_taken_again(free_mib: int) -> None:
+    guard = DiskGuard(512 << 20)
+    guard.looked(0)
+    guard.looked(free_mib << 20)
+    assert f"{free_mib} MiB are free, and no records are taken until 576 MiB are" in guard.refuse().message
+    guard.looked(576 << 20)
+    assert guard.refusal is None
+
+
 def test_a_guard_that_is_off_takes_everything() -> None:
     guard = DiskGuard(0)
     guard.looked(0)

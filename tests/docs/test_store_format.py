@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import struct
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ import pytest
 
 from coordinator_api.storage.v1 import group_pb2, log_pb2, runtime_pb2, transaction_pb2
 from coordinator_protocol import marker
-from coordinator_runtime import incarnation, rows, segment_rows, segments
+from coordinator_runtime import incarnation, rows, segment_rows, segments, store
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import own_rows
 from coordinator_runtime.store import Family
@@ -67,6 +69,28 @@ def test_every_family_has_its_rows() -> None:
     told = {family.strip("`") for family, *_ in PARTITION_ROWS} | {"META", "COORDINATOR_STATE", "HISTORY"}
     assert told == {family.name for family in Family}
     assert {name for name in re.findall(r"^### ([A-Z_, ]+):", PAGE, re.MULTILINE) for name in name.split(", ")} == told
+
+
+def test_the_families_are_documented_with_the_keys_that_they_have() -> None:
+    """The docstrings below the members of `Family`, which the interpreter throws away."""
+    (family,) = (
+        node
+        for node in ast.parse(inspect.getsource(store)).body
+        if isinstance(node, ast.ClassDef) and node.name == Family.__name__
+    )
+    told = [ast.unparse(node) for node in family.body[1:]]
+    found = {
+        name.split(" = ")[0]: re.findall(r"(?:^|; *(?:\\n *)?)\(([^)]+)\)(?= ->)", text.strip("'\""), re.MULTILINE)
+        for name, text in zip(told[::2], told[1::2], strict=True)
+    }
+    documented: dict[str, list[str]] = {}
+    for name, row, key, _value in PARTITION_ROWS:
+        if row != "marker tail":  # It lies in the row of its batch.
+            documented.setdefault(name.strip("`"), []).append(key)
+    for name, keys in documented.items():
+        assert sorted(found[name]) == sorted(keys), name
+    assert found["COORDINATOR_STATE"] == ["coordinator u8, shard u16, type u8, key"]
+    assert found["HISTORY"] == [key for _row, key, _value in tables("HISTORY")]
 
 
 @pytest.mark.parametrize("row", PARTITION_ROWS, ids=lambda row: row[1])

@@ -210,6 +210,8 @@ def tell(directory: Path, note: Callable[[str], None], watch: Watch) -> None:
             store.sync()
             noted(f"durable {number}")
 
+    # A checkout asks git, once in a process, which is no step of the store.
+    running_version()
     sys.setprofile(watch)
     store = open_store(directory, shard_count=SHARDS, options=OPTIONS)
     write_up_to(store, 4)

@@ -398,7 +398,7 @@ anyway."""
 
 
 class Patience:
-    """A deadline that comes closer when the server stops answering."""
+    """A deadline that comes closer when the server stops answering: that an attempt was lost says so, or silence."""
 
     __slots__ = ("_cut_off_ms", "ends_ms", "limit_ms")
 
@@ -409,12 +409,18 @@ class Patience:
         self.limit_ms = limit_ms
         self._cut_off_ms = cut_off_ms
 
-    def until_ms(self, now_ms: int, *, is_cut_off: bool) -> int:
-        """Return when to give up, as things stand."""
-        if self._cut_off_ms is not None and is_cut_off:
+    def until_ms(self, now_ms: int, *, is_cut_off: bool, heard_ms: int | None = None) -> int:
+        """Return when to give up, as things stand. `heard_ms`: when the server answered last (see `Pulse`); None: its
+        silence says nothing."""
+        if self._cut_off_ms is not None and heard_ms is not None and heard_ms + self._cut_off_ms <= now_ms:
+            self.ends_ms, self.limit_ms = min(self.ends_ms, now_ms), min(self.limit_ms, self._cut_off_ms)
+            self._cut_off_ms = None
+        elif self._cut_off_ms is not None and is_cut_off:
             self.ends_ms = min(self.ends_ms, now_ms + self._cut_off_ms)
             self.limit_ms = min(self.limit_ms, self._cut_off_ms)
             self._cut_off_ms = None
+        if self._cut_off_ms is not None and heard_ms is not None:
+            return min(self.ends_ms, heard_ms + self._cut_off_ms)
         return self.ends_ms
 
 

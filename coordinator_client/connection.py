@@ -117,7 +117,8 @@ class Connection:
         self._stood_aside: list[ContactFirst] = []
         self._opened_by = 0
         self._is_closed = False
-        self._lock = threading.Lock()
+        # A signal handler may use the connection in the middle of a call that holds this.
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         return self
@@ -191,11 +192,12 @@ class Connection:
 
     def _contact_made(self) -> None:
         """Remove the first contact from the path of every later request."""
-        with self._lock:
-            for open_loop, known in self._transports.items():
-                if isinstance(known, ContactFirst):
-                    self._stood_aside.append(known)
-                    self._transports[open_loop] = known.transport
+        # Without the lock, which an interrupted call may hold. One that is opened meanwhile stays behind the contact,
+        # which passes everything on from now on.
+        for open_loop, known in list(self._transports.items()):
+            if isinstance(known, ContactFirst):
+                self._stood_aside.append(known)
+                self._transports[open_loop] = known.transport
 
     @property
     def is_of_a_parent(self) -> bool:

@@ -47,6 +47,8 @@ class Flights:
         self._random_source = random_source
         self._flights: dict[int, _Flight] = {}
         self._started: int = 0 if before is None else before._started
+        self.heard_ms = 0
+        """When the last answer came; 0: none has."""
         self.answers: Answers | None = None if before is None else before.answers
         """Writes to the log what is worth a line there; None: nothing is."""
         self.cancelled: list[int] = []
@@ -99,6 +101,7 @@ class Flights:
             return
         end = call.on_answer(answer, now_ms=now_ms, jitter=self._random_source.fraction())
         if not isinstance(answer, Loss):
+            self.heard_ms = now_ms
             self.throttle.note(call.rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
         answers = self.answers
         if answers is not None and (end is not answer or answers.is_troubled):

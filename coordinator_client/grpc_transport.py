@@ -106,7 +106,7 @@ class _SharedChannels:
     parent are of no use to it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._channels: dict[tuple[int, _Server], tuple[KeptChannel[grpc.Channel], int]] = {}
 
     def acquire(self, server: _Server) -> KeptChannel[grpc.Channel]:

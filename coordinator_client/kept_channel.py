@@ -31,7 +31,7 @@ class KeptChannel(Generic[ChannelT]):
         self._tls = tls
         self._open = open_channel
         self._close = close_channel
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._before: ChannelT | None = None
         self._seen: Signature = ()
         self.metadata: Metadata = ()

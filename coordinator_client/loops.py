@@ -167,7 +167,7 @@ class _SharedLoop:
 
     def __init__(self) -> None:
         self._ended: BackgroundLoop | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process_id = 0
         self._loop: BackgroundLoop | None = None
         self._users = 0

@@ -34,6 +34,7 @@ from coordinator_client.errors import TOPIC_GONE, Loss, TransactionError, failur
 from coordinator_client.flights import Transmission
 from coordinator_client.producer_requests import Ending, IdentityRequests, TransactionEnd
 from coordinator_client.progress import ProducerProgress
+from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource
 from coordinator_client.rules import AfterSend
 from coordinator_client.sending import CorePlan
@@ -59,6 +60,8 @@ class ProducerCore(ProducerProgress):
         super().__init__(plan, random_source, self._send_failed)
         self._identity_requests = IdentityRequests(self)
         self._transaction_end = TransactionEnd(self, self._identity_requests)
+        self.pulse = Pulse(self.flights, plan.client_id)
+        """Tells a server that is slow from one that is gone, while the producer closes."""
         self.is_commit_asked = False
         """Whether a commit was asked for since the last transaction began."""
 
@@ -188,6 +191,7 @@ class ProducerCore(ProducerProgress):
         here on. A plain producer's next flush raises OutcomeUnknown, since records that it had taken are gone.
         """
         self.forget_work()
+        self.pulse = Pulse(self.flights, self.plan.client_id)
         ending = self._transaction_end.ending
         if self.fatal is not None:
             self.status = _CLOSED
@@ -255,6 +259,7 @@ class ProducerCore(ProducerProgress):
             # these can still grow: cut each time a little room came back, they would all be small.
             self.sender.waiting.seal_all()
         self.flights.lose_overdue(now_ms)
+        self.pulse.advance(now_ms)
         self._advance(now_ms)
         self._send(now_ms)
         due = self.flights.transmissions(now_ms)

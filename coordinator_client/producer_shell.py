@@ -413,15 +413,18 @@ class ProducerShell:
         """Return how long the abort in `close` is tried: the server aborts at the timeout anyway, and the next producer
         of this id aborts before it begins."""
         limit_ms = self._delivery_timeout_ms
+        self._core.pulse.begin(self._clock.monotonic_ms())
         return Patience(self._clock.monotonic_ms() + limit_ms, limit_ms, CUT_OFF_CLOSE_MS)
 
     def _until_ms(self, patience: Patience) -> int:
-        """Return when patience ends. Raises: Retriable where it has ended."""
+        """Return when to look again: at the end of patience at the latest. Raises: Retriable where it has ended."""
         now_ms = self._clock.monotonic_ms()
-        until_ms = patience.until_ms(now_ms, is_cut_off=self._connection.answers.is_lost)
+        pulse = self._core.pulse
+        until_ms = patience.until_ms(now_ms, is_cut_off=self._connection.answers.is_lost, heard_ms=pulse.heard_ms)
         if now_ms >= until_ms:
             raise unconfirmed_abort(timed_out("the abort", patience.limit_ms), None, has_timeout=self._has_timeout)
-        return until_ms
+        due_ms = pulse.due_ms()
+        return until_ms if due_ms is None else min(until_ms, due_ms)
 
     def _note_failed_abort(self, error: BaseException, own: TransactionError | None, failed: TransactionError) -> None:
         """Note on `error` that the abort because of it failed. Raises: Fenced where `error` is the transaction's own

@@ -71,7 +71,7 @@ class SessionCall:
     """One attempt of a request that travels on the session, from when it is asked for until it is reported once. On the
     wire it is an `Operation`."""
 
-    __slots__ = ("_on_cancel", "body", "correlation_id", "ends_ms", "on_done", "request", "rpc")
+    __slots__ = ("_on_cancel", "body", "correlation_id", "ends_ms", "is_taken", "on_done", "request", "rpc")
 
     def __init__(
         self,
@@ -87,6 +87,8 @@ class SessionCall:
         self.request = request
         self.body = request.SerializeToString()
         self.ends_ms = ends_ms
+        self.is_taken = False
+        """Whether the loop of its session has it."""
         self.correlation_id = 0
         """0 = not sent; `SENT_ALONE` = sent as a unary call."""
         self.on_done: Callable[[Any], None] | None = on_done

@@ -152,7 +152,8 @@ class SharedSession:
         self._ending: list[OpenSession] = []
         """Take no more calls, and wait for answers."""
         self._incoming: deque[SessionCall] = deque()
-        self._is_awake = False
+        self._woken_for: SessionCall | None = None
+        """The call for which the loop was woken last; it is not awake any more once it has taken that."""
         self._has_timer = False
         self._is_closed = False
         self._channel: Channel | None = None
@@ -190,10 +191,11 @@ class SharedSession:
             self._go_on()
             return call
         self._incoming.append(call)
-        if not self._is_awake:
-            # Set before the call and cleared before the queue is emptied: at worst the loop looks once for nothing.
-            self._is_awake = True
+        woken_for = self._woken_for
+        if woken_for is None or woken_for.is_taken:
             self.loop.call_soon(self._turn)
+            # Noted afterwards: where an exception comes between, the loop is woken once more, for nothing.
+            self._woken_for = call
         return call
 
     def close(self) -> None:
@@ -235,9 +237,12 @@ class SharedSession:
         return [self._current, *self._ending]
 
     def _turn(self) -> None:
-        self._is_awake = False
         while self._incoming:
-            self._current.calls.add(self._incoming.popleft())
+            call = self._incoming.popleft()
+            call.is_taken = True
+            self._current.calls.add(call)
+        # The call need not be kept. Should this forget a newer one, the loop is woken for that once more.
+        self._woken_for = None
         self._go_on()
 
     def _go_on(self) -> None:
@@ -314,7 +319,7 @@ class SessionTransport:
         self._tls = tls
         self._open_loop = open_loop
         self._open_channel = open_channel
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._shared: SharedSession | None = None
         self._unary: UnaryTransport | None = None
 
@@ -367,7 +372,7 @@ class _SharedSessions:
     channel."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sessions: dict[tuple[tuple[str, Tls | None], object, OpenChannel], SharedSession] = {}
         self._users: dict[SharedSession, int] = {}
 

@@ -32,6 +32,7 @@ from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, 
 from coordinator_client.consumer.topics import AbsentTopics
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.flights import Flights, Transmission
+from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource, uuid_text
 from coordinator_protocol.errors import ErrorCode
 
@@ -102,6 +103,8 @@ class ConsumerCore:
         self._made: list[UserCall] = []
         """Calls that the shell was given and has not said the end of."""
         self._leaving: Future[None] | None = None
+        self.pulse = Pulse(self.context.flights, self.context.client_id)
+        """Tells a server that is slow from one that is gone, while the consumer leaves its group."""
         self._counted: Handed | None = None
         """The last records between which batches were skipped, and counted."""
         self._callback_failure: Exception | None = None
@@ -148,6 +151,7 @@ class ConsumerCore:
             self._commits.wake_ms(),
             self._positions.wake_ms(),
             self._fetcher.wake_ms(),
+            self.pulse.due_ms(),
             None if self.is_cut_off else self._absent.wake_ms(),
             self._poll_deadline_ms(),
         )
@@ -297,11 +301,13 @@ class ConsumerCore:
             # Begun by a call that was interrupted, or gave up.
             return self._leaving
         self._end_interrupted(now_ms)
+        self.pulse.begin(now_ms)
         future = self._leaving = Future[None]()
         self._handover.is_user_here = True
 
         def left(_: int) -> None:
             self._leaving = None
+            self.pulse = Pulse(self.context.flights, self.context.client_id)
             self._handover.is_user_here = False
             self.assignment.drop(self.assignment.names())
             self.assignment.is_manual = False
@@ -396,6 +402,7 @@ class ConsumerCore:
         self._membership.advance(now_ms)
         self._positions.advance(now_ms)
         self._fetcher.advance(now_ms)
+        self.pulse.advance(now_ms)
         # From the first poll on, as long as the consumer is a member.
         self._absent.subscribe(self.subscription.topics if self._membership.is_active else frozenset(), now_ms)
         if not self.is_cut_off:

@@ -383,7 +383,8 @@ class ConsumerShell:
 
     def _look_at(self, begun: Begun[Any], core: ConsumerCore) -> tuple[int, UserCall | None, bool]:
         """Return until when to wait for a call that has begun, a call to make meanwhile, and whether it has ended."""
-        until_ms = begun.patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
+        heard_ms = core.pulse.heard_ms
+        until_ms = begun.patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off, heard_ms=heard_ms)
         return until_ms, core.take_call(commits_only=not begun.with_rebalance), begun.future.is_settled
 
     def _do(self, step: Callable[[ConsumerCore], T]) -> T:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
@@ -78,6 +79,7 @@ class FakeServer:
         self.csn = 0
         self._next_producer_id = 100
         self._handlers: dict[Method, Callable[[Any], Any]] = {
+            Method.DESCRIBE_LIMITS: lambda _: admin.DescribeLimitsResponse(),
             Method.DESCRIBE_TOPICS: self._describe_topics,
             Method.CREATE_PARTITIONS: self._create_partitions,
             Method.INIT_PRODUCER_ID: self._init_producer_id,

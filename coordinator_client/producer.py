@@ -130,8 +130,9 @@ class Producer(ProducerShell):
         """Ask again what became of a commit that ended in OutcomeUnknown, or was interrupted: True = committed, False =
         aborted.
 
-        The producer goes on afterwards. An interrupted commit can be asked for until the next transaction begins.
-        Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer runs and the outcome can no
+        The producer goes on afterwards. An interrupted commit can be asked for until the next transaction begins. One
+        whose `with` had ended is none: `Transaction.csn` tells of an exception that came behind it, before the next
+        line of the caller. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer runs and the outcome can no
         longer be told; Rejected if nothing is unknown.
         """
         self._clear_up()

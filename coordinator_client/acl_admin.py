@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.calls import CHECK_PERMISSION, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Deadlines
 from coordinator_client.connection import Connection
-from coordinator_client.errors import OutcomeUnknown, check_here
+from coordinator_client.errors import check_here
 from coordinator_protocol.acls import (
     WIRE_NAMES,
     Acl,
@@ -58,8 +57,7 @@ class AclCalls:
         for acl in wanted:
             check_here(lambda _name, acl=acl: check_acl(acl), acl.resource_name, Method.CREATE_ACLS)  # type: ignore[misc]
         request = admin.CreateAclsRequest(header=self._mutation(), acls=map(_message, wanted), dry_run=dry_run)
-        with _repeatable():
-            reply = self._connection.ask(CREATE_ACLS, request, deadlines=self._deadlines)
+        reply = self._connection.ask(CREATE_ACLS, request, deadlines=self._deadlines)
         return [*map(_acl, reply.created)]
 
     def delete_acls(self, filters: Iterable[AclFilter], *, dry_run: bool = False) -> list[Acl]:
@@ -69,8 +67,7 @@ class AclCalls:
         Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
         """
         request = admin.DeleteAclsRequest(header=self._mutation(), filters=map(_filter, filters), dry_run=dry_run)
-        with _repeatable():
-            reply = self._connection.ask(DELETE_ACLS, request, deadlines=self._deadlines)
+        reply = self._connection.ask(DELETE_ACLS, request, deadlines=self._deadlines)
         return [*map(_acl, reply.deleted)]
 
     def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
@@ -110,16 +107,6 @@ class AclCalls:
 
     def _mutation(self) -> RequestHeader:
         return self._connection.header(self._connection.random_source.request_id())
-
-
-@contextmanager
-def _repeatable() -> Iterator[None]:
-    """Says what to do where the answer is lost."""
-    try:
-        yield
-    except OutcomeUnknown as error:
-        error.action = "Do it again: it does no harm twice."
-        raise
 
 
 def _number(member: ResourceType | PatternType | Permission | PermissionType) -> Any:  # noqa: ANN401  one of four enums

@@ -35,7 +35,7 @@ from coordinator_client.descriptions import (
     partition_explanation,
     transaction_description,
 )
-from coordinator_client.errors import OutcomeUnknown, Rejected, check_here, rejected
+from coordinator_client.errors import Rejected, check_here, rejected
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.settings import duration_ms
@@ -94,7 +94,8 @@ class TransactionListing:
 
 class Admin(GroupCalls, AclCalls):
     """The calls of an administrator to one server; those about groups are inherited from `GroupCalls`, those about who
-    may do what from `AclCalls`. Each is retried until `deadline_ms`. Close it, or use it in a `with`."""
+    may do what from `AclCalls`. Each is retried until `deadline_ms`; where its outcome stays unknown, or its caller is
+    interrupted, the exception says whether it is safe to do it again. Close it, or use it in a `with`."""
 
     def __init__(
         self,
@@ -283,13 +284,9 @@ class Admin(GroupCalls, AclCalls):
         for topic, partition in before:
             check_here(check_topic_name, topic, Method.DELETE_RECORDS)
             request.partitions.add(topic=topic, partition=partition, offset=before[TopicPartition(topic, partition)])
-        try:
-            reply = self._connection.ask(
-                DELETE_RECORDS, request, deadlines=self._deadlines, items=lambda reply: reply.results
-            )
-        except OutcomeUnknown as error:
-            error.action = "Do it again: it does no harm twice."
-            raise
+        reply = self._connection.ask(
+            DELETE_RECORDS, request, deadlines=self._deadlines, items=lambda reply: reply.results
+        )
         return {
             TopicPartition(found.topic, found.partition): DeletedRecords(
                 low_watermark=found.low_watermark, held_back=found.held_back

@@ -19,7 +19,15 @@ from typing import Any, Final, Self, TypedDict, Unpack
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.calls import Deadlines, ReplyT, RequestT, RetryingCall, Rpc
 from coordinator_client.clock import Clock, SystemClock
-from coordinator_client.errors import Loss, TransactionError, Verdict, check_here, misconfigured, rejected
+from coordinator_client.errors import (
+    Loss,
+    OutcomeUnknown,
+    TransactionError,
+    Verdict,
+    check_here,
+    misconfigured,
+    rejected,
+)
 from coordinator_client.first_contact import GIVE_UP_MS, ContactFirst, FirstContact, Look
 from coordinator_client.grpc_library import note_use
 from coordinator_client.grpc_transport import GrpcChannel, UnaryTransport
@@ -27,6 +35,7 @@ from coordinator_client.log import Answers
 from coordinator_client.loops import AsyncioLoop, Loop, background_loop
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.random_source import RandomSource, SystemRandomSource
+from coordinator_client.repeating import REPEATING
 from coordinator_client.server_look import look_at
 from coordinator_client.session_transport import Channel, SessionTransport
 from coordinator_client.settings import duration_ms
@@ -219,8 +228,28 @@ class Connection:
         """Send a request until it is answered for good, and return the successful reply.
 
         `items` returns the parts of the reply that can fail on their own; the first one that did fails the call.
-        Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline.
+        Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline. An
+        OutcomeUnknown says whether it is safe to do it again, and so does a note on an exception that interrupts it.
         """
+        try:
+            return self._ask(rpc, request, deadlines, items)
+        except OutcomeUnknown as error:
+            error.action = REPEATING.get(rpc.method, error.action)
+            raise
+        except TransactionError:
+            raise
+        except BaseException as interruption:
+            if rpc.method in REPEATING:
+                interruption.add_note(f"{rpc.method} may have taken effect. {REPEATING[rpc.method]}")
+            raise
+
+    def _ask(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        deadlines: Deadlines,
+        items: Callable[[ReplyT], Iterable[Verdict]] | None,
+    ) -> ReplyT:
         now_ms = self.clock.monotonic_ms()
         call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
         while True:

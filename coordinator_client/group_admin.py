@@ -50,7 +50,6 @@ from coordinator_client.descriptions import (
 )
 from coordinator_client.errors import (
     TOPIC_GONE,
-    OutcomeUnknown,
     Rejected,
     TransactionError,
     Verdict,
@@ -285,9 +284,6 @@ class GroupCalls:
         fill_topics(request.topics, wanted, topic_ids)
         try:
             self._connection.ask(OFFSET_COMMIT, request, deadlines=self._deadlines, items=lambda reply: reply.results)
-        except OutcomeUnknown as error:
-            error.action = "Do it again: it does no harm twice."
-            raise
         except TransactionError as error:
             if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
                 raise _in_use(group_id) from error

@@ -111,7 +111,8 @@ class Producer(ProducerShell):
         """Take a record outside transactions; it is in the log once `flush` or `close` returned.
 
         `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
-        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call.
+        `timestamp_ms` is Unix milliseconds, by default now. An interrupted send may have taken the record, which is in
+        the log then or not. Raises: Rejected or TypeError for a wrong call.
         """
         self._check_plain()
         self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
@@ -131,9 +132,9 @@ class Producer(ProducerShell):
         aborted.
 
         The producer goes on afterwards. An interrupted commit can be asked for until the next transaction begins. One
-        whose `with` had ended is none: `Transaction.csn` tells of an exception that came behind it, before the next
-        line of the caller. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer runs and the outcome can no
-        longer be told; Rejected if nothing is unknown.
+        whose `with` had ended was not interrupted: where an exception comes behind it, before the caller's next line,
+        `Transaction.csn` is not 0. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer
+        runs and the outcome can no longer be told; Rejected if nothing is unknown.
         """
         self._clear_up()
         known = self._known_outcome()
@@ -369,7 +370,8 @@ class Transaction(TransactionShell[Producer]):
         """Take a record; it is durable and visible once the `with` ended cleanly.
 
         `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
-        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call; the
+        `timestamp_ms` is Unix milliseconds, by default now. After an interrupted send the transaction can only be
+        aborted, unless the exception came before anything was done. Raises: Rejected or TypeError for a wrong call; the
         failure of an earlier send, after which the transaction can only be aborted.
         """
         if not self._is_open:

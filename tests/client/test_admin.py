@@ -6,8 +6,10 @@ import pytest
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client import Admin, Identity, NextEvent, Rejected, Retriable
+from coordinator_client import Admin, Identity, NextEvent, OutcomeUnknown, Rejected, Retriable, calls
+from coordinator_client.repeating import REPEATING
 from coordinator_protocol.errors import Method
+from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import Fault, World
 
 
@@ -176,3 +178,56 @@ def test_a_server_out_of_reach_is_retriable_for_a_question(admin: Admin, world: 
     world.fault(Method.DESCRIBE_TOPICS, *[Fault.LOST_REQUEST] * 100)
     with pytest.raises(Retriable, match="DescribeTopics: no definite answer within"):
         admin.describe_topics()
+
+
+# Callers that are interrupted.
+
+
+def test_each_call_that_changes_something_says_whether_it_is_safe_to_repeat() -> None:
+    of_producers = {
+        Method.INIT_PRODUCER_ID,
+        Method.PREPARE_TRANSACTION,
+        Method.END_TXN,
+        Method.TRANSACT,
+        Method.TXN_OFFSET_COMMIT,
+    }
+    of_members = {Method.LEAVE_GROUP}
+    mutating = {rpc.method for rpc in vars(calls).values() if isinstance(rpc, calls.Rpc) and rpc.is_mutating}
+    assert mutating - of_producers - of_members <= set(REPEATING)
+
+
+def test_an_interrupted_call_says_whether_it_is_safe_to_repeat(admin: Admin, world: World) -> None:
+    world.interrupts[Method.CREATE_TOPICS] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        admin.create_topic("new", 1)
+    assert "refused with TOPIC_ALREADY_EXISTS" in caught.value.__notes__[0]
+    world.interrupts[Method.DESCRIBE_TOPICS] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        admin.describe_topics()
+    assert not hasattr(caught.value, "__notes__"), "nothing was to be changed"
+
+
+def test_a_call_without_an_answer_says_whether_it_is_safe_to_repeat(world: World) -> None:
+    admin = Admin(world.connection(), deadline_ms=1_000)
+    world.fault(Method.DELETE_TOPICS, *[Fault.LOST_REPLY] * 100)
+    with pytest.raises(OutcomeUnknown, match="unless the topic may have been created anew meanwhile"):
+        admin.delete_topic("t")
+
+
+def test_an_exception_at_each_line_of_a_call_leaves_the_next_ones_as_they_are() -> None:
+    def run(at: tuple[int, ...] = ()) -> Interrupter:
+        world = World()
+        admin = Admin(world.connection())
+        interrupter = Interrupter(at)
+        with interrupter:
+            for name in ("one", "two"):
+                try:
+                    admin.create_topic(name, 1, is_existing_ok=True)
+                except Interruption:
+                    admin.create_topic(name, 1, is_existing_ok=True)
+        assert {"one", "two"} <= {topic.name for topic in admin.describe_topics()}, interrupter.raised
+        admin.close()
+        return interrupter
+
+    for at in one_of_each(run().places):
+        run((at,))

@@ -81,7 +81,10 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
         Ask(_P.CLUSTER_ACTION, _CLUSTER, when="of a batch, which other servers send"),
     ),
     Method.ADD_OFFSETS_TO_TXN: (_WRITE_ID, _READ_GROUP),
-    Method.END_TXN: (_WRITE_ID, _LAST_SEQUENCES),
+    Method.END_TXN: (
+        Ask(_P.WRITE, _ID, when="of a member of a batch, on the id named as the sink"),
+        _LAST_SEQUENCES,
+    ),
     Method.TRANSACT: (
         _WRITE_ID,
         Ask(_P.WRITE, _TOPIC),

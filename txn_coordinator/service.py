@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from coordinator_protocol.acls import CLUSTER_NAME
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import check_group_id, check_partition, check_partitions, check_transactional_id
@@ -321,6 +322,9 @@ class TransactionService:
         same step and after everything that came in before, so a client may send Produce and EndTxn without waiting in
         between."""
         transactional_id = command.transactional_id
+        sink = coordinator_key(transactional_id)
+        if sink != transactional_id:
+            return self._leave_batch(command, sink, context)
         self._check_caller(transactional_id, context, command.identity)
         last_sequences: Sequence[tuple[int, int]] = ()
         # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
@@ -338,6 +342,30 @@ class TransactionService:
         park_key = TransactionInTheWay(transactional_id)
         operation = Operation(self.shard_key(transactional_id), decide)
         ask = partial(self._check_caller, transactional_id, context)
+        return self._runtime.write(operation, context, park_key=park_key, is_urgent=True, ask_again=ask)
+
+    def _leave_batch(self, command: EndTxn, sink: str, context: CallContext) -> Pending[Ended]:
+        """A member of a sink's batch ends by itself: a task that failed aborts what it wrote, and its batch goes on
+        without it. Only the decision on the batch commits a member."""
+
+        def ask() -> None:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, sink)
+
+        ask()
+        check_transactional_id(sink)
+        identity = command.identity
+        if identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX:
+            raise _impossible(identity)
+        if command.outcome is Outcome.COMMIT:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{command.transactional_id!a:.300} is a member of a sink's batch, which CommitBatch commits with the"
+                " others; alone it can only be aborted",
+            )
+        operation = Operation(
+            self.shard_key(command.transactional_id), lambda shard, turn: shard.decide_leave(command, turn)
+        )
+        park_key = TransactionInTheWay(command.transactional_id)
         return self._runtime.write(operation, context, park_key=park_key, is_urgent=True, ask_again=ask)
 
     def transact(self, command: Transact, context: CallContext) -> Pending[TransactResult]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.hashing import MEMBER_PREFIX
+from coordinator_protocol.hashing import MEMBER_PREFIX, coordinator_key
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.decision import (
     ArmTimer,
@@ -59,7 +59,7 @@ from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, ending, initialising, transacting
 from txn_coordinator.rules.ending import Ending, by_server
 from txn_coordinator.sinks.decisions import SinkDecisions
-from txn_coordinator.sinks.rules import given_up
+from txn_coordinator.sinks.rules import check_member, given_up
 from txn_coordinator.sinks.state import Sinks
 from txn_coordinator.state import DECIDED, IDLE, LOST_LINE, TAKEN_OVER, Identity, Transaction, TransactionState
 
@@ -375,6 +375,13 @@ class TransactionShard:
         how = Ending(command.outcome, bumps_epoch=client_txn_version >= 2, cause="client")
         decision = self.outcomes.decide(current, how, turn)
         return replace(decision, joins=(*checks, *decision.joins))
+
+    def decide_leave(self, command: EndTxn, turn: Turn) -> Decision:
+        """EndTxn of a member of a sink's batch, which aborts it alone. What its sink has decided on is refused: that
+        outcome stands."""
+        current = self._known(command.transactional_id, command.identity)
+        check_member(self.sinks.state.get(coordinator_key(command.transactional_id)), current)
+        return self.decide_end(command, turn)
 
     def decide_transact(self, transact: PlacedTransact, turn: Turn) -> Decision:
         """Transact. The reply is Transacted."""

@@ -171,6 +171,11 @@ TRANSACTIONS: Final = (
     ),
     Case("EndTxn", lambda room, n: _txn.EndTxnRequest(**room.identity(n.id), committed=True), (WRITE_ID,)),
     Case(
+        "EndTxn of a member of a batch",
+        lambda room, n: _txn.EndTxnRequest(**room.sink_member(n.id), committed=False),
+        (WRITE_ID,),
+    ),
+    Case(
         "EndTxn with last_sequences",
         lambda room, n: _txn.EndTxnRequest(**room.identity(n.id), committed=True, last_sequences=_sequences(n)),
         (WRITE_ID, SEE_TOPIC),

@@ -52,7 +52,7 @@ def test_every_call_on_a_member_goes_to_the_shard_of_its_sink() -> None:
 
 
 def test_what_is_for_transactions_of_applications_takes_no_member() -> None:
-    """A member has one way to its end, the decision on its batch."""
+    """A member commits by the decision on its batch alone."""
     room = SinkRoom()
     world, task = room.world, room.member(0)
     named = task.transactional_id, task.identity
@@ -61,7 +61,7 @@ def test_what_is_for_transactions_of_applications_takes_no_member() -> None:
         "AddPartitionsToTxn": partial(called, partial(world.add, *named, ["t-0"], CallContext())),
         "TxnOffsetCommit": partial(called, partial(world.commit_offset, *named, "g", 1, CallContext())),
         "PrepareTransaction": partial(called, partial(world.prepare, *named, CallContext())),
-        "EndTxn": partial(called, partial(world.end, *named, Outcome.ABORT)),
+        "EndTxn": partial(called, partial(world.end, *named, Outcome.COMMIT)),
     }
     for method, ask in calls.items():
         assert answer_to(room, ask) is ErrorCode.INVALID_REQUEST, method

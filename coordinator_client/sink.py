@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client.calls import ABORT_BATCH, COMMIT_BATCH, JOIN_BATCH, PRODUCE, SEAL_MEMBER, Deadlines
+from coordinator_client.calls import ABORT_BATCH, COMMIT_BATCH, END_TXN, JOIN_BATCH, PRODUCE, SEAL_MEMBER, Deadlines
 from coordinator_client.connection import Connection
+from coordinator_client.errors import Fenced, OutcomeUnknown, TransactionError
 from coordinator_client.state import Identity
 from coordinator_protocol.batch import Encoding
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEADLINE_MS: Final = 60_000
+LEAVING_DEADLINE_MS: Final = 10_000
+"""How long a task that failed tries to abort its member. Smaller: a server that is away for a moment leaves the member
+to the driver, or to the timeout of the sink. Larger: the failure is reported later."""
 
 
 class Committed(NamedTuple):
@@ -118,6 +122,35 @@ class SinkMember:
         )
         self._connection.ask(SEAL_MEMBER, request, deadlines=self._deadlines)
 
+    def abort(self, *, deadline_ms: int = LEAVING_DEADLINE_MS) -> None:
+        """End this member alone, sealed or not: nothing of it becomes visible, no reader waits for it any longer, and
+        its batch goes on with the other members. Durable when it returns.
+
+        Raises: Fenced for a member that is over already, and whose outcome stands; Rejected by a server that knows
+        only the end of whole batches; Retriable or OutcomeUnknown at the deadline.
+        """
+        request = txn.EndTxnRequest(
+            header=self._connection.header(self._connection.random_source.request_id()),
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=False,
+        )
+        self._connection.ask(END_TXN, request, deadlines=Deadlines(total_ms=deadline_ms))
+
+    def abort_because(self, error: BaseException) -> None:
+        """Abort while an error is handled, which stays the one that is raised: it gets a note where the member could
+        not be aborted, and stays open until its batch is given up."""
+        try:
+            self.abort()
+        except Fenced as over:
+            error.add_note(f"{self.transactional_id} was over before: {over.reason}")
+        except TransactionError as failure:
+            error.add_note(
+                f"{self.transactional_id} could not be aborted ({failure.reason}): it holds readers of its partitions"
+                " until its batch is decided or given up, by the driver, by the next run or at its timeout"
+            )
+
 
 class Sink:
     """A sink, as one run of an engine's query writes to it. Holds nothing that the server does not hold: any process
@@ -136,7 +169,8 @@ class Sink:
         first join of a new run, or for a later batch, gives up what was undecided before.
 
         Raises: Fenced for a run that another one replaced; Rejected for a batch before the one that is being written;
-        Retriable or OutcomeUnknown at the deadline.
+        Retriable or OutcomeUnknown at the deadline. A call that is interrupted, or does not learn whether it joined,
+        aborts the member that it may have made.
         """
         request = txn.JoinBatchRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
@@ -146,11 +180,29 @@ class Sink:
             attempt=attempt,
             transaction_timeout_ms=transaction_timeout_ms,
         )
-        joined = self._connection.ask(JOIN_BATCH, request, deadlines=self._deadlines)
+        try:
+            return self._joined(request, self._deadlines)
+        except BaseException as error:
+            if isinstance(error, OutcomeUnknown) or not isinstance(error, TransactionError):
+                self._leave(request, error)
+            raise
+
+    def _joined(self, request: txn.JoinBatchRequest, deadlines: Deadlines) -> SinkMember | Committed:
+        joined = self._connection.ask(JOIN_BATCH, request, deadlines=deadlines)
         if joined.already_committed:
             return Committed(by_this_run=joined.committed_by_this_run)
         identity = Identity(joined.producer_id, joined.producer_epoch)
         return SinkMember(self._connection, self._deadlines, joined.transactional_id, identity)
+
+    def _leave(self, request: txn.JoinBatchRequest, error: BaseException) -> None:
+        """Abort the member that a request may have made: repeated, it is answered with the same one."""
+        try:
+            member = self._joined(request, Deadlines(total_ms=LEAVING_DEADLINE_MS))
+        except TransactionError as failure:
+            error.add_note(f"whether a member of {self.name} was left open is not known: {failure.reason}")
+            return
+        if isinstance(member, SinkMember):
+            member.abort_because(error)
 
     def commit(self, batch_id: int, members: Iterable[Identity]) -> int:
         """Commit a batch with these members, by their identities, and give up all others; return the number (csn) of

@@ -119,8 +119,12 @@ class _Writer:
             )
 
     def _give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Give up what tasks wrote. Where none of them told of its batch, the next run does, or time."""
+        """Give up what tasks wrote and could not abort themselves, because they were killed. Where none of them told of
+        its batch, a write that is no micro-batch knows it by itself; that of a stream the next run gives up, or time.
+        """
         batch = next((each.batch for each in messages if isinstance(each, Written) and each.batch is not None), None)
+        if batch is None and not self.is_stream and self._options.delivery is Delivery.EXACTLY_ONCE:
+            batch = batch_of(self._options, {}, self._own_id, is_stream=False)
         if batch is not None:
             self._sink(batch).abort(batch.batch_id)
 

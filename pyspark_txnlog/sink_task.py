@@ -15,6 +15,7 @@ from coordinator_client.errors import Rejected
 from coordinator_client.producer import Producer
 from coordinator_client.sink import Committed, Sink, SinkMember
 from coordinator_protocol.errors import ErrorCode
+from pyspark_txnlog.end_of_rows import check_all_rows_came
 from pyspark_txnlog.planning import UnknownTopic, shared_connection
 from pyspark_txnlog.sink_options import Batch, WriteOptions
 from pyspark_txnlog.sink_rows import Request, RowsByPartition
@@ -23,9 +24,11 @@ from pyspark_txnlog.sink_rows import Request, RowsByPartition
 def write_member(
     options: WriteOptions, batch: Batch, rows: Iterator[pa.RecordBatch], task_id: str
 ) -> SinkMember | Committed:
-    """Write rows as a member of a batch, and seal it; only read them where the batch is committed already.
+    """Write rows as a member of a batch, and seal it; only read them where the batch is committed already. Whatever
+    ends the task before that aborts its member, so that no reader waits for it.
 
-    Raises: InvalidRows; UnknownTopic; TransactionError where the server refuses, or another run or attempt has won.
+    Raises: InvalidRows; UnknownTopic; RowsCutShort; TransactionError where the server refuses, or another run or
+    attempt has won.
     """
     connection = shared_connection(options)
     sink = Sink(connection, batch.sink, run_id=batch.run_id, deadline_ms=options.rpc_timeout_ms)
@@ -35,17 +38,26 @@ def write_member(
         for _ in rows:
             pass
         return member
+    try:
+        _send_rows(member, _gathering(options, task_id), rows)
+        check_all_rows_came()
+        member.seal()
+    except BaseException as error:
+        member.abort_because(error)
+        raise
+    return member
+
+
+def _send_rows(member: SinkMember, gathered: RowsByPartition, rows: Iterator[pa.RecordBatch]) -> None:
     # A request is on its way while Spark hands over the rows of the next one.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="txnlog-sink") as sending:
         on_its_way: Future[None] | None = None
-        for request in _requests(_gathering(options, task_id), rows):
+        for request in _requests(gathered, rows):
             if on_its_way is not None:
                 on_its_way.result()
             on_its_way = sending.submit(member.send_arrow, request)
         if on_its_way is not None:
             on_its_way.result()
-    member.seal()
-    return member
 
 
 def write_records(options: WriteOptions, rows: Iterator[pa.RecordBatch], task_id: str) -> int:

@@ -15,7 +15,7 @@ from coordinator_client.errors import Rejected
 from coordinator_client.producer import Producer
 from coordinator_client.sink import Committed, Sink, SinkMember
 from coordinator_protocol.errors import ErrorCode
-from pyspark_txnlog.end_of_rows import check_all_rows_came
+from pyspark_txnlog.end_of_rows import check_all_rows_came, check_not_hung_up
 from pyspark_txnlog.planning import UnknownTopic, shared_connection
 from pyspark_txnlog.sink_options import Batch, WriteOptions
 from pyspark_txnlog.sink_rows import Request, RowsByPartition
@@ -55,6 +55,7 @@ def _send_rows(member: SinkMember, gathered: RowsByPartition, rows: Iterator[pa.
         for request in _requests(gathered, rows):
             if on_its_way is not None:
                 on_its_way.result()
+            check_not_hung_up()
             on_its_way = sending.submit(member.send_arrow, request)
         if on_its_way is not None:
             on_its_way.result()

@@ -12,10 +12,12 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import functions as f
 
 from coordinator_client import Connection, read
+from tests.harness.patience import looks
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +68,56 @@ def test_nothing_is_written_where_a_task_fails(spark: SparkSession, topics: Topi
         save(broken, topic)
     save(rows(spark, "after"), topic)
     assert values(topic) == ["after"]
+
+
+ROWS_AT_ONCE = 10_000
+"""Rows that Spark hands to a Python worker in one batch."""
+
+
+def test_readers_go_on_behind_a_write_whose_query_failed_in_its_only_task(
+    spark: SparkSession, topics: Topics, save: Save, values: Values
+) -> None:
+    """The query fails between two batches of rows, which the worker is not told as an error: a test of what Spark's
+    worker does then, too. A stream's driver does not know which batch it was; its task must see to it."""
+    topic = topics.create()
+    failing = f.when(f.col("id") >= ROWS_AT_ONCE, f.raise_error(f.lit("broken"))).otherwise(f.col("id"))
+    value = failing.cast("string").alias("value")
+    with pytest.raises(PySparkException, match="broken"):
+        save(spark.range(0, ROWS_AT_ONCE + 1, 1, 1).select(value), topic)
+    save(rows(spark, "behind the batch"), topic)
+    assert values(topic) == ["behind the batch"]
+
+
+def test_readers_go_on_behind_a_stream_that_failed_or_was_stopped_while_it_wrote(
+    spark: SparkSession, topics: Topics, save: Save, values: Values, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=ROWS_AT_ONCE * 2, numPartitions=1).load()
+    broken = f.when(f.col("value") >= ROWS_AT_ONCE, f.raise_error(f.lit("broken"))).otherwise(f.repeat(f.lit("x"), 512))
+    endless = f.when(f.col("value") >= ROWS_AT_ONCE, f.expr("java_method('java.lang.Thread', 'sleep', 1000L)"))
+
+    def start(value: Column, name: str) -> StreamingQuery:
+        writing = source.select(value.cast("string").alias("value")).writeStream.format("txnlog")
+        writing = writing.options(endpoint=topics.endpoint, topic=topic)
+        return writing.option("checkpointLocation", str(tmp_path / name)).start()
+
+    with pytest.raises(StreamingQueryException, match="broken"):
+        start(broken, "broken").awaitTermination()
+    save(rows(spark, "behind the one that failed"), topic)
+    assert values(topic) == ["behind the one that failed"]
+
+    running = start(endless.otherwise(f.repeat(f.lit("x"), 512)), "endless")
+    await_hold(topics, topic, is_held=True)
+    running.stop()
+    save(rows(spark, "behind the one that was stopped"), topic)
+    await_hold(topics, topic, is_held=False)
+    assert values(topic) == ["behind the one that failed", "behind the one that was stopped"]
+
+
+def await_hold(topics: Topics, topic: str, *, is_held: bool) -> None:
+    for _ in looks("whether readers wait"):
+        if topics.is_held_up(topic) is is_held:
+            return
 
 
 def test_records_have_what_the_columns_say(spark: SparkSession, topics: Topics, save: Save) -> None:

@@ -59,7 +59,8 @@ def test_a_driver_that_dies_at_any_step_leaves_a_batch_that_is_written_once(
             topics.commit(copy.source, [f"{number}-{partition}-{row}" for row in range(10)], partition=partition)
         before, expected = expected, sorted(values_in(copy.source, topics.endpoint))
         line.treat(method, rule)
-        line.treat("AbortBatch", never_asked)
+        for giving_up in ("EndTxn", "AbortBatch"):
+            line.treat(giving_up, never_asked)
 
         with pytest.raises(StreamingQueryException):
             copy(endpoint=line.address, tasks=1)

@@ -72,6 +72,11 @@ class Topics:
     def topic_id(self, name: str) -> bytes:
         return self._admin.describe_topic(name).topic_id
 
+    def is_held_up(self, name: str) -> bool:
+        """Whether readers of partition 0 wait for somebody."""
+        found = self._admin.describe_topic(name).partitions[0]
+        return found.last_stable_offset < found.high_watermark
+
     def commit(self, name: str, values: Iterable[str], *, partition: int = 0, encoding: str = "arrow") -> None:
         """Write the values in one transaction and commit it; a marker follows them."""
         self.commit_at(name, [(1_500, value) for value in values], partition=partition, encoding=encoding)

@@ -11,10 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+)
 
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.reading import check_dependencies, settle_worker, told_shortly
@@ -30,8 +39,9 @@ _TYPES = {
     "value": (BinaryType, StringType),
     "topic": (StringType,),
     "partition": (IntegerType,),
-    "headers": (ArrayType,),
 }
+_COLUMNS: Final = (*_TYPES, "headers")
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
 _LEFT_OUT = frozenset({"offset", "timestamp", "timestampType"})
 """Columns of the source that a record gets anew."""
 
@@ -60,11 +70,46 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     for name, kind in names.items():
         if name in _LEFT_OUT:
             continue
-        if name not in _TYPES:
-            raise InvalidOption(f"the query has a column {name}, and a record has {', '.join(_TYPES)}; leave it out")
-        if not isinstance(kind, _TYPES[name]):
-            wanted = " or ".join(each.typeName() for each in _TYPES[name])
-            raise InvalidOption(f"the column {name} is {kind.simpleString()} and must be {wanted}; cast it")
+        if name not in _COLUMNS:
+            raise InvalidOption(f"the query has a column {name}, and a record has {', '.join(_COLUMNS)}; leave it out")
+        if name == "headers":
+            _check_headers(kind)
+        elif not isinstance(kind, _TYPES[name]):
+            wanted = [each().simpleString() for each in _TYPES[name]]
+            raise InvalidOption(
+                f"the column {name} is {kind.simpleString()} and must be {' or '.join(wanted)}; cast it, as with"
+                f" cast({name} as {wanted[-1]}) as {name}"
+            )
+
+
+def _check_headers(kind: DataType) -> None:
+    """Check the type of the column headers. An empty array may be of anything, and a header's value null. Raises:
+    InvalidOption."""
+    if isinstance(kind, ArrayType):
+        item = kind.elementType
+        if isinstance(item, NullType):
+            return
+        found = {field.name: field.dataType for field in item.fields} if isinstance(item, StructType) else {}
+        has_value = isinstance(found.get("value"), (BinaryType, StringType, NullType))
+        if len(found) == 2 and isinstance(found.get("key"), (StringType, BinaryType)) and has_value:
+            return
+    raise InvalidOption(
+        f"the column headers is {kind.simpleString()} and must be {_HEADERS}; make it so, as with {_cast_of(kind)} as"
+        " headers"
+    )
+
+
+def _cast_of(kind: DataType) -> str:
+    """Return an expression that makes headers of a column of another type."""
+    if isinstance(kind, MapType):
+        return "map_entries(cast(headers as map<string,binary>))"
+    item = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(item, StructType):
+        return "array(struct('name' as key, cast('text' as binary) as value))"
+    names = [field.name for field in item.fields]
+    key = "key" if "key" in names or not names else names[0]
+    value = "value" if "value" in names or len(names) < 2 else names[1]
+    return f"transform(headers, h -> struct(cast(h.{key} as string) as key, cast(h.{value} as binary) as value))"
 
 
 class _Writer:

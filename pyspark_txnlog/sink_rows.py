@@ -24,6 +24,9 @@ REQUEST_BYTES: Final = 4 * MEBI
 """Batches of all partitions go together, up to this size, unless a single record is larger."""
 
 
+_NO_KEY: Final = "the column headers has a header without a key in some rows; every header needs one"
+
+
 class InvalidRows(InvalidOption):
     """The rows cannot be written. The message says which column is wrong."""
 
@@ -141,14 +144,26 @@ def _binary(rows: pa.RecordBatch, name: str) -> pa.Array:
 def _headers(column: pa.Array) -> pa.Array:
     """Return the headers under the names of the log, which Arrow compares."""
     items = column.flatten()
-    keys = items.field("key").cast(pa.utf8()) if len(items) else pa.array([], pa.utf8())
+    if items.null_count:
+        raise InvalidRows(_NO_KEY)
+    keys = _texts(items.field("key")) if len(items) else pa.array([], pa.utf8())
     values = items.field("value").cast(pa.binary()) if len(items) else pa.array([], pa.binary())
-    if items.null_count or keys.null_count:
-        raise InvalidRows("the column headers has a header without a key in some rows; every header needs one")
+    if keys.null_count:
+        raise InvalidRows(_NO_KEY)
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
     structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
     return pa.ListArray.from_arrays(offsets, structs, type=HEADERS_TYPE)
+
+
+def _texts(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.utf8())
+    except pa.ArrowInvalid:
+        raise InvalidRows(
+            "the column headers has a key that is not UTF-8 in some rows, and keys of headers are text; make text of "
+            "it, as with hex(key)"
+        ) from None
 
 
 def _by_key(keys: pa.Array, count: int) -> pa.Array:

@@ -27,6 +27,7 @@ from coordinator_protocol.batch import TimestampType
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
+from pyspark_txnlog.deleted_topics import existing_topics
 from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, places_of, plan_ranges
 from pyspark_txnlog.splitting import Step, gathered, split_ranges
@@ -180,16 +181,36 @@ def first_offsets_since(
     }
 
 
-def read_positions(connection: Connection, options: ReadOptions, *, lease_ms: int = 0) -> list[Positions]:
+def read_positions(
+    connection: Connection, options: ReadOptions, *, lease_ms: int = 0, may_lack: bool = False
+) -> list[Positions]:
     """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
     ends and times are all taken by the server at the same moment; for a snapshot, which is held for `lease_ms`, times
-    before it.
+    before it. `may_lack`: what the options name and does not exist is left out; the caller knows whether that matters.
 
     Raises: UnknownTopic; TransactionError where the server refuses or stays out of reach.
     """
-    chosen = _chosen_partitions(connection, options)
-    if not chosen:
-        return []
+    chosen = _chosen_partitions(connection, options, may_lack=may_lack)
+    while chosen:
+        try:
+            return _positions(connection, options, chosen, lease_ms)
+        except TransactionError as error:
+            # A topic may be deleted behind the first request, which found it by its name.
+            if error.code not in TOPIC_GONE:
+                raise
+            before, chosen = chosen, _chosen_partitions(connection, options, may_lack=may_lack)
+            if _ids_of(chosen) == _ids_of(before):
+                raise
+    return []
+
+
+def _ids_of(chosen: Sequence[tuple[TopicDescription, int]]) -> set[bytes]:
+    return {topic.topic_id for topic, _ in chosen}
+
+
+def _positions(
+    connection: Connection, options: ReadOptions, chosen: Sequence[tuple[TopicDescription, int]], lease_ms: int
+) -> list[Positions]:
     committed = _committed(connection, options)
     bare = [
         Positions(
@@ -406,9 +427,11 @@ def compare_lines(
     return [replace(found, parted_at=parted.get((found.topic, found.partition), {})) for found in positions]
 
 
-def _chosen_partitions(connection: Connection, options: ReadOptions) -> list[tuple[TopicDescription, int]]:
+def _chosen_partitions(
+    connection: Connection, options: ReadOptions, *, may_lack: bool
+) -> list[tuple[TopicDescription, int]]:
     chosen: list[tuple[TopicDescription, int]] = []
-    for topic in _described(connection, options):
+    for topic in _described(connection, options, may_lack=may_lack):
         wanted_id = options.topic_ids.get(topic.name, topic.topic_id)
         if wanted_id != topic.topic_id:
             raise UnknownTopic(
@@ -418,18 +441,21 @@ def _chosen_partitions(connection: Connection, options: ReadOptions) -> list[tup
         if options.topics.assigned is not None:
             wanted = options.topics.assigned[topic.name]
             unknown = sorted(set(wanted) - set(numbers))
-            if unknown:
+            if may_lack:
+                wanted = tuple(number for number in wanted if number not in unknown)
+            elif unknown:
                 raise UnknownTopic(f"{topic.name} has {len(numbers)} partitions, counted from 0, and no {unknown[0]}")
             numbers = wanted
         chosen += [(topic, number) for number in numbers]
     return chosen
 
 
-def _described(connection: Connection, options: ReadOptions) -> list[TopicDescription]:
+def _described(connection: Connection, options: ReadOptions, *, may_lack: bool) -> list[TopicDescription]:
     admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
     topics: Topics = options.topics
     if not topics.pattern:
-        return admin.describe_topics(topics.names or tuple(topics.assigned or ()))
+        names = topics.names or tuple(topics.assigned or ())
+        return existing_topics(connection, options, names) if may_lack else admin.describe_topics(names)
     pattern = re.compile(topics.pattern)
     found = [topic for topic in admin.describe_topics() if pattern.fullmatch(topic.name)]
     if not found:

@@ -19,7 +19,7 @@ from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import ReadOptions, Report
 from pyspark_txnlog.ranges import DataLoss, OffsetRange
-from pyspark_txnlog.stream_offsets import InvalidCheckpoint
+from pyspark_txnlog.stream_offsets import InvalidCheckpoint, lose
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +119,7 @@ class RangeReader(DataSourceReader):
     def _batches(self, scanned: OffsetRange, readers: list[BatchReader]) -> Iterator[FetchedBatch]:
         """Yield the batches of a range, and note the readers that were needed: one, but where records that it was to
         read are deleted meanwhile, and the options want what is left."""
-        from coordinator_client.errors import TransactionError
+        from coordinator_client.errors import TOPIC_GONE, TransactionError
         from pyspark_txnlog.planning import open_range, shared_connection, what_is_left
         from pyspark_txnlog.snapshot_leases import while_held
 
@@ -132,10 +132,17 @@ class RangeReader(DataSourceReader):
                 yield from while_held(connection, self._options, left, _batches(reader))
                 return
             except TransactionError as error:
+                if error.code in TOPIC_GONE:
+                    break
                 position = reader.positions.get((left.topic, left.partition), left.start_offset)
                 left = what_is_left(connection, self._options, left, position, error)
                 if left is None:
                     raise
+        lose(
+            self._options,
+            f"{scanned.topic}-{scanned.partition} is gone while it was read: the topic with the id "
+            f"{scanned.topic_id.hex()} was deleted",
+        )
 
 
 class NarrowedReader(RangeReader):

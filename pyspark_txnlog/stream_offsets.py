@@ -199,6 +199,22 @@ def go_on(options: ReadOptions, start: Vector, positions: Sequence[Positions]) -
     return [_behind(options, start.get((found.topic, found.partition)), found) for found in positions]
 
 
+def absent(options: ReadOptions, before: Vector, positions: Sequence[Positions]) -> list[str]:
+    """Return what the options name and is not there, unless the stream has read it before: that is gone, and `go_on`
+    says so."""
+    known = [*before, *((found.topic, found.partition) for found in positions)]
+    topics = {topic for topic, _ in known}
+    assigned = options.topics.assigned or {}
+    partitions = [
+        f"{topic}-{partition}"
+        for topic, numbers in assigned.items()
+        if topic in topics
+        for partition in numbers
+        if (topic, partition) not in known
+    ]
+    return [name for name in (*options.topics.names, *assigned) if name not in topics] + partitions
+
+
 def _behind(options: ReadOptions, before: Standing | None, found: Positions) -> OffsetRange:
     start = 0 if before is None else before.offset
     if before is not None and before.topic_id != found.topic_id:

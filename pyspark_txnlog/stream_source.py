@@ -11,10 +11,10 @@ Source: spec spark 2, 4 and 9; Spark's KafkaMicroBatchStream.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -28,6 +28,7 @@ from pyspark_txnlog.stream_limits import is_held_back, is_measured, limited
 from pyspark_txnlog.stream_offsets import (
     Line,
     Vector,
+    absent,
     as_positions,
     beginnings,
     behind_hidden,
@@ -35,6 +36,7 @@ from pyspark_txnlog.stream_offsets import (
     check_named,
     from_json,
     go_on,
+    lose,
     standings,
     still_standing,
     to_initial_json,
@@ -50,6 +52,8 @@ WINDOW_OFFSETS: Final = 100_000
 
 _NO_LIMITS: Final = TriggerLimits()
 
+_Done = TypeVar("_Done")
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the options ask for, micro-batch by micro-batch. Offsets are the JSON of `stream_offsets`.
@@ -62,6 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._ranges = RangeReader(options)
         self._target: list[Positions] | None = None
+        self._missing: list[str] | None = None
         self._ends: dict[str, Any] | None = None
         self._hidden_to: dict[Line, int] = {}
         self._last_batch_ms: int | None = None
@@ -90,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix where this run ends: the last stable offsets of this moment. A transaction that is open stays out."""
         check_dependencies()
-        self._target = self._positions({})
+        self._target, self._missing = self._positions(), None
 
     @told_shortly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -102,7 +107,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_dependencies()
         check_named(start)
         before = from_json(start)
-        positions = self._positions(before) if self._target is None else self._compared(before, self._target)
+        found = self._positions() if self._target is None else self._target
+        missing = absent(self._options, before, found)
+        if missing != self._missing and (self._target is None or self._missing is None):
+            self._miss(missing)
+        self._missing = missing
+        return self._while_topics_go(found, lambda left: self._end(start, before, left, limit))
+
+    def _end(self, start: dict[str, Any], before: Vector, found: list[Positions], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next micro-batch ends, of the partitions that were found."""
+        positions = self._compared(before, found)
         stands = behind_hidden(before, positions, self._hidden_to)
         ranges = go_on(self._options, stands, positions)
         begun = still_standing(stands, ranges)
@@ -142,13 +156,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Another source of the query has something to show.
             return []
         before = beginnings(end)
-        positions = self._compared(before, as_positions(from_json(end), is_snapshot=self._options.is_snapshot))
-        ranges = go_on(self._options, before, positions)
-        if self._options.is_snapshot:
-            ranges = delta_ranges(self._options, before, positions, ranges)
-        connection = shared_connection(self._options)
-        pieces = split_read(connection, self._options, ranges)
-        return [InputPartition(work) for work in gathered_read(connection, self._options, pieces)]
+        found = as_positions(from_json(end), is_snapshot=self._options.is_snapshot)
+
+        def planned(left: list[Positions]) -> list[InputPartition]:
+            places = {(each.topic, each.partition) for each in left}
+            for gone in found:
+                if (gone.topic, gone.partition) not in places:
+                    lose(self._options, f"{gone.place} is gone, and the micro-batch was to read it up to {gone.end}")
+            known = {place: at for place, at in before.items() if place in places}
+            positions = self._compared(known, left)
+            ranges = go_on(self._options, known, positions)
+            if self._options.is_snapshot:
+                ranges = delta_ranges(self._options, known, positions, ranges)
+            connection = shared_connection(self._options)
+            pieces = split_read(connection, self._options, ranges)
+            return [InputPartition(work) for work in gathered_read(connection, self._options, pieces)]
+
+        return self._while_topics_go(found, planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the ranges in `partition.value`, one after the other, on an executor. Raises: as
@@ -174,11 +198,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             warnings.warn(f"the progress of the stream is not published: {error}", RuntimeWarning, stacklevel=2)
 
-    def _positions(self, before: Vector) -> list[Positions]:
+    def _positions(self) -> list[Positions]:
         from pyspark_txnlog.planning import read_positions, shared_connection
 
         asked = replace(self._options, starting=FROM_EARLIEST)
-        return self._compared(before, read_positions(shared_connection(self._options), asked))
+        return read_positions(shared_connection(self._options), asked, may_lack=True)
+
+    def _miss(self, names: list[str]) -> None:
+        """Fail because of what the options name and is not there, or warn where they say so. Raises: UnknownTopic."""
+        from pyspark_txnlog.planning import UnknownTopic
+
+        if not names:
+            return
+        what = f"the options name {', '.join(names)}, which is not there"
+        if self._options.is_loss_fatal:
+            raise UnknownTopic(f"{what}: create it, or set failOnDataLoss to false to go on without it")
+        warnings.warn(f"{what}: the stream goes on without it", RuntimeWarning, stacklevel=2)
+
+    def _while_topics_go(self, found: list[Positions], work: Callable[[list[Positions]], _Done]) -> _Done:
+        """Do work on partitions, without those of topics that are deleted meanwhile, which the work is told of by their
+        absence."""
+        from coordinator_client.errors import TransactionError
+        from pyspark_txnlog.deleted_topics import without_deleted
+        from pyspark_txnlog.planning import shared_connection
+
+        while True:
+            try:
+                return work(found)
+            except TransactionError as error:
+                left = without_deleted(shared_connection(self._options), self._options, found, error)
+                gone = {each.topic_id for each in found} - {each.topic_id for each in left}
+                if self._target is not None:
+                    self._target = [each for each in self._target if each.topic_id not in gone]
+                found = left
 
     def _compared(self, before: Vector, positions: list[Positions]) -> list[Positions]:
         """Return the positions with what the server says of logs whose leader epoch has changed since."""

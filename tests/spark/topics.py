@@ -58,7 +58,11 @@ class Topics:
 
     def recreate(self, name: str, partition_count: int = 1) -> None:
         """Put another topic of the same name in its place."""
-        self._admin.delete_topic(name)
+        self.delete(name)
+        self.create_again(name, partition_count)
+
+    def create_again(self, name: str, partition_count: int = 1) -> None:
+        """Create a topic with the name of one that was deleted."""
         self._admin.create_topic(name, partition_count)
 
     def delete_records(self, name: str, before: int) -> None:

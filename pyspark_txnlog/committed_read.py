@@ -69,16 +69,16 @@ Standings = dict[tuple[str, int], tuple[int, int]]
 """The last stable offset and the high watermark of each partition."""
 
 
-def planned_and_standing(options: ReadOptions) -> tuple[list[OffsetRange], Standings]:
-    """Return what there is to read, and where its partitions stand. Raises: as `plan_read`; InvalidOption for a
-    snapshot."""
+def planned_and_standing(options: ReadOptions, *, may_lack: bool = False) -> tuple[list[OffsetRange], Standings]:
+    """Return what there is to read, and where its partitions stand. `may_lack`: as for `plan_read`. Raises: as
+    `plan_read`; InvalidOption for a snapshot."""
     if options.is_snapshot:
         raise InvalidOption(
             "the job accounts for every offset up to an end, and a snapshot has none: leave isolationLevel out, "
             "or read the snapshot with spark.read"
         )
     with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options)) as connection:
-        planned = plan_read(connection, options)
+        planned = plan_read(connection, options, may_lack=may_lack)
         # Asked after the ends were taken: the positions of a partition only grow.
         return planned, standing_of(connection, options, [found.topic for found in planned])
 

@@ -87,12 +87,13 @@ def shared_connection(options: OfServer) -> Connection:
     return _CONNECTIONS[key]
 
 
-def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]:
-    """Return the range of each partition to read, empty ones included; all ends are those of one moment.
+def plan_read(connection: Connection, options: ReadOptions, *, may_lack: bool = False) -> list[OffsetRange]:
+    """Return the range of each partition to read, empty ones included; all ends are those of one moment. `may_lack`: as
+    for `read_positions`.
 
     Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
     """
-    return plan_ranges(options, read_positions(connection, options, lease_ms=options.lease_ms))
+    return plan_ranges(options, read_positions(connection, options, lease_ms=options.lease_ms, may_lack=may_lack))
 
 
 def split_read(connection: Connection, options: ReadOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from coordinator_protocol.snapshots import NOTHING_EXCLUDED, SnapshotFilter
@@ -114,8 +115,14 @@ def to_initial_json(options: ReadOptions, positions: Sequence[Positions]) -> dic
     Spark asks for it also before it repeats a first micro-batch that was not done, which knows its beginning by its end
     (`beginnings`). Partitions that were added since are no mistake then, so only who goes on from here is told of one.
 
+    Of topics that are gone, nothing is asked where a loss is not fatal.
+
     Raises: InvalidOption; DataLoss.
     """
+    if not options.is_loss_fatal and isinstance(options.starting, Mapping):
+        there = {found.topic for found in positions}
+        starting = {topic: places for topic, places in options.starting.items() if topic in there}
+        options = replace(options, starting=starting)
     unnamed = unnamed_in(options.starting, positions)
     begun = to_json(standings(plan_ranges(options, [found for found in positions if found not in unnamed])))
     return begun | ({UNNAMED: [found.place for found in unnamed]} if unnamed else {})

@@ -82,7 +82,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_dependencies()
         from pyspark_txnlog.planning import read_positions, shared_connection
 
-        return to_initial_json(self._options, read_positions(shared_connection(self._options), self._options))
+        options = self._options
+        # Spark asks again before it repeats a first micro-batch, and by then a topic may be gone.
+        positions = read_positions(shared_connection(options), options, may_lack=not options.is_loss_fatal)
+        self._miss(absent(options, {}, positions))
+        return to_initial_json(options, positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return that the options limit a micro-batch, if they do. What they say is not all that Spark has names for,

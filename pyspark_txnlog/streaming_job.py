@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
+from coordinator_client.errors import TransactionError
 from coordinator_client.settings import RAISE
 from pyspark_txnlog.account import PartitionSummary, Summary
 from pyspark_txnlog.bounds import EARLIEST
@@ -27,12 +28,14 @@ from pyspark_txnlog.committed_read import (
     starting_offsets,
     without,
 )
+from pyspark_txnlog.deleted_topics import existing, without_deleted
 from pyspark_txnlog.job_settings import PARQUET, JobFailed, JobSettings, Mode
 from pyspark_txnlog.options import FORMAT, ReadOptions, parse_options
 from pyspark_txnlog.planning import CLIENT_ID, SPLIT_STEP_BYTES, measured_steps, tls_of
 from pyspark_txnlog.ranges import OffsetRange
 from pyspark_txnlog.spark_session import job_session
-from pyspark_txnlog.stream_offsets import PartitionKey, Standing, Vector, from_json, standings, to_json
+from pyspark_txnlog.splitting import Step
+from pyspark_txnlog.stream_offsets import PartitionKey, Standing, Vector, from_json, lose, standings, to_json
 from pyspark_txnlog.targets import Target, check_connector, rows_written, target_of
 
 if TYPE_CHECKING:
@@ -62,18 +65,19 @@ def run_stream(
     options = parse_options(settings.options, is_stream=True)
     target = target_of(settings)
     with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options)) as connection:
-        planned, _ = planned_and_standing(options)
+        planned, _ = planned_and_standing(options, may_lack=not options.is_loss_fatal)
         with job_session(settings, spark, say) as session:
             check_connector(session, settings.format)
-            begun = _begun(session, settings, planned, say)
-            query = _started(session, settings, target, {**_new(planned, begun), **begun})
+            begun = _begun(session, settings, options, planned, say)
+            query = _started(session, settings, target, beginnings_of(planned, begun))
             run = _Run(connection, options, dict(begun))
             _watch(query, run, is_stopping, say)
-            read = run.ranges()
+            read = run.accounted(say)
             written = rows_written(target, session, read) if run.rows.total() and settings.is_audited else None
         standing = standing_of(connection, options, [found.topic for found in read])
     if written is not None and options.on_corrupt_batch == RAISE:
-        compare_written(target, run.rows, written)
+        places = {(found.topic, found.partition) for found in read}
+        compare_written(target, {place: rows for place, rows in run.rows.items() if place in places}, written)
     return Summary(
         isolation=options.isolation,
         partitions=tuple(_summary_of(found, standing, run.rows, written) for found in read),
@@ -81,10 +85,20 @@ def run_stream(
     )
 
 
-def _new(planned: list[OffsetRange], begun: Vector) -> Vector:
-    """Return the beginnings of partitions that came after the stream began: it is asked for a beginning in each, even
-    where they are none of the micro-batch that is repeated."""
-    return {place: found._replace(offset=EARLIEST) for place, found in standings(planned).items() if place not in begun}
+def beginnings_of(planned: Sequence[OffsetRange], begun: Vector) -> Vector:
+    """Return where the stream begins in each partition that is there now: where it began, and in those that came since
+    at their beginning, which it is asked for even where they are none of the micro-batch that is repeated. A topic that
+    was made again came since."""
+    return {
+        place: begun[place] if place in begun and begun[place].topic_id == at.topic_id else at._replace(offset=EARLIEST)
+        for place, at in standings(planned).items()
+    }
+
+
+def lost_since(planned: Sequence[OffsetRange], begun: Vector) -> list[str]:
+    """Return the topics in which the stream began and which are gone, or others by now."""
+    ids = {found.topic: found.topic_id for found in planned}
+    return sorted({topic for (topic, _), at in begun.items() if ids.get(topic) != at.topic_id})
 
 
 def _started(spark: SparkSession, settings: JobSettings, target: Target, begun: Vector) -> StreamingQuery:
@@ -100,7 +114,11 @@ def _started(spark: SparkSession, settings: JobSettings, target: Target, begun: 
 
 
 def _begun(
-    spark: SparkSession, settings: JobSettings, planned: list[OffsetRange], say: Callable[[str], None]
+    spark: SparkSession,
+    settings: JobSettings,
+    options: ReadOptions,
+    planned: list[OffsetRange],
+    say: Callable[[str], None],
 ) -> Vector:
     """Return where the stream began: here, or where the note in the checkpoint says. Raises: JobFailed where checkpoint
     and output do not belong together."""
@@ -125,7 +143,12 @@ def _begun(
                 "put it back, or begin anew with another --checkpoint"
             )
         say(f"going on behind the checkpoint {settings.checkpoint}")
-        return from_json(note["begins"])
+        begun = from_json(note["begins"])
+        # Once Spark has offsets of its own, the stream compares with those.
+        if not _lines(spark, f"{settings.checkpoint}/offsets"):
+            for topic in lost_since(planned, begun):
+                lose(options, f"the topic {topic} in which the stream began was deleted, and perhaps created again")
+        return begun
     if settings.format == PARQUET and _is_there(spark, settings.output):
         # Spark's file sink would take the first micro-batches for repeated ones, and leave them out.
         raise JobFailed(
@@ -186,6 +209,8 @@ class _Run:
     """Where this run began in each partition."""
     at: dict[PartitionKey, Standing] = field(default_factory=dict)
     rows: Counter[PartitionKey] = field(default_factory=Counter)
+    unaccounted: set[str] = field(default_factory=set)
+    """Topics that were made again during the run."""
     _last_batch: int = -1
 
     def take(self, progress: Mapping[str, Any]) -> str:
@@ -204,13 +229,15 @@ class _Run:
             self.at = self.first
         for place, at in end.items():
             if place not in self.first or self.first[place].topic_id != at.topic_id:
+                if place in self.first:
+                    self.unaccounted.add(place[0])
                 self.first[place] = at._replace(offset=0)
         ranges = ranges_between(self.at, end)
         offsets = sum(found.offset_count for found in ranges)
         if not offsets:
             # Nothing came. Of a repeated micro-batch that its sink knows, Spark counts no rows, and it is read here.
             return ""
-        steps = measured_steps(self.connection, self.options, ranges, step_bytes=SPLIT_STEP_BYTES)
+        ranges, steps = self._measured(ranges)
         counts = [sum(step.records for step in found) for found in steps]
         for found, count in zip(ranges, counts, strict=True):
             self.rows[found.topic, found.partition] += count
@@ -219,9 +246,22 @@ class _Run:
         read = sum(counts)
         return f"micro-batch {self._last_batch}: {read:,} read, {offsets - read:,} hidden, {behind:,} offsets behind"
 
-    def ranges(self) -> list[OffsetRange]:
-        """Return what this run has read."""
-        return [found for found in ranges_between(self.first, self.at) if found.offset_count]
+    def accounted(self, say: Callable[[str], None]) -> list[OffsetRange]:
+        """Return what this run has read, of topics that are still those in which it began: of others no log is left
+        with which the output could be compared. Raises: TransactionError."""
+        read = [found for found in ranges_between(self.first, self.at) if found.offset_count]
+        left = [found for found in existing(self.connection, self.options, read) if found.topic not in self.unaccounted]
+        gone = sorted(self.unaccounted | {found.topic for found in read} - {found.topic for found in left})
+        if gone:
+            say(f"not in the account, because they were deleted meanwhile: {', '.join(gone)}")
+        return left
+
+    def _measured(self, ranges: list[OffsetRange]) -> tuple[list[OffsetRange], list[list[Step]]]:
+        while True:
+            try:
+                return ranges, measured_steps(self.connection, self.options, ranges, step_bytes=SPLIT_STEP_BYTES)
+            except TransactionError as error:
+                ranges = without_deleted(self.connection, self.options, ranges, error)
 
 
 def ranges_between(start: Vector, end: Vector) -> list[OffsetRange]:

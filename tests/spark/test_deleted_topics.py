@@ -193,6 +193,21 @@ def test_what_the_options_name_and_never_was_there_is_a_mistake(topics: Topics) 
             next_end(stream, stood)
 
 
+def test_a_first_micro_batch_is_repeated_though_a_topic_of_it_is_gone(topics: Topics, level: str) -> None:
+    """Spark asks then where the stream begins, too."""
+    following = Following(topics, level, "subscribe")
+    stream = following.reader()
+    end = next_end(stream, stream.initialOffset())
+    topics.delete(following.lost)
+    begins = json.dumps({name: {"0": 0} for name in (following.lost, following.kept)})
+    repeated = following.reader(startingOffsets=begins)
+
+    with pytest.warns(RuntimeWarning, match=f"name {following.lost}, which is not there"):
+        start = repeated.initialOffset()
+    with pytest.warns(RuntimeWarning, match=f"{following.lost}-0 is gone"):
+        assert rows_of(repeated, start, end) == [f"{following.kept[-1]}-{number}" for number in range(2)]
+
+
 def test_all_topics_of_a_stream_may_be_deleted_and_one_of_them_come_back(topics: Topics, level: str) -> None:
     following = Following(topics, level, "subscribe")
     stream = following.reader()

@@ -313,3 +313,17 @@ def _with_a_corrupt_batch(topics: Topics) -> str:
     topics.corrupt(topic, 2, partition=1)
     topics.commit(topic, ["d"], partition=1)
     return topic
+
+
+def test_all_actions_on_one_frame_read_what_was_there_at_the_first(read: Read, topics: Topics) -> None:
+    """Spark plans the source once for a frame and all that is derived of it; a frame that is loaded anew reads on."""
+    topic = topics.create()
+    topics.commit(topic, ["a"])
+    frame = read(topic)
+    topics.commit(topic, ["b"])
+    assert values(frame) == ["a", "b"], "it is the first action that counts, not load()"
+    topics.commit(topic, ["c"])
+    assert values(frame) == ["a", "b"]
+    frame.createOrReplaceTempView("kept_frame")
+    assert frame.where("offset >= 0").count() == frame.sparkSession.table("kept_frame").count() == 2
+    assert values(read(topic)) == ["a", "b", "c"]

@@ -13,6 +13,7 @@ import pytest
 from pyspark_txnlog.account import PartitionSummary, Summary
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.job_settings import CONSOLE, DELTA, ICEBERG, PARQUET, JobFailed, JobSettings, Mode
+from pyspark_txnlog.ranges import DataLoss
 from pyspark_txnlog.streaming_job import run_stream
 from tests.spark.topics import Topics
 
@@ -244,3 +245,36 @@ def test_a_note_that_was_not_finished_is_made_anew(
     run(topic, startingOffsets="earliest")
     assert values() == ["a"]
     shutil.rmtree(tmp_path / "checkpoint")
+
+
+def test_a_topic_that_is_deleted_is_left_out_of_the_account_where_losses_are_allowed(
+    run: Run, topics: Topics, values: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    lost, kept = topics.create(), topics.create()
+    topics.commit(lost, ["a"])
+    topics.commit(kept, ["b"])
+    both = f"{lost},{kept}"
+    run(both, startingOffsets="earliest", failOnDataLoss="false")
+    topics.delete(lost)
+    topics.commit(kept, ["c"])
+
+    second = run(both, failOnDataLoss="false")
+
+    assert values() == ["a", "b", "c"]
+    assert [(found.topic, *counts(found)) for found in second.partitions] == [(kept, 2, 4, 1, 1, 1)]
+
+
+def test_a_stream_that_began_and_read_nothing_knows_that_its_topic_was_made_again(
+    run: Run, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.commit(topic, ["before the stream"])
+    run(topic)
+    offsets = tmp_path / "checkpoint" / "offsets"
+    if offsets.exists():
+        shutil.rmtree(offsets)
+    topics.recreate(topic)
+    topics.commit(topic, ["a", "b", "c"])
+
+    with pytest.raises(DataLoss, match=f"the topic {topic} in which the stream began was deleted"):
+        run(topic)

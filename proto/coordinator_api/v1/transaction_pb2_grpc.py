@@ -158,6 +158,8 @@ class TransactionServiceServicer(object):
         version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
         INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
         that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
+        A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
+        where it is over already, INVALID_REQUEST for its commit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -210,7 +212,7 @@ class TransactionServiceServicer(object):
         """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
         PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
         last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
-        transaction_timeout_ms.
+        transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

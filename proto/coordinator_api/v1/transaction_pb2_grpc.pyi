@@ -59,6 +59,8 @@ class TransactionServiceStub:
     version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
     INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
     that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
+    A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
+    where it is over already, INVALID_REQUEST for its commit.
     """
     Transact: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
@@ -89,7 +91,7 @@ class TransactionServiceStub:
     """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
     PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
     last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
-    transaction_timeout_ms.
+    transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
     """
     CommitBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]
     """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
@@ -136,6 +138,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
     INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
     that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
+    A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
+    where it is over already, INVALID_REQUEST for its commit.
     """
     Transact: _aio.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]  # type: ignore[assignment]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
@@ -166,7 +170,7 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
     PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
     last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
-    transaction_timeout_ms.
+    transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
     """
     CommitBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]  # type: ignore[assignment]
     """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
@@ -246,6 +250,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
         INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
         that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
+        A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
+        where it is over already, INVALID_REQUEST for its commit.
         """
 
     @_abc_1.abstractmethod
@@ -306,7 +312,7 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
         PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
         last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
-        transaction_timeout_ms.
+        transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
         """
 
     @_abc_1.abstractmethod

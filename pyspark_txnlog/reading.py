@@ -74,14 +74,14 @@ class RangeReader(DataSourceReader):
         ImportError where this Python lacks what it takes.
         """
         check_dependencies()
-        from pyspark_txnlog.planning import plan_read, shared_connection, split_read
+        from pyspark_txnlog.planning import plan_read, shared_connection
         from pyspark_txnlog.snapshot_leases import give_up, numbered
 
         planned = self._narrowed(plan_read(shared_connection(self._options), self._options))
         if self._options.report is Report.RANGES:
             return [InputPartition(found) for found in planned]
         connection = shared_connection(self._options)
-        pieces = split_read(connection, self._options, planned)
+        pieces = self._split(planned)
         if not pieces:
             give_up(connection, self._options, planned)
         settle_planner()
@@ -89,6 +89,22 @@ class RangeReader(DataSourceReader):
 
     def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
         return planned
+
+    def _split(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        """Return the work of each task, without topics that were deleted since their ranges were planned, if the
+        options allow losses."""
+        from coordinator_client.errors import TransactionError
+        from pyspark_txnlog.deleted_topics import without_deleted
+        from pyspark_txnlog.planning import shared_connection, split_read
+
+        connection = shared_connection(self._options)
+        try:
+            return split_read(connection, self._options, planned)
+        except TransactionError as error:
+            left = without_deleted(connection, self._options, planned, error)
+        for topic in sorted({found.topic for found in planned} - {found.topic for found in left}):
+            lose(self._options, f"the topic {topic} is gone: it was deleted after the read was planned")
+        return self._split(left)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from pyspark_txnlog import planning
 from pyspark_txnlog.options import parse_options
 from pyspark_txnlog.planning import UnknownTopic
 from pyspark_txnlog.ranges import DataLoss
+from pyspark_txnlog.reading import RangeReader
 from pyspark_txnlog.stream_source import StreamReader
 from tests.spark.topics import Topics
 
@@ -162,8 +164,6 @@ def test_a_topic_that_is_deleted_between_two_requests_of_a_trigger_is_noticed(
     following: Following, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request behind the first names topics by the ids that the first one found."""
-    from pyspark_txnlog import planning
-
     stream = following.reader()
     start = stream.initialOffset()
     asking = planning._list_offsets
@@ -178,6 +178,34 @@ def test_a_topic_that_is_deleted_between_two_requests_of_a_trigger_is_noticed(
     with pytest.warns(RuntimeWarning, match=f"{following.lost}-0 is gone"):
         end = next_end(stream, start)
     assert rows_of(stream, start, end) == [f"{following.kept[-1]}-{number}" for number in range(2)]
+
+
+def test_a_batch_read_whose_topic_is_deleted_reads_what_is_left_where_losses_are_allowed(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = Following(topics, "read_committed", "subscribe")
+    asked = {"endpoint": topics.endpoint, "subscribe": f"{following.lost},{following.kept}", "minPartitions": "9"}
+    lenient, strict = (RangeReader(parse_options(asked | {"failOnDataLoss": each})) for each in ("false", "true"))
+    planned = lenient.partitions()
+    splitting = planning.split_read
+
+    def deleting(*given: Any) -> Any:
+        if topics.exists(following.lost):
+            topics.delete(following.lost)
+        return splitting(*given)
+
+    monkeypatch.setattr(planning, "split_read", deleting)
+    with pytest.raises(DataLoss, match=f"{following.lost} is gone: it was deleted after .*set failOnDataLoss to false"):
+        strict.partitions()
+    topics.create_again(following.lost)
+    topics.commit(following.lost, ["new"])
+    with pytest.warns(RuntimeWarning, match=f"{following.lost} is gone: it was deleted after the read was planned"):
+        assert {part.value.topic for part in lenient.partitions()} == {following.kept}
+    of_lost = next(part for part in planned if part.value.topic == following.lost)
+    with pytest.warns(RuntimeWarning, match=f"{following.lost}-0 is gone while it was read"):
+        assert list(lenient.read(of_lost)) == []
+    with pytest.raises(DataLoss, match="is gone while it was read"):
+        list(strict.read(of_lost))
 
 
 def test_what_the_options_name_and_never_was_there_is_a_mistake(topics: Topics) -> None:

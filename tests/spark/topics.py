@@ -56,6 +56,9 @@ class Topics:
     def delete(self, name: str) -> None:
         self._admin.delete_topic(name)
 
+    def exists(self, name: str) -> bool:
+        return name in {topic.name for topic in self._admin.describe_topics()}
+
     def recreate(self, name: str, partition_count: int = 1) -> None:
         """Put another topic of the same name in its place."""
         self.delete(name)

@@ -11,6 +11,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ _PASSING_SHARE: Final = 0.5
 """Share of the tasks that also write to the topic that may be deleted under them."""
 _TIMEOUT_MS: Final = 5_000
 _TASKS_MAX: Final = 4
+_LEAVING_SHARE: Final = 0.05
+"""Share of the acts of a task, sealed or not, in which it fails and aborts its member."""
 _RUN_SHARE: Final = 0.02
 """Share of the steps in which somebody starts a run."""
 _NEWEST_SHARE: Final = 0.8
@@ -87,6 +90,7 @@ class Sinks:
         self._world = world
         self._passing = passing
         self._rng = Random(f"sinks {seed}")
+        self._leaving = Random(f"leaving {seed}")
         self._numbers = itertools.count(1)
         self._engines: list[_Engine] = []
         self._asked: defaultdict[int, list[frozenset[str]]] = defaultdict(list)
@@ -179,7 +183,14 @@ class Sinks:
         task.call.on_settled(answered)
 
     def _work(self, task: _Task) -> None:
-        if task.call is not None or task.identity is None or task.is_sealed or task.is_lost:
+        if task.call is not None or task.identity is None or task.is_lost:
+            return
+        if self._leaving.random() < _LEAVING_SHARE:
+            task.is_lost = True
+            end = partial(self._world.end, task.transactional_id, task.identity, Outcome.ABORT)
+            called(end).on_settled(lambda _settled: None)
+            return
+        if task.is_sealed:
             return
         if task.written < len(task.partitions):
             partition = task.partitions[task.written]

@@ -106,10 +106,14 @@ def _cast_of(kind: DataType) -> str:
     item = kind.elementType if isinstance(kind, ArrayType) else None
     if not isinstance(item, StructType):
         return "array(struct('name' as key, cast('text' as binary) as value))"
-    names = [field.name for field in item.fields]
-    key = "key" if "key" in names or not names else names[0]
-    value = "value" if "value" in names or len(names) < 2 else names[1]
-    return f"transform(headers, h -> struct(cast(h.{key} as string) as key, cast(h.{value} as binary) as value))"
+    kinds = {field.name: field.dataType for field in item.fields}
+    names = list(kinds)
+    key = "key" if "key" in kinds or not names else names[0]
+    value = "value" if "value" in kinds or len(names) < 2 else names[1]
+    # Spark makes bytes of text, and not of numbers.
+    is_text = isinstance(kinds.get(value), (BinaryType, StringType))
+    text = f"h.{value}" if is_text else f"cast(h.{value} as string)"
+    return f"transform(headers, h -> struct(cast(h.{key} as string) as key, cast({text} as binary) as value))"
 
 
 class _Writer:

@@ -63,8 +63,8 @@ def test_headers_are_keys_that_are_text_and_values_that_are_bytes(headers: DataT
             headers_of(key=TEXT, value=IntegerType()),
             "array<struct<key:string,value:int>>",
             (
-                "transform(headers, h -> struct(cast(h.key as string) as key, cast(cast(h.value as string) as binary) as"
-                " value))"
+                "transform(headers, h -> struct(cast(h.key as string) as key, cast(cast(h.value as string) as binary)"
+                " as value))"
             ),
         ),
         (

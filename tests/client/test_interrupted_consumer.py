@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from coordinator_client import Consumer, RebalanceListener, Rejected, TopicPartition
+from coordinator_client import AsyncConsumer, Consumer, RebalanceListener, Rejected, TopicPartition
 from coordinator_client.reader import ReadRecord
 from tests.client.consumers import T0, T1, T2, Room
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
@@ -159,3 +160,115 @@ def test_exceptions_at_any_step_and_in_pairs(read: Read, *, by_opcode: bool) -> 
     for at in choose.sample(range(steps), k=min(steps, 300)):
         a_run(read, (at,), by_opcode=by_opcode)
         a_run(read, (at, at + choose.randrange(1, 60)), by_opcode=by_opcode)
+
+
+# Tasks that are cancelled.
+
+
+async def let_pass(world: World, task: asyncio.Task[Any], cancel_at: Collection[int] = ()) -> int:
+    """Run a task turn by turn, with cancellations at some turns; return how many turns it took."""
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns in cancel_at:
+            task.cancel()
+        elif turns % 2 == 0 and world._events:
+            world._next_event()
+    return turns
+
+
+def a_cancelled_run(at: Collection[int], *, iterates: bool) -> int:
+    """Read in one task after the other, each cancelled at these turns; nothing is skipped, and nothing comes twice."""
+    world = World()
+    room = filled(world)
+    got: list[bytes | None] = []
+
+    async def play() -> int:
+        consumer = AsyncConsumer(
+            world.connection(), group_id="g", auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        consumer.subscribe(["t"])
+        records = aiter(consumer)
+
+        async def read_some() -> None:
+            if iterates:
+                record = await anext(records)
+                got.append(record.value)
+            else:
+                batch = await consumer.poll(timeout_ms=50, max_records=2)
+                got.extend(record.value for record in batch)
+            await consumer.commit()
+
+        most = 0
+        number = 0
+        while len(got) < 3 * EACH:
+            assert number < 100, "it does not go on"
+            # Every other task is left alone, so that there is an end.
+            task = asyncio.create_task(read_some())
+            most = max(most, await let_pass(world, task, () if number % 2 else at))
+            number += 1
+            if not task.cancelled():
+                task.result()
+        closing = asyncio.create_task(consumer.close())
+        await let_pass(world, closing)
+        closing.result()
+        return most
+
+    most = asyncio.run(play())
+    assert sorted(value or b"" for value in got) == all_values(), at
+    assert room.group.offsets == dict.fromkeys((T0, T1, T2), EACH), at
+    return most
+
+
+@pytest.mark.parametrize("iterates", [False, True], ids=["poll", "iteration"])
+def test_a_cancel_at_each_turn_skips_no_record(*, iterates: bool) -> None:
+    for at in range(1, a_cancelled_run((), iterates=iterates) + 1):
+        a_cancelled_run((at,), iterates=iterates)
+        a_cancelled_run((at, at + 1), iterates=iterates)
+
+
+def test_a_wait_for_the_next_record_that_timed_out_does_not_end_the_iteration() -> None:
+    world = World()
+    room = filled(world)
+
+    async def play() -> list[bytes | None]:
+        consumer = AsyncConsumer(world.connection(), group_id="g", auto_offset_reset="earliest")
+        consumer.subscribe(["t"])
+        records = aiter(consumer)
+        got = [(await anext(records)).value for _ in range(3 * EACH)]
+        waiting = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        room.topic.append(0, b"late")
+        got.append((await anext(records)).value)
+        await consumer.close()
+        return got
+
+    assert sorted(value or b"" for value in world.run(play())) == [*all_values(), b"late"]
+
+
+def test_a_consumer_whose_step_is_interrupted_on_its_own_loop_closes_and_says_so() -> None:
+    """An asyncio consumer runs on the loop of its caller, where a signal handler may raise in the middle of a step."""
+    world = World()
+    filled(world)
+
+    async def play() -> None:
+        consumer = AsyncConsumer(world.connection(), group_id="g", auto_offset_reset="earliest")
+        consumer.subscribe(["t"])
+        with pytest.raises(Interruption):
+            consumer._engine.ask(interrupted).result()
+        consumer._engine._defect = None
+        consumer._engine._is_stepping = True
+        for _ in range(2):
+            with pytest.raises(Rejected, match="closed itself, because an exception interrupted it"):
+                await consumer.poll()
+        assert consumer.is_closed
+        await consumer.close()
+
+    asyncio.run(play())
+
+
+def interrupted(_: object) -> None:
+    raise Interruption

@@ -2,7 +2,7 @@
 
 What a member owns is as its newest heartbeat says, so a decision is of use only once the member has heard of it. Two
 things could come before that. The same heartbeat could be decided on again: a `Question` does not. And a newer one may
-come, from a client that gave up the older: both get one answer, with the whole assignment (decision 57).
+come, from a client that gave up the older: both get one answer, with the whole assignment (decision 55).
 """
 
 from __future__ import annotations

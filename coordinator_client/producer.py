@@ -121,7 +121,9 @@ class Producer(ProducerShell):
         """Return once everything sent so far is in the log.
 
         Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
-        Misconfigured, Fenced.
+        Misconfigured, Fenced. Recoverable is also what comes where the server has forgotten the producer, which sent
+        nothing for longer than its setting `producer_id_expiration_ms`: the batch is not in the log, and its records
+        can be sent again at once.
         """
         self._clear_up()
         self._change(self._core.flush)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
@@ -62,7 +63,9 @@ class AsyncProducer(ProducerShell):
         self._has_loop = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._user: asyncio.Task[Any] | None = None
-        """The task that waits for the goal."""
+        """The task that waits for a goal, or has not gone on since it was reached."""
+        self._doing: Goal | None = None
+        """The goal that it waits for."""
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._patience: Patience | None = None
@@ -271,22 +274,26 @@ class AsyncProducer(ProducerShell):
         except TransactionError as failed:
             self._note_failed_abort(error, own, failed)
 
+    def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
+        task = opened_by()
+        return task is not None and task is not asyncio.current_task() and not task.done()
+
     @property
     def _is_in_use(self) -> bool:
-        """Whether another task waits for a goal."""
+        """Whether another task is in the middle of a call."""
         user = self._user
         return user is not None and user is not asyncio.current_task() and not user.done()
 
     @property
     def _is_learning(self) -> bool:
         """Whether a send of another task waits to know a topic."""
-        return self._core.goal is Goal.LEARN and self._is_in_use
+        return self._doing is Goal.LEARN and self._is_in_use
 
     def _clear_up(self) -> None:
-        if self._is_in_use and self._core.goal is not None:
+        if self._is_in_use and self._doing is not None:
             raise rejected(
                 ErrorCode.INVALID_REQUEST,
-                f"another task waits for this producer to {_CALLS[self._core.goal]}: an AsyncProducer does one thing "
+                f"another task waits for this producer to {_CALLS[self._doing]}: an AsyncProducer does one thing "
                 "at a time but for sends; await one call before the next, or make a producer for each task",
             )
         super()._clear_up()
@@ -294,7 +301,7 @@ class AsyncProducer(ProducerShell):
     async def _reach_goal(self) -> None:
         """Work until the core's goal is reached. Raises: the failure that it ended with."""
         core = self._core
-        self._user = asyncio.current_task()
+        self._user, self._doing = asyncio.current_task(), core.goal
         try:
             self._turn()
             while core.goal is not None:
@@ -304,6 +311,8 @@ class AsyncProducer(ProducerShell):
             raise
         finally:
             self._user = None
+            # Sends of other tasks may wait to learn the topic themselves.
+            self._wake()
         if core.flights.cancelled:
             self._cancel_given_up()
         result = core.take_result()
@@ -405,6 +414,7 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
     async def __aenter__(self) -> Self:
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
         await self._producer._begin()
+        self._opened_by = weakref.ref(asyncio.current_task() or self)
         self._is_open = True
         # Notes who has the transaction as it returns it, so that nothing can come between.
         return self._producer._give(TRANSACTION, self)

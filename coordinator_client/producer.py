@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from coordinator_client.calls import Patience, Reply
 from coordinator_client.connection import Connection
@@ -214,6 +216,10 @@ class Producer(ProducerShell):
         else:
             self._reach_goal()
 
+    def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
+        thread = opened_by()
+        return thread is not None and thread is not threading.current_thread() and thread.is_alive()
+
     def _commit(self) -> int:
         self._clear_up()
         self._change(self._core.commit)
@@ -335,6 +341,7 @@ class Transaction(TransactionShell[Producer]):
     def __enter__(self) -> Self:
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
         self._producer._begin()
+        self._opened_by = weakref.ref(threading.current_thread())
         self._is_open = True
         # Notes who has the transaction as it returns it, so that nothing can come between.
         return self._producer._give(TRANSACTION, self)

@@ -10,6 +10,7 @@ right (`_clear_up`). What the caller certainly got (the handle of a transaction,
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -248,7 +249,7 @@ class ProducerShell:
         """The step under way, or that was interrupted in its middle."""
         self._given: Given = new_given()
         """What the caller got of the current transaction."""
-        self._refused_for: object = None
+        self._refused_for: Any = None
         """The open transaction because of which another one was refused."""
 
     @property
@@ -345,7 +346,9 @@ class ProducerShell:
         if status not in OPEN:
             return False
         holder = self._given.get(TRANSACTION)
-        if holder is None or not holder._is_open or holder is self._refused_for:
+        if holder is None or not holder._is_open:
+            return True
+        if holder is self._refused_for and not self._is_used_elsewhere(holder._opened_by):
             return True
         self._refused_for = holder
         raise rejected(
@@ -353,6 +356,10 @@ class ProducerShell:
             "a transaction is open already; end it before the next one (if the end of its `with` was interrupted: the "
             "next call of this kind aborts it)",
         )
+
+    def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
+        """Whether a transaction was opened by another thread, or task, that still runs."""
+        raise NotImplementedError
 
     def _forget_given(self) -> None:
         """Take the handle of the transaction before out of use, since another one begins."""
@@ -447,6 +454,8 @@ class TransactionShell(Generic[ProducerT]):
     def __init__(self, producer: ProducerT) -> None:
         self._producer = producer
         self._is_open = False
+        self._opened_by: weakref.ref[Any]
+        """The thread, or the task, that opened it."""
         self._is_given_up = False
         """Whether it was aborted because another one began."""
         self.csn = 0

@@ -265,3 +265,55 @@ def test_a_call_beside_another_tasks_call_is_refused_by_name() -> None:
 async def sent(producer: AsyncProducer) -> bool:
     await producer.send("t", b"x", partition=0)
     return True
+
+
+def test_a_task_that_insists_on_a_transaction_does_not_end_that_of_another_task() -> None:
+    stage = Stage((), {})
+
+    async def play() -> None:
+        producer = AsyncProducer(stage.world.connection(), transactional_id="p")
+        has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            async with producer.transaction() as txn:
+                await txn.send("t", b"x", partition=0)
+                has_begun.set()
+                await may_end.wait()
+
+        working = asyncio.create_task(work())
+        while not has_begun.is_set():
+            await asyncio.sleep(0)
+            if stage.world._events:
+                stage.world._next_event()
+        for _ in range(3):
+            with pytest.raises(Rejected, match="a transaction is open already"):
+                await producer.transaction().__aenter__()
+        may_end.set()
+        while not working.done():
+            await asyncio.sleep(0)
+            if stage.world._events:
+                stage.world._next_event()
+        await working
+        await producer.close()
+
+    asyncio.run(play())
+    assert stage.world.server.visible() == [b"x"]
+
+
+def test_sends_of_several_tasks_to_a_topic_that_is_not_there_are_all_refused() -> None:
+    stage = Stage((), {})
+
+    async def play() -> list[object]:
+        producer = AsyncProducer(stage.world.connection())
+        results: list[object] = []
+
+        async def work() -> None:
+            sends = (producer.send("missing", b"x", partition=0) for _ in range(4))
+            results.extend(await asyncio.gather(*sends, return_exceptions=True))
+
+        await stage.run(work())
+        await stage.until_done(closed(producer))
+        return results
+
+    results = asyncio.run(play())
+    assert [type(result) for result in results] == [Rejected] * 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_client import OutcomeUnknown, Producer, Rejected, TransactionError
+from coordinator_client import Abortable, OutcomeUnknown, Producer, Rejected, TransactionError
 from coordinator_client.producer import PreparedTransaction
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.producers import producer_in
@@ -264,3 +264,21 @@ def test_exceptions_at_any_step_of_a_plain_producer(*, by_opcode: bool) -> None:
     for at in choose.sample(range(steps), k=400):
         a_plain_run((at,), by_opcode=by_opcode)
         a_plain_run((at, at + choose.randrange(1, 100)), by_opcode=by_opcode)
+
+
+def test_a_second_transaction_is_refused_once_and_then_takes_the_place_of_the_first() -> None:
+    """Where the end of a `with` was interrupted before its first line, its transaction looks like one in use."""
+    world = World()
+    world.server.topics["t"] = PARTITIONS
+    producer = producer_in(world)
+    first = producer.transaction().__enter__()
+    first.send("t", b"first", partition=0)
+    with pytest.raises(Rejected, match="a transaction is open already"):
+        producer.transaction().__enter__()
+    with producer.transaction() as second:
+        second.send("t", b"second", partition=0)
+    with pytest.raises(Abortable, match="told twice to begin another one"):
+        first.send("t", b"more", partition=0)
+    with pytest.raises(Abortable, match="told twice to begin another one"):
+        first.__exit__(None, None, None)
+    assert world.server.visible() == [b"second"]

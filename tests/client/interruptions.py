@@ -71,7 +71,13 @@ def _is_event(frame: FrameType) -> bool:
     return False
 
 
-def one_of_each(places: list[tuple[str, int]], *, last: bool = False) -> list[int]:
-    """Return the first step at each line, or the last one: by then there is more that could be lost."""
+def one_of_each(
+    places: list[tuple[str, int]], *, last: bool = False, seen: Collection[tuple[str, int]] = ()
+) -> list[int]:
+    """Return the first step at each line, or the last one: by then there is more that could be lost. Of the lines that
+    were `seen` in another way, every fourth has to do."""
     steps = list(enumerate(places))
-    return sorted({place: number for number, place in (steps if last else reversed(steps))}.values())
+    found = {place: number for number, place in (steps if last else reversed(steps))}
+    new = [number for place, number in found.items() if place not in seen]
+    known = sorted(number for place, number in found.items() if place in seen)
+    return sorted([*new, *known[::4]])

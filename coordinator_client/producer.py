@@ -279,7 +279,7 @@ class Producer(ProducerShell):
             self._cancel_given_up()
         result = core.take_result()
         if result is not None:
-            # One expression: what a plain producer's caller is told, is told once, and not lost by an interruption.
+            # One expression: a plain producer raises each failure once, and an interruption must not lose it.
             raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
 
     def _turn(self, then: str | None = None, *, asks: bool = False) -> Transmission | None:

@@ -248,7 +248,7 @@ class ProducerShell:
         self._step: str | None = None
         """The step under way, or that was interrupted in its middle."""
         self._given: Given = new_given()
-        """What the caller got of the current transaction."""
+        """Results of the current transaction that its caller has."""
         self._refused_for: Any = None
         """The open transaction because of which another one was refused."""
 
@@ -486,7 +486,7 @@ class TransactionShell(Generic[ProducerT]):
             raise failure(
                 ErrorCode.TRANSACTION_ABORTABLE,
                 ErrorClass.ABORT,
-                "the transaction was aborted, because the producer was told twice to begin another one",
+                "the transaction was aborted, because another one was begun twice in its place",
             )
 
 

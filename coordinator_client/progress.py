@@ -56,7 +56,7 @@ class ProducerProgress:
         self.more_failures = 0
         """How many sends failed after that one."""
         self.told: dict[str, TransactionError] = {}
-        """The failure that a plain producer's caller was told. Put there by the expression that raises it, so that an
+        """The failure that a plain producer has raised. Put there by the expression that raises it, so that an
         interruption cannot come between."""
         self.fatal: TransactionError | None = None
         """Why the producer is closed."""
@@ -96,7 +96,7 @@ class ProducerProgress:
 
     @property
     def is_failure_told(self) -> bool:
-        """Whether the caller was told of `failure`, which then counts no longer."""
+        """Whether `failure` was raised, and counts no longer."""
         return bool(self.told) and self.told.get(FAILURE) is self.failure
 
     def note_failure(self, error: TransactionError) -> None:

@@ -18,7 +18,7 @@ from coordinator_client.errors import TransactionError
 from coordinator_client.flights import Flights
 
 SILENCE_MS: Final = 250
-"""How long a server may say nothing before it is asked."""
+"""Silence after which a server is asked."""
 
 _ONCE: Final = Deadlines(total_ms=CUT_OFF_CLOSE_MS, attempt_ms=CUT_OFF_CLOSE_MS, attempts_max=1)
 

@@ -51,4 +51,4 @@ REPEATING: Final[Mapping[Method, str]] = MappingProxyType(
         Method.PRODUCE: "Abort the batch of the sink and write it again.",
     }
 )
-"""What to do by method, one sentence each."""
+"""Advice by method, one sentence each."""

@@ -28,7 +28,7 @@ class CoreConfig:
     default_retention: Retention = KEEP_ALL
     """What partitions keep whose topics do not say it themselves."""
     default_timestamp_after_max_ms: int = FOR_EVER
-    """How far ahead of the clock timestamps may lie in topics that do not say it themselves."""
+    """Greatest lead of a timestamp over the clock in topics without a setting of their own."""
     history_retention_ms: int = HISTORY_RETENTION_MS
     """How long the history of coordinators is kept."""
     groups: GroupConfig = field(default_factory=GroupConfig)

@@ -153,7 +153,7 @@ class GroupVerifier(Protocol):
 
 
 class TopicOffsets(Protocol):
-    """What the log asks the group coordinator when a topic is deleted."""
+    """The port of the log to the group coordinator, for topics that are deleted."""
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
         """Operations that drop every offset of the topic, committed or pending, in all groups."""

@@ -36,7 +36,7 @@ PRODUCT: Final = (
     "pyspark_txnlog",
     "txn_coordinator",
 )
-"""What the wheel is made of. A change elsewhere, in a test say, makes no other product."""
+"""Sources of the wheel. A change elsewhere, in a test say, makes no other product."""
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _ARCHIVED: Final = re.compile(r"^commit: (?P<hash>[0-9a-f]{40,64})\ncommitted: (?P<committed_s>\d+)$", re.MULTILINE)

@@ -70,7 +70,7 @@ class WorkerProcess:
 
 
 class _Task:
-    """What is to be computed, and who hears of it."""
+    """One computation, and the receiver of its result."""
 
     __slots__ = ("_argument", "_function", "_loop", "_pending")
 

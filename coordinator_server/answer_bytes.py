@@ -7,10 +7,10 @@ and is never refused for this: a reader that stands still must not keep others, 
 A connection that holds something may hold as much as is free, without a quarter of the room, and at most its own bound
 (the "dynamic threshold" of network switches, Choudhury and Hahne 1998, and a reserve, because here it may be that
 nothing ever drains). Where callers are asked who they are, the same holds for each principal with all of its
-connections, without the reserve, so that nobody takes more than half. The size of an answer is known when it is there:
+connections, without the reserve, so that none takes more than half. The size of an answer is known when it is there:
 until then it is taken for a large one.
 
-Besides, whoever holds less than a thirty-second of what is free, or nothing, is served. Such an answer to Fetch ends
+Besides, a holder of less than a thirty-second of what is free, or nothing, is served. Such an answer to Fetch ends
 there, or after its first batch: so what is left gets smaller with each connection that stands still, and answers become
 shorter before any is refused. Only an answer that is larger than all that is left is refused once it is there.
 """
@@ -131,7 +131,7 @@ class AnswerBytes:
 
     @property
     def _share_bytes(self) -> int:
-        """What each connection may hold, however much the others do. At most a large answer, and less as room gets
+        """The share of each connection, however much the others hold. At most a large answer, and less as room gets
         scarce."""
         return min(self._limits.expected_bytes, (self._limits.bytes_max - self.held_bytes) // _SHARES)
 

@@ -54,7 +54,7 @@ class Append(Struct, frozen=True):
     for transactional batches."""
     is_admitted: bool = False
     timestamp_after_max_ms: int = FOR_EVER
-    """How far ahead of the clock its timestamps may lie (`PlacedPartition`)."""
+    """Greatest lead of its timestamps over the clock (`PlacedPartition`)."""
 
 
 class Appended(Struct, frozen=True):

@@ -56,14 +56,14 @@ _TURN_PAUSE_MS: Final = 1
 """Between two turns of searches: so long, at least, the loop belongs to others."""
 
 _HALVING_COST_BATCHES: Final = 64
-"""What it costs to find the stretch to begin with, in batches."""
+"""Cost of finding the stretch to begin with, in batches."""
 
 _OPENING_COST: Final = 16
-"""How many bytes can be read in the time in which one byte of a payload is parsed."""
+"""Bytes read in the time in which one byte of a payload is parsed."""
 
 
 class Pause(Enum):
-    """Why a search is not over yet."""
+    """The reason for which a search is not over yet."""
 
     SPENT = "spent"
     """It has used up the turn."""
@@ -93,7 +93,7 @@ class TimeSearch:
         self._bound = bound
         self._isolation = isolation
         self._next_offset: int | None = None
-        """Where to go on; None before the beginning."""
+        """The offset to go on at; None before the beginning."""
 
     def advance(self, head: PartitionHead, budget: Budget, *, is_worker_free: bool) -> Place | Opening | Pause:
         """Search on from where it stopped. Raises LogDamaged, StoreUnreadable, UnknownRow."""
@@ -192,7 +192,7 @@ def place_of(opening: Opening, found: tuple[int, int] | None) -> Place | None:
 
 
 class _Asked:
-    """A search that somebody waits for."""
+    """A search that a caller waits for."""
 
     __slots__ = ("look", "reply", "search")
 
@@ -237,7 +237,7 @@ class TimeSearches:
         try:
             head = asked.look() if head is None else head
             found = asked.search.advance(head, budget, is_worker_free=not self._is_opening)
-        except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
+        except Exception as error:  # noqa: BLE001  the error is the reply
             asked.reply.fail(error)
             return
         if isinstance(found, Opening):

@@ -22,7 +22,7 @@ CHECKS: tuple[tuple[str, ...], ...] = (
     ("cargo", "clippy", "--locked", "--all-targets", "--", "-D", "warnings"),
     ("cargo", "test", "--locked", "--", "--quiet"),
 )
-"""What must end well before a wheel is built: clippy first. Cargo names each crate that it compiles."""
+"""Checks before a wheel is built, clippy first. Cargo names each crate that it compiles."""
 
 
 def main() -> int:

@@ -210,8 +210,8 @@ class ConsumerCore:
         self, records_max: int, now_ms: int, *, is_first: bool, until: Mapping[TopicPartition, int] | None = None
     ) -> UserCall | list[Slice] | Exception | None:
         """Return a call to make in the application's thread, or records, or what its listener raised, or None: wait.
-        Raises: what else it must be told. Records stay where they are until `accept` says that the application has
-        them.
+        Raises: any other failure of the consumer. Records stay where they are until `accept` says that the application
+        has them.
 
         `until`: records before these offsets only; an empty list where they are reached.
 

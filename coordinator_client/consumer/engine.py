@@ -121,7 +121,7 @@ class Engine:
 
     def wake_after(self, wait_ms: int) -> Timer:
         """Wake the application after this time, unless something else does before. Only after a step."""
-        assert self._loop is not None, "whoever waits has asked for a step"
+        assert self._loop is not None, "a wait comes behind a step"
         return self._loop.call_after(wait_ms, self._wake_user)
 
     def _pass(self, call: Callable[[], None]) -> None:
@@ -212,7 +212,7 @@ class Engine:
         try:
             call()
             self._go_on(self._connection.transport_on(self._open_loop))
-        except BaseException as error:  # noqa: BLE001  nobody is here to see it: the next step raises it
+        except BaseException as error:  # noqa: BLE001  raised by the next step
             self._defect = error
         self._is_stepping = False
         self._wake_user()

@@ -32,7 +32,7 @@ class ConsumerRecords(Sequence[ReadRecord]):
         self.taken = taken
         """The same, with those between them that were left out because they cannot be read."""
         self.skipped = skipped
-        """Why those were left out."""
+        """Errors of the batches left out."""
 
     def __len__(self) -> int:
         return len(self._records)

@@ -164,7 +164,7 @@ class TopicWatch(_LookUp):
         self._is_checked = False
         """Whether the assignment that the group kept was compared: once, as an assignor may leave partitions out."""
         self._known: Mapping[str, TopicPartitionCount] | None = None
-        """What there was of them when the assignment was made; None = not looked at yet."""
+        """Topics and partitions that the assignment was made for; None = not looked at yet."""
 
     @property
     def _is_needed(self) -> bool:

@@ -44,7 +44,7 @@ KNOWN_DEMANDS: Final[frozenset[bytes]] = frozenset()
 
 _NUMBER_BYTES: Final = 8
 _RELEASE: Final = re.compile(r"(?P<release>\d+(?:\.\d+)*)(?:\.post(?P<post>\d+))?")
-"""How a version begins: the release, and the time of the commit between releases."""
+"""The beginning of a version: the release, and the time of the commit between releases."""
 
 
 @dataclass(frozen=True, slots=True)

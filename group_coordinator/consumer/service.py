@@ -1,4 +1,4 @@
-"""What consumer groups do for their members: heartbeats, which may wait for news, and descriptions.
+"""The services of consumer groups for their members: heartbeats, which may wait for news, and descriptions.
 
 What a member owns is as its newest heartbeat says, so a decision is of use only once the member has heard of it. Two
 things could come before that. The same heartbeat could be decided on again: a `Question` does not. And a newer one may

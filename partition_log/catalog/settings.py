@@ -150,7 +150,7 @@ def retention(settings: Iterable[tuple[str, str]], default: Retention) -> Retent
 
 
 def timestamp_after_max(settings: Iterable[tuple[str, str]], default_ms: int) -> int:
-    """How many milliseconds the timestamps of a topic may lie ahead of the clock; FOR_EVER = any number. An unknown
+    """Milliseconds by which the timestamps of a topic may lie ahead of the clock; FOR_EVER = any number. An unknown
     value counts as no limit: who refuses nothing stops no producer."""
     return _limit(dict(settings), TIMESTAMP_AFTER_MAX_MS, default_ms)
 

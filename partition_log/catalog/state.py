@@ -58,7 +58,7 @@ class PlacedPartition(Struct, frozen=True):
     shard: ShardKey
     validates_payload: bool = True
     timestamp_after_max_ms: int = FOR_EVER
-    """How many milliseconds timestamps of records may lie ahead of the clock; FOR_EVER = any number."""
+    """Milliseconds by which timestamps of records may lie ahead of the clock; FOR_EVER = any number."""
 
 
 class TopicSet(Struct, frozen=True):

@@ -278,8 +278,8 @@ def test_a_second_transaction_is_refused_once_and_then_takes_the_place_of_the_fi
         producer.transaction().__enter__()
     with producer.transaction() as second:
         second.send("t", b"second", partition=0)
-    with pytest.raises(Abortable, match="told twice to begin another one"):
+    with pytest.raises(Abortable, match="another one was begun twice in its place"):
         first.send("t", b"more", partition=0)
-    with pytest.raises(Abortable, match="told twice to begin another one"):
+    with pytest.raises(Abortable, match="another one was begun twice in its place"):
         first.__exit__(None, None, None)
     assert world.server.visible() == [b"second"]

@@ -18,7 +18,6 @@ from coordinator_client.producer_shell import (
     OPEN,
     OUTCOME,
     PREPARED,
-    SEND,
     STEP,
     TRANSACTION,
     PreparedShell,
@@ -216,8 +215,10 @@ class AsyncProducer(ProducerShell):
             while self._core.is_full:
                 await self._news()
         except BaseException:
-            if self._step is None and self._core.is_transactional:
-                self._step = SEND
+            if self._step is None:
+                self._fail_transaction()
+                # Other tasks may wait for room, or for the end of the transaction.
+                self._go_on()
             raise
 
     async def _begin(self) -> None:

@@ -111,15 +111,12 @@ class ProducerCore(ProducerProgress):
         self.set_goal(Goal.RECOVER)
 
     def begin(self) -> None:
-        """Goal: an open transaction, after whatever must be done first (identity, an abort that is still due)."""
+        """Goal: an open transaction, after whatever must be done first (identity, an abort that is still due). Only
+        where none is open or prepared."""
         if self.status is _READY:
             assert self.goal is None, f"{self.goal} is still being worked on"
             self._open()
             return
-        if self.status is _S.PREPARED:
-            raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is prepared; commit it or abort it first")
-        if self.status in (_S.IN_TRANSACTION, _S.MUST_ABORT):
-            raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is open already; end it before the next one")
         self.set_goal(Goal.BEGIN)
 
     def flush(self) -> None:
@@ -182,6 +179,14 @@ class ProducerCore(ProducerProgress):
         elif self.status in (_S.COMMITTING, _S.ABORTING):
             self.flights.cancel_all()
             self._transaction_end.interrupt()
+
+    def fail_transaction(self) -> None:
+        """Let the open transaction only be aborted, because a send was interrupted while it waited: its record is
+        taken. Outside transactions that is no failure."""
+        if self.status is _IN_TRANSACTION:
+            self.note_failure(rules.interrupted_transaction())
+            self.drop_sends()
+            self.step(_S.MUST_ABORT)
 
     def repair(self) -> None:
         """Go on after a step that was interrupted in its middle; may be interrupted itself, and then is called again.

@@ -314,13 +314,19 @@ class ProducerShell:
     def _clear_up(self) -> None:
         """Put right what an interrupted call left behind. Every call begins with this."""
         if self._step is not None:
-            if self._step is SEND and not self._core.is_transactional:
-                # It only waited; its record was taken.
-                self._step = None
+            if self._step is SEND:
+                self._fail_transaction()
             else:
                 self._repair()
         if self._core.goal is not None:
             self._give_up()
+
+    def _fail_transaction(self) -> None:
+        """Note that a send was interrupted while it waited."""
+        self._step = STEP
+        self._core.fail_transaction()
+        self._cancel_given_up()
+        self._step = None
 
     def _repair(self) -> None:
         self._step = STEP
@@ -339,10 +345,12 @@ class ProducerShell:
         self._step = None
 
     def _is_abandoned(self, status: ProducerStatus) -> bool:
-        """Whether the open transaction is of a caller that is gone: interrupted before it got the handle, or in a
-        method that ends the transaction. Raises: Rejected where it is not, or where that is not sure."""
+        """Whether a transaction is open whose caller is gone: interrupted before it got the handle, or in a method that
+        ends the transaction. Raises: Rejected where one is open and its caller is not gone, or that is not sure."""
         if status is ProducerStatus.PREPARED:
-            return PREPARED not in self._given and not self._core.is_kept
+            if PREPARED in self._given or self._core.is_kept:
+                raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is prepared; commit it or abort it first")
+            return True
         if status not in OPEN:
             return False
         holder = self._given.get(TRANSACTION)

@@ -205,6 +205,10 @@ class Fetcher:
         place = f"{topic}-{number} at offset {partition.fetch_offset}"
         fields = result.fields
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
+        if fields.HasField("diverging") and partition.is_in_hands:
+            # Where to go back to depends on what the application has: its next call says so.
+            partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+            return
         if fields.HasField("diverging") and reset != NEVER:
             # Kafka's consumer goes back to where the logs parted, too, whatever the policy (KIP-320): from there on
             # everything is new to it.

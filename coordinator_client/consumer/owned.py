@@ -84,6 +84,8 @@ class OwnedPartition:
     """Whether a request for the partition is in flight."""
     empty_to: int = 0
     """Nothing is to hand out before this offset, as records showed that were evicted."""
+    handed_to: int = 0
+    """The application may have the records before this offset already; its next call says whether it has."""
     is_evicted: bool = False
     """Whether records were evicted and not fetched again: that waits until poll may return them."""
     buffer: deque[BufferedBatch] = field(default_factory=deque)
@@ -100,8 +102,8 @@ class OwnedPartition:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes wait for poll."""
-        return sum(batch.size_bytes for batch in self.buffer)
+        """How many bytes wait for poll, without batches that the application may have."""
+        return sum(batch.size_bytes for batch in self.buffer if batch.end_offset > self.handed_to)
 
     def has_reached(self, offset: int) -> bool:
         """Whether nothing is left to hand out before this offset."""
@@ -134,6 +136,11 @@ class OwnedPartition:
             self.buffer[-1].after, self.buffer[-1].epoch_after = self.fetch_offset, epoch
         else:
             self.position, self.epoch = self.fetch_offset, epoch
+
+    @property
+    def is_in_hands(self) -> bool:
+        """Whether the application may have records that the position does not count."""
+        return self.position is not None and self.handed_to > self.position
 
     def go_back(self, end_offset: int, epoch: int | None) -> None:
         """Note that what was fetched from `end_offset` on was lost since; `epoch`: of what lies before it. What was not
@@ -361,9 +368,8 @@ class Assignment:
         slices: list[Slice] = []
         left = records_max
         for partition in self:
-            if left <= 0:
-                break
-            if partition.hands_out:
+            partition.handed_to = 0
+            if left > 0 and partition.hands_out:
                 found = _peek(partition, left, None if until is None else until.get(partition.name, 0))
                 left -= sum(each.end_offset - each.first_offset for each in found)
                 slices += found
@@ -377,6 +383,7 @@ class Assignment:
             if each.is_current:
                 handed.setdefault(each.partition, []).append(each)
         for partition, parts in handed.items():
+            partition.handed_to = 0
             if partition.position is not None and partition.position < parts[-1].after:
                 _accept(partition, parts)
                 # Partitions take turns: one that was served goes to the end of the queue.
@@ -394,6 +401,7 @@ def _peek(partition: OwnedPartition, records_max: int, until: int | None) -> lis
         if end <= first:
             break
         slices.append(found := Slice(partition, batch, partition.moves, first, end, epoch))
+        partition.handed_to = end
         epoch = found.epoch_after
         records_max -= end - first
         if end < batch.end_offset:

@@ -180,19 +180,15 @@ def test_partitions_that_the_listener_does_not_know_hold_up_none_that_it_knows()
     assert len(rest(consumer, 6)[1]) == 6
 
 
-def test_records_that_made_room_can_be_given_back_and_none_comes_twice() -> None:
-    """A poll that is interrupted, or that meets a batch which cannot be read, gives back what it took."""
+def test_records_that_made_room_in_the_hands_of_the_application_do_not_come_twice() -> None:
     room = Room()
     room.topic.append(0, *(b"%d" % number for number in range(6)))
     consumer = room.consumer(group_id=None)
     consumer.assign([T0])
     assert values(consumer.poll(timeout_ms=1_000, max_records=2)) == [b"0", b"1"]
-    with consumer._engine.turn() as core:
-        taken = core.assignment.take(2)
-        core.assignment.get(T0).evict()
-        core.assignment.give_back(taken)
-        assert core.assignment.get(T0).position == 2
+    consumer._turn(lambda core: core.assignment.get(T0).evict())
     room.world.pause(1_000)
+    assert consumer.position(T0) == 2
     assert values(consumer.poll(timeout_ms=1_000, max_records=3)) == [b"2", b"3", b"4"]
     assert values(consumer.poll(timeout_ms=1_000)) == [b"5"]
 
@@ -295,8 +291,7 @@ def test_an_answer_that_comes_after_its_partition_made_room_leaves_no_gap() -> N
     assert held(consumer) > 0
     partition = consumer._core.assignment.get(T0)
     assert partition.is_asking, "the next fetch is on its way"
-    with consumer._engine.turn():
-        partition.evict()
+    consumer._turn(lambda _: partition.evict())
     room.world.pause(1_000)
     assert rest(consumer, 3) == {0: [value(0, number) for number in range(3)]}
 

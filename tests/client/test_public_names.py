@@ -130,8 +130,17 @@ VALUES = {
     "unary",
 }
 """What options and settings of topics may be set to, where a docstring says it."""
-ELSEWHERE = {"coordinator_client", "error", "retention_bytes", "retention_ms", "validate_payload", "with"}
-"""A logger, an argument of a callback, settings of topics, and a word of Python."""
+ELSEWHERE = {
+    "coordinator_client",
+    "error",
+    "producer_id_expiration_ms",
+    "retention_bytes",
+    "retention_ms",
+    "timestamp_after_max_ms",
+    "validate_payload",
+    "with",
+}
+"""A logger, an argument of a callback, settings of topics and of the server, and a word of Python."""
 QUOTED = re.compile(r"`([a-z_][a-z0-9_]*)(?:=[^`]*)?`")
 
 

@@ -205,7 +205,8 @@ class ConsumerShell:
     @property
     def skipped(self) -> Skipped:
         """Counts what was skipped so far because it cannot be read; stays empty unless `on_corrupt_batch` is `skip`."""
-        self._do(_nothing)
+        if not self.is_closed:
+            self._do(_nothing)
         return self._core.context.skipped
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:

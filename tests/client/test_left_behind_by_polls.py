@@ -63,6 +63,8 @@ def test_a_batch_that_was_skipped_counts_once_whatever_is_interrupted() -> None:
             pass
         consumer.poll(timeout_ms=10)
         assert consumer.skipped.batches == 1, interrupter.raised
+        consumer.close()
+        assert consumer.skipped.batches == 1, "also behind its end"
         return interrupter
 
     for at in range(len(run().places)):

@@ -76,7 +76,8 @@ class Engine:
         self._timer_ms = 0
         self._is_stepping = False
         """Whether a step is under way, or was interrupted."""
-        self._defect: BaseException | None = None
+        self._interruption: BaseException | None = None
+        """The exception that came in the middle of a step, as far as it is known."""
 
     @property
     def now_ms(self) -> int:
@@ -87,7 +88,7 @@ class Engine:
         """Carry out a step on the loop, and then what follows from it. On the loop itself it is done at once.
 
         Raises: Misconfigured in a fork of the process that used the consumer first; Rejected after `close` of the
-        connection. The result raises whatever went wrong on the loop meanwhile.
+        connection. The result raises Rejected once a step was interrupted.
         """
         # Asked for here, too: in a fork there is no thread that could carry out a step.
         self._connection.transport_on(self._open_loop)
@@ -133,9 +134,8 @@ class Engine:
             loop.call_soon(call)
 
     def _carry_out(self, asked: Asked[T]) -> None:
-        self._check_whole()
-        if self._defect is not None:
-            asked.fail(self._defect)
+        if self._is_stepping:
+            asked.fail(self._torn())
             asked.end()
             return
         self._is_stepping = True
@@ -146,24 +146,26 @@ class Engine:
                 # A step that refuses something has changed nothing.
                 asked.fail(error)
             self._go_on(self._connection.transport_on(self._open_loop))
-        except BaseException as error:  # noqa: BLE001  it is raised where the step was asked for, and by each later one
-            self._defect = error
+        except BaseException as error:  # noqa: BLE001  raised where the step was asked for
+            self._interruption = error
             asked.fail(error)
-        self._is_stepping = False
+        else:
+            self._is_stepping = False
         asked.end()
 
-    def _check_whole(self) -> None:
-        """Close the consumer if a step of it was interrupted."""
-        if not self._is_stepping or self._defect is not None:
-            return
-        self._core.is_closed = True
-        for call in self._calls.values():
-            call.cancel()
-        self._defect = rejected(
+    def _torn(self) -> TransactionError:
+        """Close the consumer, because a step was interrupted; return the failure of this call and of each later one."""
+        if not self._core.is_closed:
+            self._core.is_closed = True
+            for call in self._calls.values():
+                call.cancel()
+        torn = rejected(
             ErrorCode.INVALID_REQUEST,
-            "the consumer closed itself, because an exception interrupted it in the middle of a step; make a new one, "
-            "which goes on at the committed offsets",
+            f"the consumer closed itself, because an exception came in the middle of a step ({self._interruption!r}); "
+            "make a new one, which goes on at the committed offsets",
         )
+        torn.__cause__ = self._interruption
+        return torn
 
     def _go_on(self, transport: Transport) -> None:
         for due in self._core.transmissions(self.now_ms):
@@ -206,13 +208,14 @@ class Engine:
 
     def _in_loop(self, call: Callable[[], None]) -> None:
         """Let `call` change the core on the loop, and wake the application, which may wait for the consequences."""
-        if self._core.is_closed or self._defect is not None or self._is_stepping:
+        if self._core.is_closed or self._is_stepping:
             return
         self._is_stepping = True
         try:
             call()
             self._go_on(self._connection.transport_on(self._open_loop))
-        except BaseException as error:  # noqa: BLE001  raised by the next step
-            self._defect = error
-        self._is_stepping = False
+        except BaseException as error:  # noqa: BLE001  the next step says so
+            self._interruption = error
+        else:
+            self._is_stepping = False
         self._wake_user()

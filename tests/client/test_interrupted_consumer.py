@@ -260,11 +260,12 @@ def test_a_consumer_whose_step_is_interrupted_on_its_own_loop_closes_and_says_so
         consumer.subscribe(["t"])
         with pytest.raises(Interruption):
             consumer._engine.ask(interrupted).result()
-        consumer._engine._defect = None
-        consumer._engine._is_stepping = True
         for _ in range(2):
-            with pytest.raises(Rejected, match="closed itself, because an exception interrupted it"):
+            with pytest.raises(
+                Rejected, match="closed itself, because an exception came in the middle of a step"
+            ) as why:
                 await consumer.poll()
+            assert isinstance(why.value.__cause__, Interruption)
         assert consumer.is_closed
         await consumer.close()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.calls import OFFSET_COMMIT, RetryingCall
@@ -30,6 +30,9 @@ from coordinator_client.errors import (
     rejected,
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+
+COMMIT_AGAIN: Final = "Commit again: it does no harm twice."
 
 
 class Standing(Protocol):
@@ -156,7 +159,7 @@ class CommitQueue:
             if advice is None and self._is_tried_again(job, error, now_ms):
                 return
         elif error.error_class in PASSING:
-            error.action = "Commit again: it does no harm twice."
+            error.action = COMMIT_AGAIN
             if self._is_tried_again(job, error, now_ms):
                 return
         elif error.code in TOPIC_GONE:
@@ -251,5 +254,5 @@ def _late() -> TransactionError:
     error = failure(
         ErrorCode.REQUEST_TIMED_OUT, ErrorClass.UNKNOWN_OUTCOME, f"{Method.OFFSET_COMMIT}: no definite answer in time"
     )
-    error.action = "Commit again: it does no harm twice."
+    error.action = COMMIT_AGAIN
     return error

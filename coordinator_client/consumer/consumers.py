@@ -28,7 +28,15 @@ from coordinator_client.consumer.iterators import (
 )
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.consumer.shell import POLL_TIMEOUT_MS, RECORDS, Begun, ConsumerShell, Offsets, Partitions
+from coordinator_client.consumer.shell import (
+    POLL_TIMEOUT_MS,
+    RECORDS,
+    Begun,
+    ConsumerShell,
+    Offsets,
+    Partitions,
+    note_repeating,
+)
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
 from coordinator_client.loops import AsyncioLoop, background_loop
@@ -189,10 +197,14 @@ class Consumer(ConsumerShell):
         """Commit these offsets, by default the positions; returns when they are durable.
 
         An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
-        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
-        Fenced.
+        An interrupted commit may take effect, and does no harm twice. Raises: CommitFailed, RebalanceInProgress;
+        Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured, Fenced.
         """
-        self._finish(self._begin_commit(offsets, timeout_ms))
+        try:
+            self._finish(self._begin_commit(offsets, timeout_ms))
+        except BaseException as error:
+            note_repeating(error)
+            raise
 
     def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None
@@ -439,10 +451,14 @@ class AsyncConsumer(ConsumerShell):
         """Commit these offsets, by default the positions; returns when they are durable.
 
         An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
-        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
-        Fenced.
+        A cancelled commit may take effect, and does no harm twice. Raises: CommitFailed, RebalanceInProgress;
+        Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured, Fenced.
         """
-        await self._finish(self._begin_commit(offsets, timeout_ms))
+        try:
+            await self._finish(self._begin_commit(offsets, timeout_ms))
+        except BaseException as error:
+            note_repeating(error)
+            raise
 
     async def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None

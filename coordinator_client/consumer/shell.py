@@ -14,6 +14,7 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, Deadlines, Patience, RetryingCall, Rpc
 from coordinator_client.connection import Connection, client_id_for, connection_to
+from coordinator_client.consumer.commits import COMMIT_AGAIN
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.core import CommitCallback, ConsumerCore, Future
 from coordinator_client.consumer.cuts import cut_since
@@ -432,6 +433,12 @@ class ConsumerShell:
             error.action = SEEK_BEHIND
             raise error
         return records
+
+
+def note_repeating(error: BaseException) -> None:
+    """Note on what interrupted a commit that it is safe to commit again. Errors of the SDK say that themselves."""
+    if not isinstance(error, TransactionError):
+        error.add_note(f"The offsets may have been committed. {COMMIT_AGAIN}")
 
 
 def _nothing(_: ConsumerCore) -> None:

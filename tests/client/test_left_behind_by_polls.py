@@ -190,3 +190,17 @@ def test_the_partitions_of_a_request_that_was_given_up_are_asked_for_again() -> 
         world.pause(50)
     topic.append(0, b"x")
     assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
+
+
+def test_an_interrupted_commit_says_that_it_is_safe_to_commit_again() -> None:
+    room = Room()
+    room.topic.append(0, b"x")
+    consumer = room.consumer(enable_auto_commit=False)
+    consumer.assign([T0])
+    assert values(consumer.poll(timeout_ms=1_000)) == [b"x"]
+    room.world.interrupts[Method.OFFSET_COMMIT] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        consumer.commit()
+    assert "Commit again: it does no harm twice" in caught.value.__notes__[0]
+    consumer.commit()
+    assert room.group.offsets == {T0: 1}

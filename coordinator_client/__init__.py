@@ -17,8 +17,9 @@ from coordinator_client.admin import Admin, TopicDescription, TopicSetting, Tran
 from coordinator_client.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.connection import Connection
+from coordinator_client.consumer.async_consumer import AsyncConsumer
 from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
-from coordinator_client.consumer.consumers import AsyncConsumer, Consumer
+from coordinator_client.consumer.consumers import Consumer
 from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition

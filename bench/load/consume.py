@@ -10,9 +10,9 @@ from typing import Final
 from bench.load.fill import PARTITIONS
 from bench.results import LoadFailed, Run
 from bench.window import Window
+from coordinator_client import Consumer
 from coordinator_client.batch_reader import BatchReader
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.consumers import Consumer
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.reader import ReadPlan, plan_ranges
 

@@ -15,8 +15,8 @@ from bench.load.stubs import checked, new_prefix, open_channel
 from bench.load.workers import Span, run_as_tasks
 from bench.results import Run
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_client import AsyncConsumer
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.consumers import AsyncConsumer
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 
 

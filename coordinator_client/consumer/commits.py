@@ -31,7 +31,6 @@ from coordinator_client.errors import (
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
-
 COMMIT_AGAIN: Final = "Commit again: it does no harm twice."
 
 

@@ -1,14 +1,9 @@
-"""The two consumers that applications make, over one shell.
-
-With the blocking one the application polls, and one loop thread of the process does the rest; the asyncio one runs the
-same core on the application's own loop.
-"""
+"""The blocking consumer: the application polls, and one loop thread of the process does the rest."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
@@ -19,14 +14,8 @@ from coordinator_client.connection import Connection
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.consumer.engine import Asked, Engine
-from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener, UserCall
-from coordinator_client.consumer.iterators import (
-    AsyncBatchIterator,
-    AsyncRecordIterator,
-    BatchIterator,
-    RecordIterator,
-)
-from coordinator_client.consumer.owned import Slice
+from coordinator_client.consumer.handover import RebalanceListener, UserCall
+from coordinator_client.consumer.iterators import BatchIterator, RecordIterator
 from coordinator_client.consumer.polled import ConsumerRecords
 from coordinator_client.consumer.shell import (
     POLL_TIMEOUT_MS,
@@ -39,7 +28,7 @@ from coordinator_client.consumer.shell import (
 )
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
-from coordinator_client.loops import AsyncioLoop, background_loop
+from coordinator_client.loops import background_loop
 from coordinator_client.reader import ReadRecord
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS
 
@@ -144,11 +133,10 @@ class Consumer(ConsumerShell):
     ) -> ConsumerRecords:
         """Do all of a poll but to note that the application has the records."""
         until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
-        now = self._connection.clock.monotonic_ms
         is_first = True
         try:
             while True:
-                found = self._do(partial(_poll_step, records_max, now, is_first=is_first, until=until))
+                found = self._do(partial(self._poll_step, records_max, until, is_first=is_first))
                 is_first = False
                 if isinstance(found, Exception):
                     raise found
@@ -313,272 +301,3 @@ class Consumer(ConsumerShell):
     def _await(self, asked: Asked[T]) -> None:
         while not asked.is_done:
             self._connection.clock.take(asked.inbox, _LONGEST_LOOK_MS)
-
-
-class AsyncConsumer(ConsumerShell):
-    """`Consumer` for asyncio: what waits is awaited, everything else is the same.
-
-    Its heartbeats, fetches and commits run on the loop of the task that uses it first: code that blocks the loop holds
-    them up. It belongs to one task at a time. Use it in an `async with`, or call `close`.
-    """
-
-    def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
-        """Check the settings; the server is not asked yet. Options by name: see `ConsumerConfig`.
-
-        Raises: Rejected or Misconfigured for a wrong one.
-        """
-        super().__init__(endpoint, **options)
-        self._news = asyncio.Event()
-        self._engine = Engine(self._core, self._connection, self._connection.open_loop or AsyncioLoop, self._wake)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """Close it. After an exception nothing is committed: what was polled last may not be processed."""
-        if error is None:
-            await self.close()
-            return
-        try:
-            # A user who presses Ctrl-C does not want to wait for the network.
-            await self._close(None if isinstance(error, Exception) else 0, commits=False)
-        except TransactionError as failed:
-            error.add_note(f"closing the consumer failed too: {failed}")
-
-    def __aiter__(self) -> AsyncIterator[ReadRecord]:
-        """Return the records one by one, for ever, or until the consumer is closed.
-
-        Each call in between (`commit`, `seek`, ...) takes the records that were returned so far for processed, and no
-        other. After an exception, a cancellation too, the iterator goes on with the record that was not returned.
-        Raises: as `poll`.
-        """
-        return AsyncRecordIterator(self)
-
-    def subscribe(
-        self,
-        topics: Collection[str] = (),
-        *,
-        pattern: str | None = None,
-        listener: AsyncRebalanceListener | None = None,
-    ) -> None:
-        """Become a member of the group that shares out these topics, with the next `poll`; replaces what was subscribed
-        to before.
-
-        `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
-        Python's in `classic`. A topic need not exist yet: one that was named and does not is
-        told once by a warning of the logger `coordinator_client`. Raises: Rejected.
-        """
-        self._subscribe(topics, pattern, listener)
-
-    async def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
-        """Leave the group, or let go of what was assigned by hand; the listener is told. `subscribe` may follow.
-
-        Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
-        """
-        await self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
-        self._raise_failure()
-
-    async def poll(
-        self,
-        *unnamed: Never,
-        timeout_ms: int = POLL_TIMEOUT_MS,
-        max_records: int | None = None,
-        until: Mapping[TopicPartition, int] | None = None,
-    ) -> ConsumerRecords:
-        """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
-
-        `until` (see `next_cut`): only records before these offsets, none of other partitions, and nothing, at once,
-        when they are reached.
-
-        A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
-        commits cover what earlier polls returned. The listener is called in here.
-        Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
-        exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
-        """
-        records = await self._found(unnamed, timeout_ms, max_records, until)
-        return self._hand_out(records)
-
-    async def _found(
-        self,
-        unnamed: tuple[object, ...] = (),
-        timeout_ms: int = POLL_TIMEOUT_MS,
-        max_records: int | None = None,
-        until: Mapping[TopicPartition, int] | None = None,
-    ) -> ConsumerRecords:
-        """Do all of a poll but to note that the application has the records."""
-        until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
-        now = self._connection.clock.monotonic_ms
-        is_first = True
-        try:
-            while True:
-                found = self._do(partial(_poll_step, records_max, now, is_first=is_first, until=until))
-                is_first = False
-                if isinstance(found, Exception):
-                    raise found
-                if isinstance(found, UserCall):
-                    await self._make(found)
-                elif found:
-                    records = self._decode(found)
-                    if records:
-                        return records
-                    # All that was taken is offsets without a record, or skipped: what follows is there as well.
-                    self._handed = {RECORDS: records}
-                elif found is not None or not await self._wait(until_ms):
-                    self._end_poll()
-                    return ConsumerRecords()
-        except BaseException:
-            self._end_poll()
-            raise
-
-    async def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """See `Consumer.next_cut`."""
-        steps = self._cutting(timeout_ms)
-        begun = next(steps)
-        while True:
-            reply = await self._finish(begun)
-            try:
-                begun = steps.send(reply)
-            except StopIteration as done:
-                return dict(done.value)
-
-    def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
-        """Return what the polls return that find something, for ever, or until the consumer is closed."""
-        return AsyncBatchIterator(self, max_records)
-
-    async def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
-        """Commit these offsets, by default the positions; returns when they are durable.
-
-        An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
-        A cancelled commit may take effect, and does no harm twice. Raises: CommitFailed, RebalanceInProgress;
-        Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured, Fenced.
-        """
-        try:
-            await self._finish(self._begin_commit(offsets, timeout_ms))
-        except BaseException as error:
-            note_repeating(error)
-            raise
-
-    async def committed(
-        self, partitions: Partitions, *, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offsets of the group; None where there is none.
-
-        An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
-        Rejected without a group, or for partitions that do not exist.
-        """
-        return await self._finish(self._ask_committed(partitions, timeout_ms))
-
-    async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record that this consumer returns of a partition.
-
-        Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
-        """
-        return await self._finish(self._ask_position(partition, timeout_ms))
-
-    async def beginning_offsets(
-        self, partitions: Partitions, *, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, int]:
-        """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
-        return await self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
-
-    async def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
-
-        Raises: Rejected, Retriable at the deadline.
-        """
-        return await self._finish(self._ask_ends(partitions, LATEST_MS, timeout_ms))
-
-    async def offsets_for_times(
-        self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """Return for each partition the offset of the first record, in the order of offsets, that the isolation level
-        shows and whose timestamp is at least this many Unix milliseconds; None where no record is that new.
-
-        A record of a batch that the server cannot open has the batch's first offset; a server of version 1.0.0 answers
-        so for every record. Raises: Rejected, Retriable at the deadline."""
-        found = await self._finish(self._ask_times(times_ms, timeout_ms))
-        return {name: offset if offset >= 0 else None for name, offset in found.items()}
-
-    async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
-
-        The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
-        `timeout_ms` (default: the setting `close_timeout_ms`), and within a second once the server does not answer,
-        which will notice the silence. Again: nothing. Raises: what the listener raised.
-        """
-        await self._close(timeout_ms, commits=True)
-        self._raise_failure()
-
-    async def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
-        patience = self._patience(timeout_ms, self._config.close_timeout_ms, cut_off_ms=CUT_OFF_CLOSE_MS)
-        try:
-            if not self.is_closed and patience.limit_ms > 0 and not self._connection.is_of_a_parent:
-                with contextlib.suppress(Retriable):
-                    await self._finish(self._begin_leave(patience, commits=commits))
-        finally:
-            self._stop()
-            if self._is_own:
-                self._connection.close()
-
-    async def _finish(self, begun: Begun[T]) -> T:
-        """Wait for the result, making the calls that fall due meanwhile."""
-        while True:
-            until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
-            if call is not None:
-                await self._make(call)
-            elif is_settled:
-                return begun.future.result()
-            elif not await self._wait(until_ms):
-                raise timed_out(begun.what, begun.patience.limit_ms)
-
-    async def _make(self, call: UserCall) -> None:
-        error: Exception | None = None
-        call.is_begun = True
-        try:
-            answer = call.call()
-            if answer is not None:
-                await answer
-        except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
-            error = raised
-        finally:
-            self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
-
-    async def _wait(self, until_ms: int) -> bool:
-        """Wait until something happened; False when the time is over."""
-        left_ms = until_ms - self._engine.now_ms
-        if left_ms <= 0:
-            return False
-        timer = self._engine.wake_after(left_ms)
-        try:
-            await self._news.wait()
-        finally:
-            timer.cancel()
-        self._news.clear()
-        return True
-
-    def _wake(self) -> None:
-        self._news.set()
-
-    def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
-        asked = self._engine.ask(step)
-        assert asked.is_done, "the consumer lives on the loop of its caller"
-        return asked.result()
-
-    def _stop(self) -> None:
-        """Close the core, then let go of the loop."""
-        if not self._connection.is_of_a_parent:
-            self._engine.stop()
-            self._engine.release()
-
-
-def _poll_step(
-    records_max: int,
-    now: Callable[[], int],
-    core: ConsumerCore,
-    *,
-    is_first: bool,
-    until: Mapping[TopicPartition, int] | None,
-) -> UserCall | list[Slice] | Exception | None:
-    return core.poll_step(records_max, now(), is_first=is_first, until=until)

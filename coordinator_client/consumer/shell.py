@@ -383,6 +383,12 @@ class ConsumerShell:
         """Let the loop carry out a step, and return what it returned. Raises: what it raised."""
         raise NotImplementedError
 
+    def _poll_step(
+        self, records_max: int, until: Mapping[TopicPartition, int] | None, core: ConsumerCore, *, is_first: bool
+    ) -> UserCall | list[Slice] | Exception | None:
+        """Take one step of a poll; see `ConsumerCore.poll_step`."""
+        return core.poll_step(records_max, self._engine.now_ms, is_first=is_first, until=until)
+
     def _look_at(self, begun: Begun[Any], core: ConsumerCore) -> tuple[int, UserCall | None, bool]:
         """Return until when to wait for a call that has begun, a call to make meanwhile, and whether it has ended."""
         heard_ms = core.pulse.heard_ms

@@ -190,12 +190,16 @@ class AsyncProducer(ProducerShell):
         core = self._core
         if self._step is not None or (core.goal is not None and not self._is_learning):
             self._clear_up()
-        while (writer := core.writer_for(topic, partition)) is None:
+        writer = core.writer_for(topic, partition)
+        while writer is None:
             if self._is_learning:
                 await self._news()
+                writer = core.writer_for(topic, partition)
             else:
                 self._learn(topic)
                 await self._reach_goal()
+                # As it is now: a partition that it does not have is refused.
+                writer = core.writers[topic]
         self._step = STEP
         try:
             is_due = core.append(writer, row, partition)

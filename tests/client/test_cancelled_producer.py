@@ -12,6 +12,7 @@ import pytest
 
 from coordinator_client import AsyncProducer, OutcomeUnknown, Rejected, TransactionError
 from coordinator_client.async_producer import AsyncPreparedTransaction
+from coordinator_protocol.errors import Method
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import World
 
@@ -318,3 +319,21 @@ def test_sends_of_several_tasks_to_a_topic_that_is_not_there_are_all_refused() -
 
     results = asyncio.run(play())
     assert [type(result) for result in results] == [Rejected] * 4
+
+
+def test_a_partition_that_a_topic_does_not_have_is_refused_and_not_looked_for_again() -> None:
+    stage = Stage((), {})
+
+    async def play() -> None:
+        producer = AsyncProducer(stage.world.connection())
+
+        async def work() -> None:
+            await producer.send("t", b"x", partition=0)
+            with pytest.raises(Rejected, match="has the partitions 0 to 1, and 5 was named"):
+                await producer.send("t", b"x", partition=5)
+
+        await stage.run(work())
+        await stage.until_done(closed(producer))
+
+    asyncio.run(play())
+    assert len(stage.world.requests(Method.DESCRIBE_TOPICS)) == 2

@@ -319,9 +319,17 @@ class Authorizer(Protocol):
         """Told of every refusal that the caller gets to see; what is left out of a list is none."""
 
 
+COUNTED_BYTES_MIN: Final = 4_096
+"""Smaller answers are not counted, nor refused for want of room: to learn when each of them was taken would cost more
+than they do. How many of them may wait, the streams of a connection bound."""
+
+
 class AnswerRoom(Protocol):
     """How many bytes of answers there may be that nobody has taken yet, by connection, by principal where callers are
     asked who they are, and in all."""
+
+    is_scarce: bool
+    """Whether answers have to be shorter than their callers want; else `allowance_bytes` need not be asked."""
 
     def check(self, connection: Connection) -> None:
         """Return only if a large answer may be made for the connection. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
@@ -372,6 +380,8 @@ _BOUNDLESS_BYTES: Final = 1 << 62
 
 class BoundlessRoom:
     """Room without a limit, for callers that come by no network."""
+
+    is_scarce: bool = False
 
     def check(self, connection: Connection) -> None: ...
 

@@ -24,11 +24,7 @@ from typing import Final, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI
-from coordinator_runtime.ports import Connection, KnownConnection
-
-COUNTED_BYTES_MIN: Final = 4_096
-"""Smaller answers are not counted: to be told when each of them was taken would cost more than they do. How many of
-them may wait, the streams of a connection bound."""
+from coordinator_runtime.ports import COUNTED_BYTES_MIN, Connection, KnownConnection
 
 LARGE_ANSWERS: Final = frozenset(
     {
@@ -82,6 +78,13 @@ class AnswerBytes:
 
     def __init__(self, limits: AnswerLimits) -> None:
         self._limits = limits
+        expected_bytes = limits.expected_bytes
+        reserved_bytes = limits.bytes_max // _RESERVE
+        self._ample_bytes = min(
+            limits.connection_bytes_max - expected_bytes, (limits.bytes_max - reserved_bytes) // 2 - expected_bytes
+        )
+        """While no more is held than this, of all connections, each may hold one more large answer, whatever it has."""
+        self.is_scarce = self._ample_bytes < 0
         self._by_connection: Counter[Connection] = Counter()
         self._by_principal: Counter[str] = Counter()
         self._refused = {"connection": 0, "principal": 0, "server": 0}
@@ -95,6 +98,8 @@ class AnswerBytes:
         return self._refused
 
     def check(self, connection: Connection) -> None:
+        if not self.is_scarce:
+            return
         free_bytes = self._limits.bytes_max - self.held_bytes
         if free_bytes <= 0:
             raise self._full(f"answers of {self.held_bytes} bytes wait for readers")
@@ -118,6 +123,8 @@ class AnswerBytes:
                 )
 
     def allowance_bytes(self, connection: Connection) -> int:
+        if not self.is_scarce:
+            return self._limits.bytes_max
         held_bytes = self._by_connection[connection]
         if self._may_hold_more(held_bytes):
             return self._limits.bytes_max
@@ -156,6 +163,7 @@ class AnswerBytes:
 
     def _add(self, connection: Connection, size_bytes: int) -> None:
         self.held_bytes += size_bytes
+        self.is_scarce = self.held_bytes > self._ample_bytes
         _add_to(self._by_connection, connection, size_bytes)
         if isinstance(connection, KnownConnection):
             _add_to(self._by_principal, connection.principal, size_bytes)

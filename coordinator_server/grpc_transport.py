@@ -21,8 +21,7 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
-from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
+from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
 from coordinator_server.authentication import Callers
 from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
 from coordinator_server.kept_credentials import KeptCredentials, Taken

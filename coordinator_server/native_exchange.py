@@ -17,8 +17,7 @@ from coordinator_protocol.batch import ExamineBatch
 from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
-from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
+from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
 from coordinator_server.authentication import NOTHING_SHOWN, Callers, Presented
 from coordinator_server.listening import log_harm
 from coordinator_server.native_streams import Stream, StreamHandle

@@ -25,8 +25,7 @@ from coordinator_protocol.names import ID_BYTES_MAX
 from coordinator_protocol.wire import has_more_fields
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
-from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
+from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext
 from coordinator_server.transport import Call, CallStatus, Handler, TransportError
 
 SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]

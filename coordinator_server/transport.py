@@ -453,7 +453,9 @@ class Dispatcher:
             body = response.SerializeToString()
             if codec.reads_much:
                 self._reads.spent(len(body))
-                response, body = self._if_there_is_room(codec, response, body)
+                # A Fetch has asked for what it found, before it made an answer of that.
+                if codec.method is not Method.FETCH:
+                    response, body = self._if_there_is_room(codec, response, body)
             if len(body) > self._message_bytes_max:
                 raise _too_large(codec, body, self._message_bytes_max)
             self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)

@@ -133,11 +133,23 @@ class _Position:
 class _Fetch:
     """A fetch under way."""
 
-    __slots__ = ("budget", "connection", "held_bytes", "key", "positions", "refused", "reply", "request")
+    __slots__ = (
+        "budget",
+        "connection",
+        "found_bytes",
+        "held_bytes",
+        "key",
+        "positions",
+        "refused",
+        "reply",
+        "request",
+    )
 
     def __init__(self, request: Fetch, key: int, connection: Connection) -> None:
         self.request = request
         self.connection = connection
+        self.found_bytes = 0
+        """Bytes of what it has found."""
         self.held_bytes = 0
         """What it has found, as far as it counts as an answer that waits."""
         self.key = ("fetch", key)
@@ -157,9 +169,6 @@ class _Fetch:
                 return True
             visible_bytes += read.visible_bytes
         return visible_bytes >= self.request.bytes_min
-
-    def found_bytes(self) -> int:
-        return sum(position.read.visible_bytes for position in self.positions)
 
 
 @dataclass(slots=True)
@@ -220,7 +229,9 @@ class Fetcher:
     def _advance(self, fetch: _Fetch) -> None:
         """Read on wherever there is something new, and no more than there is room for."""
         fetch.budget.renew_work()
-        fetch.budget.narrow(self.room.allowance_bytes(fetch.connection))
+        if self.room.is_scarce:
+            fetch.budget.narrow(self.room.allowance_bytes(fetch.connection))
+        found_bytes = 0
         for position in fetch.positions:
             if position.error is None:
                 try:
@@ -229,6 +240,8 @@ class Fetcher:
                     position.error = refusal
                 except (LogDamaged, StoreUnreadable) as damage:
                     position.met(damage, self.damage)
+            found_bytes += position.read.visible_bytes
+        fetch.found_bytes = found_bytes
         self.on_work(fetch.budget.work_bytes)
 
     def _advance_position(self, position: _Position, budget: Budget) -> None:
@@ -291,10 +304,9 @@ class Fetcher:
 
     def _hold(self, fetch: _Fetch) -> None:
         """Count what it has found since the last time."""
-        found_bytes = fetch.found_bytes()
-        if found_bytes > fetch.held_bytes:
-            self.room.hold(fetch.connection, found_bytes - fetch.held_bytes)
-            fetch.held_bytes = found_bytes
+        if fetch.found_bytes > fetch.held_bytes:
+            self.room.hold(fetch.connection, fetch.found_bytes - fetch.held_bytes)
+            fetch.held_bytes = fetch.found_bytes
 
     def _read_on(self, fetch: _Fetch) -> None:
         try:
@@ -338,7 +350,7 @@ class Fetcher:
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
         """Raises Refused THROTTLING_QUOTA_EXCEEDED where there is no room even for the first batch."""
-        self.room.check_answer(fetch.found_bytes())
+        self.room.check_answer(fetch.found_bytes)
         results: list[FetchResult] = []
         for position in fetch.positions:
             result = position.result(self.damage)

@@ -67,6 +67,8 @@ def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_
 class Scarce(BoundlessRoom):
     """Room for answers of so many bytes."""
 
+    is_scarce = True
+
     def __init__(self, allowed_bytes: int) -> None:
         self.allowed_bytes = allowed_bytes
         self.left_bytes = allowed_bytes

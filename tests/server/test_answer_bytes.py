@@ -20,8 +20,8 @@ from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext, Connection, KnownConnection
-from coordinator_server.answer_bytes import COUNTED_BYTES_MIN, LARGE_ANSWERS, AnswerBytes, AnswerLimits
+from coordinator_runtime.ports import COUNTED_BYTES_MIN, CallContext, Connection, KnownConnection
+from coordinator_server.answer_bytes import LARGE_ANSWERS, AnswerBytes, AnswerLimits
 from coordinator_server.authentication import Callers
 from coordinator_server.grpc_session import GrpcSessions
 from coordinator_server.grpc_transport import _Calls

@@ -25,6 +25,7 @@ from coordinator_client.consumer.shell import (
     Offsets,
     Partitions,
     note_repeating,
+    was_entered,
 )
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
@@ -267,13 +268,20 @@ class Consumer(ConsumerShell):
 
     def _make(self, call: UserCall) -> None:
         error: Exception | None = None
-        call.is_begun = True
         try:
             call.call()
-        except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
+        except BaseException as raised:
+            if not was_entered(raised):
+                # The next poll makes the call.
+                raise
+            call.is_begun = True
+            if not isinstance(raised, Exception):
+                self._engine.ask(lambda core: core.end_call(call, None, self._engine.now_ms))
+                raise
+            # The application's own: it is raised where the rebalance ends.
             error = raised
-        finally:
-            self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
+        call.is_begun = True
+        self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
 
     def _wait(self, until_ms: int) -> bool:
         """Wait until something happened; False when the time is over."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from coordinator_client.calls import Reply, ReplyT, RequestT, RetryingCall
@@ -290,7 +291,7 @@ class ConsumerCore:
 
         def ended(error: TransactionError | None, _: int) -> None:
             if callback is not None:
-                self._commit_calls.append(UserCall(lambda: callback(wanted, error), self._called_back))
+                self._commit_calls.append(UserCall(partial(callback, wanted, error), self._called_back))
 
         self._add_commit(wanted, ended, None)
 

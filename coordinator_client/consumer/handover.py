@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from coordinator_client.consumer.commits import CommitJob, CommitQueue
@@ -84,7 +85,7 @@ class UserCall:
     is_void_after_loss: bool = False
     """Whether it is dropped once the partitions are lost: it would tell of what did not come to pass."""
     is_begun: bool = False
-    """Whether the application's code was entered."""
+    """Whether the application's code was entered. Where that is not known, it is entered once more."""
     is_done: bool = False
     """Whether the core knows how it ended."""
 
@@ -231,7 +232,7 @@ class Handover:
                 self._failure = error
             then(now_ms)
 
-        self._calls.append(UserCall(lambda: how(names), done, is_void_after_loss))
+        self._calls.append(UserCall(partial(how, names), done, is_void_after_loss))
 
     def _drop_void_calls(self) -> None:
         self._calls = deque(call for call in self._calls if not call.is_void_after_loss)

@@ -441,6 +441,11 @@ class ConsumerShell:
         return records
 
 
+def was_entered(error: BaseException) -> bool:
+    """Whether an exception came from within the application's call, and not in the line that makes it."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
+
+
 def note_repeating(error: BaseException) -> None:
     """Note on what interrupted a commit that it is safe to commit again. Errors of the SDK say that themselves."""
     if not isinstance(error, TransactionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,6 +15,10 @@ _SDK: Final = str(Path(coordinator_client.__file__).parent)
 _LIBRARY: Final = ("contextlib.py", "queue.py")
 
 
+_LOOKS: Final = {dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")}
+_RETURN: Final = dis.opmap["RETURN_VALUE"]
+
+
 class Interruption(Exception):
     """Raised by a signal handler. An ordinary exception, as a worker's soft time limit is."""
 
@@ -21,7 +26,9 @@ class Interruption(Exception):
 class Interrupter:
     """Counts the lines (or the instructions) that the SDK runs in this thread, and raises at some of them.
 
-    What the network, the clock and the other threads do while a call waits is theirs: none of it is counted.
+    What the network, the clock and the other threads do while a call waits is theirs: none of it is counted. Of the
+    instructions only those count at which Python looks for signals: the first of a function, and those behind a call of
+    a function in C, or behind a jump back.
     """
 
     def __init__(self, at: Collection[int] = (), *, by_opcode: bool = False, with_events: bool = False) -> None:
@@ -31,6 +38,8 @@ class Interrupter:
         """File and line of each step."""
         self.raised: list[tuple[str, int]] = []
         self._by_opcode = by_opcode
+        self._last: dict[FrameType, int] = {}
+        """The instruction that each frame has run last; none behind a call of a function in Python."""
         self._with_events = with_events
 
     def __enter__(self) -> Self:
@@ -48,10 +57,14 @@ class Interrupter:
             return None
         if self._by_opcode:
             frame.f_trace_opcodes = True
+            if frame.f_back is not None:
+                self._last.pop(frame.f_back, None)
         return self._stepped
 
     def _stepped(self, frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
-        if event == ("opcode" if self._by_opcode else "line"):
+        if event == "return":
+            self._last.pop(frame, None)
+        if event == ("opcode" if self._by_opcode else "line") and self._is_counted(frame):
             place = Path(frame.f_code.co_filename).name, frame.f_lineno
             number = len(self.places)
             self.places.append(place)
@@ -59,6 +72,13 @@ class Interrupter:
                 self.raised.append(place)
                 raise Interruption(f"step {number}, {place[0]}:{place[1]}")
         return self._stepped
+
+    def _is_counted(self, frame: FrameType) -> bool:
+        if not self._by_opcode:
+            return True
+        opcode = frame.f_code.co_code[frame.f_lasti]
+        last, self._last[frame] = self._last.get(frame), opcode
+        return last in _LOOKS and opcode != _RETURN
 
 
 def _is_event(frame: FrameType) -> bool:

@@ -25,7 +25,6 @@ from coordinator_client.consumer.shell import (
     Offsets,
     Partitions,
     note_repeating,
-    was_entered,
 )
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
@@ -269,18 +268,14 @@ class Consumer(ConsumerShell):
     def _make(self, call: UserCall) -> None:
         error: Exception | None = None
         try:
-            call.call()
+            call.call(call.entered)
         except BaseException as raised:
-            if not was_entered(raised):
-                # The next poll makes the call.
+            if call.is_begun and isinstance(raised, Exception):
+                # The application's own: it is raised where the rebalance ends.
+                error = raised
+            else:
+                self._end_interrupted(call)
                 raise
-            call.is_begun = True
-            if not isinstance(raised, Exception):
-                self._engine.ask(lambda core: core.end_call(call, None, self._engine.now_ms))
-                raise
-            # The application's own: it is raised where the rebalance ends.
-            error = raised
-        call.is_begun = True
         self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
 
     def _wait(self, until_ms: int) -> bool:

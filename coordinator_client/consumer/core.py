@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
 from typing import Final, Generic, TypeVar
 
 from coordinator_client.calls import Reply, ReplyT, RequestT, RetryingCall
@@ -23,7 +22,7 @@ from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.consumer_membership import ConsumerMembership
 from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
 from coordinator_client.consumer.fetching import Fetcher
-from coordinator_client.consumer.handover import Handover, Listener, UserCall
+from coordinator_client.consumer.handover import NAMES, Handover, Listener, UserCall
 from coordinator_client.consumer.joining import chosen_assignors
 from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
 from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
@@ -291,7 +290,9 @@ class ConsumerCore:
 
         def ended(error: TransactionError | None, _: int) -> None:
             if callback is not None:
-                self._commit_calls.append(UserCall(partial(callback, wanted, error), self._called_back))
+                self._commit_calls.append(
+                    UserCall(lambda entered: callback(entered.setdefault(NAMES, wanted), error), self._called_back)
+                )
 
         self._add_commit(wanted, ended, None)
 

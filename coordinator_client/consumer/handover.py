@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
 
 from coordinator_client.consumer.commits import CommitJob, CommitQueue
 from coordinator_client.consumer.context import ConsumerContext
@@ -76,18 +75,28 @@ class Listener(Protocol):
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
 
 
+Entered: TypeAlias = dict[str, Any]
+NAMES: Final = "names"
+
+
 @dataclass(slots=True, eq=False)
 class UserCall:
     """A call that must be made in the application's thread. The shell makes it and says how it ended."""
 
-    call: Callable[[], Awaitable[None] | None]
+    call: Callable[[Entered], Awaitable[None] | None]
+    """Enters the application's code, and notes that in the same expression, so that no interruption comes between."""
     on_done: Callable[[Exception | None, int], None]
     is_void_after_loss: bool = False
     """Whether it is dropped once the partitions are lost: it would tell of what did not come to pass."""
-    is_begun: bool = False
-    """Whether the application's code was entered. Where that is not known, it is entered once more."""
+    entered: Entered = field(default_factory=dict)
+    """What `call` noted."""
     is_done: bool = False
     """Whether the core knows how it ended."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the application's code was entered."""
+        return bool(self.entered)
 
 
 @dataclass(slots=True, eq=False)
@@ -232,7 +241,7 @@ class Handover:
                 self._failure = error
             then(now_ms)
 
-        self._calls.append(UserCall(partial(how, names), done, is_void_after_loss))
+        self._calls.append(UserCall(lambda entered: how(entered.setdefault(NAMES, names)), done, is_void_after_loss))
 
     def _drop_void_calls(self) -> None:
         self._calls = deque(call for call in self._calls if not call.is_void_after_loss)

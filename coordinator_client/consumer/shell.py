@@ -265,6 +265,11 @@ class ConsumerShell:
         until_ms = self._engine.now_ms + duration_ms("timeout_ms", timeout_ms)
         return until_ms, self._config.max_poll_records if max_records is None else max(1, max_records)
 
+    def _end_interrupted(self, call: UserCall) -> None:
+        """Note the end of a call that was interrupted; one that was not entered comes again with the next poll."""
+        if call.is_begun:
+            self._engine.ask(lambda core: core.end_call(call, None, self._engine.now_ms))
+
     def _end_poll(self) -> None:
         """Note that the application leaves poll without records. Does not wait."""
         if not self._connection.is_of_a_parent and not self.is_closed:
@@ -439,11 +444,6 @@ class ConsumerShell:
             error.action = SEEK_BEHIND
             raise error
         return records
-
-
-def was_entered(error: BaseException) -> bool:
-    """Whether an exception came from within the application's call, and not in the line that makes it."""
-    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
 
 
 def note_repeating(error: BaseException) -> None:

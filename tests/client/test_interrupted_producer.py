@@ -196,8 +196,6 @@ def test_a_second_exception_while_the_first_is_handled(way: tuple[Work, dict[str
 def test_exceptions_at_any_step_and_in_pairs(way: tuple[Work, dict[str, Any]], *, by_opcode: bool) -> None:
     """The long run: steps drawn at random, lines whenever they are met and single instructions, alone and in pairs."""
     work, options = way
-    if by_opcode and work is caught_in_the_body:
-        pytest.skip("behind the last store of a send only its return is left, which no signal can interrupt")
     choose = random.Random()
     steps = len(a_run(work, by_opcode=by_opcode, **options).places)
     for at in choose.sample(range(steps), k=300):

@@ -136,11 +136,13 @@ class RangeReader(DataSourceReader):
         """Yield the batches of a range, and note the readers that were needed: one, but where records that it was to
         read are deleted meanwhile, and the options want what is left."""
         from coordinator_client.errors import TOPIC_GONE, TransactionError
+        from coordinator_protocol.errors import ErrorCode
         from pyspark_txnlog.planning import open_range, shared_connection, what_is_left
         from pyspark_txnlog.snapshot_leases import while_held
 
         connection = shared_connection(self._options)
         left: OffsetRange | None = scanned
+        refusal = ErrorCode.UNKNOWN_TOPIC_ID
         while left is not None:
             reader = open_range(connection, self._options, left)
             readers.append(reader)
@@ -149,6 +151,7 @@ class RangeReader(DataSourceReader):
                 return
             except TransactionError as error:
                 if error.code in TOPIC_GONE:
+                    refusal = ErrorCode(error.code)
                     break
                 position = reader.positions.get((left.topic, left.partition), left.start_offset)
                 left = what_is_left(connection, self._options, left, position, error)
@@ -157,7 +160,7 @@ class RangeReader(DataSourceReader):
         lose(
             self._options,
             f"{scanned.topic}-{scanned.partition} is gone while it was read: the topic with the id "
-            f"{scanned.topic_id.hex()} was deleted",
+            f"{scanned.topic_id.hex()} was deleted ({refusal.name})",
         )
 
 

@@ -120,6 +120,9 @@ time.sleep(3_600)
         for _ in looks("the port of the server"):
             try:
                 socket.create_connection((host, int(port))).close()
+            except ConnectionResetError:
+                # It was on its way out.
+                continue
             except ConnectionRefusedError:
                 break
 

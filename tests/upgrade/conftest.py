@@ -31,7 +31,11 @@ def older(built: Path, locked: dict[str, str], tmp_path_factory: pytest.TempPath
     run([str(environment / "bin" / "pip"), "install", f"txn-coordinator[server] @ file://{wheel.resolve()}"], locked)
     python = environment / "bin" / "python"
     where = "import coordinator_server; print(coordinator_server.__file__)"
-    found = subprocess.run([python, "-c", where], capture_output=True, text=True, cwd="/", check=True).stdout
+    # A Spark session of this process leads its workers to this tree.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(
+        [python, "-c", where], capture_output=True, text=True, cwd="/", env=environ, check=True
+    ).stdout
     assert str(environment) in found, "it must be the installed build that runs"
     assert str(ROOT) not in found
     return python

@@ -122,7 +122,8 @@ def a_run(read: Read, at: tuple[int, ...] = (), *, by_opcode: bool = False) -> I
         got += [record.value for record in consumer.poll(timeout_ms=200)]
     got += [record.value for record in consumer.poll(timeout_ms=200)]
     assert sorted(got) == all_values(), where
-    assert sorted(set(listener.assigned)) == [T0, T1, T2], where
+    # Between the instruction that notes a call of the listener and the call itself there is one more.
+    assert by_opcode or sorted(set(listener.assigned)) == [T0, T1, T2], where
     consumer.commit()
     assert committed(consumer) == dict.fromkeys((T0, T1, T2), EACH), where
     with interrupter:

@@ -89,7 +89,7 @@ class UserCall:
     is_void_after_loss: bool = False
     """Whether it is dropped once the partitions are lost: it would tell of what did not come to pass."""
     entered: Entered = field(default_factory=dict)
-    """What `call` noted."""
+    """Filled by `call`, once the code is entered."""
     is_done: bool = False
     """Whether the core knows how it ended."""
 

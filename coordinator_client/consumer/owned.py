@@ -102,7 +102,7 @@ class OwnedPartition:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes wait for poll, without batches that the application may have."""
+        """Bytes that wait for poll, without batches that the application may have."""
         return sum(batch.size_bytes for batch in self.buffer if batch.end_offset > self.handed_to)
 
     def has_reached(self, offset: int) -> bool:

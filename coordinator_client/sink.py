@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 DEADLINE_MS: Final = 60_000
 LEAVING_DEADLINE_MS: Final = 10_000
-"""Time in which a task that failed tries to abort its member. Smaller: a server that is away for a moment leaves the member
-to the driver, or to the timeout of the sink. Larger: the failure is reported later."""
+"""Time in which a task that failed tries to abort its member. Smaller: a server that is away for a moment leaves the
+member to the driver, or to the timeout of the sink. Larger: the failure is reported later."""
 
 
 class Committed(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import os
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -10,6 +11,9 @@ from types import FrameType
 from typing import Any, Final, Self
 
 import coordinator_client
+
+SEED: Final = int(os.environ.get("TXN_TEST_SEED", "53"))
+"""For steps that are drawn: the same in each run, unless another one is wanted."""
 
 _SDK: Final = str(Path(coordinator_client.__file__).parent)
 _LIBRARY: Final = ("contextlib.py", "queue.py")

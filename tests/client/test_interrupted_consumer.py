@@ -12,7 +12,7 @@ import pytest
 from coordinator_client import AsyncConsumer, Consumer, RebalanceListener, Rejected, TopicPartition
 from coordinator_client.reader import ReadRecord
 from tests.client.consumers import T0, T1, T2, Room
-from tests.client.interruptions import Interrupter, Interruption, one_of_each
+from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.world import World
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ def test_a_second_exception_while_the_first_is_handled(read: Read) -> None:
 @pytest.mark.parametrize("by_opcode", [False, True], ids=["lines", "opcodes"])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_exceptions_at_any_step_and_in_pairs(read: Read, *, by_opcode: bool) -> None:
-    choose = random.Random()
+    choose = random.Random(SEED)
     steps = len(a_run(read, by_opcode=by_opcode).places)
     for at in choose.sample(range(steps), k=min(steps, 300)):
         a_run(read, (at,), by_opcode=by_opcode)

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator_client import Abortable, OutcomeUnknown, Producer, Rejected, TransactionError
 from coordinator_client.producer import PreparedTransaction
-from tests.client.interruptions import Interrupter, Interruption, one_of_each
+from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.producers import producer_in
 from tests.client.world import World
 
@@ -196,7 +196,7 @@ def test_a_second_exception_while_the_first_is_handled(way: tuple[Work, dict[str
 def test_exceptions_at_any_step_and_in_pairs(way: tuple[Work, dict[str, Any]], *, by_opcode: bool) -> None:
     """The long run: steps drawn at random, lines whenever they are met and single instructions, alone and in pairs."""
     work, options = way
-    choose = random.Random()
+    choose = random.Random(SEED)
     steps = len(a_run(work, by_opcode=by_opcode, **options).places)
     for at in choose.sample(range(steps), k=min(steps, 300)):
         a_run(work, (at,), by_opcode=by_opcode, **options)
@@ -260,7 +260,7 @@ def test_an_exception_at_each_line_of_a_plain_producer_loses_nothing_that_a_flus
 @pytest.mark.slow
 @pytest.mark.parametrize("by_opcode", [False, True], ids=["lines", "opcodes"])
 def test_exceptions_at_any_step_of_a_plain_producer(*, by_opcode: bool) -> None:
-    choose = random.Random()
+    choose = random.Random(SEED)
     steps = len(a_plain_run(by_opcode=by_opcode).places)
     for at in choose.sample(range(steps), k=min(steps, 400)):
         a_plain_run((at,), by_opcode=by_opcode)

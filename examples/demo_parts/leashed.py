@@ -2,8 +2,8 @@
 
     python leashed.py MODULE [ARGUMENT ...]
 
-Whoever starts it holds the other end of its standard input and never writes. The operating system closes that end when
-its holder is gone, killed or not, and then this process ends at once with all of its process group, which it leads.
+The starting process holds the other end of its standard input and never writes. The operating system closes that end
+when its holder is gone, killed or not, and then this process ends at once with all of its process group, which it leads.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python leashed.py MODULE [ARGUMENT ...]
 
 The starting process holds the other end of its standard input and never writes. The operating system closes that end
-when its holder is gone, killed or not, and then this process ends at once with all of its process group, which it leads.
+when its holder is gone, killed or not. Then this process ends at once with all of its process group, which it leads.
 """
 
 from __future__ import annotations

@@ -68,6 +68,6 @@ class DiskGuard:
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
             f"the disk of the server is nearly full: {free_bytes >> 20} MiB are free, and no records are taken until "
             f"{mib_enough(self.free_bytes_min)} MiB are: disk_free_min_bytes keeps {self.free_bytes_min >> 20} MiB for "
-            "ending transactions and deleting, and an eighth more must be free again. Send them again later; meanwhile "
-            "somebody must make room, by deleting topics or with a larger disk",
+            "ending transactions and deleting, and an eighth more must be free again. Send them again later, and "
+            "meanwhile make room: delete topics, or use a larger disk",
         )

@@ -29,7 +29,7 @@ def health(
     """Ask a server whether it takes work, by gRPC's health service.
 
     Shards that could not be read are told of, and change nothing else: the others serve. Ends with status 0 if it takes
-    work, 1 if it is there and does not (it loads, or it is stopping), 5 if nobody answers. `txnctl --wait 60s health`
+    work, 1 if it is there and does not (it loads, or it is stopping), 5 without an answer. `txnctl --wait 60s health`
     waits until it takes work, and ends with one of these once the minute is over.
     """
     import grpc

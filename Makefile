@@ -6,7 +6,7 @@ PYTHON ?= python3
 TYPED := $(wildcard tests/harness examples bench)
 
 PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinator group_coordinator coordinator_core \
-	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
+	coordinator_server coordinator_client pyspark_txnlog txnctl proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean

@@ -156,7 +156,7 @@ def _measure(rows: Sequence[Compared], trees: Sequence[Path], directory: Path, r
 
 def _create_topic(server: OwnServer) -> None:
     """Raises: LoadFailed."""
-    command = [str(server.python), "-m", "coordinator_server", "topic", "create", TOPIC]
+    command = [*server.txnctl, "topic", "create", TOPIC]
     command += ["--partitions", str(PARTITIONS), "--server", server.endpoint]
     output_of(command, "txnctl topic create", folder=server.tree)
 

@@ -20,7 +20,7 @@ def new_tokens(directory: Path, *names: str) -> tuple[Path, list[Path]]:
     """Tokens of `User:NAME` for each name: the file of the server, and a file for each of them."""
     tokens_file, files = directory / "tokens.toml", []
     for name in names:
-        command = [sys.executable, "-m", "coordinator_server", "token", "create", str(tokens_file)]
+        command = [sys.executable, "-m", "txnctl", "token", "create", str(tokens_file)]
         command += ["--principal", f"User:{name}", "--id", name]
         made = subprocess.run(command, check=True, capture_output=True, text=True)
         file = directory / f"{name}.token"

@@ -118,7 +118,6 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
     On the main thread only, once in a process. `settings` are those of the server."""
     from coordinator_server import process
     from coordinator_server.config import Config
-    from coordinator_server.output import ExitStatus
 
     transport, told = _NoNetwork(), _Told(story)
     # The name that the server opens its transport by: in `listeners`, and in `process` while there was only one.
@@ -129,7 +128,7 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
             {"data_dir": Path(directory) / "data", "listen": "127.0.0.1:0", "log_level": "error"} | settings
         )
         status = process.run(config, lambda *_address: told.begin(transport.handler))
-    assert status is ExitStatus.OK, f"the server ended with {status!r}"
+    assert status == 0, f"the server ended with {status!r}"
     return told.result()
 
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 from bench.thread_timer import ThreadTimer
-from coordinator_server.cli import main
+from txnctl.cli import main
 
 FILE_VARIABLE: Final = "BENCH_PROFILE"
 _INTERVAL_US: Final = 1_000

@@ -32,21 +32,23 @@ class OwnServer:
         self,
         directory: Path,
         *,
-        module: str = "coordinator_server",
+        module: str | None = None,
         arguments: Sequence[str] = (),
         processors: str | None = None,
         tree: Path = HERE,
     ) -> None:
-        """Prepare a server; nothing is started. `module` is what `python -m` runs; `processors`, as taskset writes
-        them, are those that it may use. `tree` is the working tree whose server it is; another one than ours has a
-        `.venv` of its own."""
+        """Prepare a server; nothing is started. `module` is what `python -m` runs in place of txnctl; `processors`, as
+        taskset writes them, are those that it may use. `tree` is the working tree whose server it is; another one than
+        ours has a `.venv` of its own."""
         self.data_dir = directory.resolve() / "data"
         self.log = directory / "server.log"
         self.endpoint = "127.0.0.1:0"
         """Where it listens; a real port from the first start on."""
         self.tree = tree
         self.python = Path(sys.executable) if tree == HERE else tree / ".venv" / "bin" / "python"
-        self._module = module
+        self.txnctl: Sequence[str] = [str(self.python.with_name("txnctl"))]
+        """The command of that tree, whose modules may have other names than ours."""
+        self._serving = self.txnctl if module is None else [str(self.python), "-m", module]
         self._arguments = arguments
         self._prefix = [] if processors is None else ["taskset", "--cpu-list", processors]
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,7 +82,7 @@ class OwnServer:
         """Start it and do not wait. Returns when, in Unix milliseconds."""
         end_in_order_on_sigterm()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [*self._prefix, str(self.python), "-m", self._module, "serve"]
+        command = [*self._prefix, *self._serving, "serve"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint, *self._arguments]
         # What the user has set for his own servers is not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}

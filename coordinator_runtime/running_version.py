@@ -35,6 +35,7 @@ PRODUCT: Final = (
     "pyproject.toml",
     "pyspark_txnlog",
     "txn_coordinator",
+    "txnctl",
 )
 """Sources of the wheel. A change elsewhere, in a test say, makes no other product."""
 

@@ -31,6 +31,7 @@ from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, lo
 from coordinator_server.config import METRICS_PREFIX, Config
 from coordinator_server.data_directory import refuse_foreign_files
 from coordinator_server.disk_watch import DiskWatch
+from coordinator_server.exits import CommandFailed, ExitStatus
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
@@ -41,7 +42,6 @@ from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.server import LoopLag
-from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.quotas.opening import NO_QUOTAS
 from coordinator_server.quotas.quota_file import QuotasRefused
 from coordinator_server.service_manager import ServiceManager

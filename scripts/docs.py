@@ -19,13 +19,13 @@ import typer
 from typer.testing import CliRunner
 
 from coordinator_core.permissions import PERMISSIONS, Ask
-from coordinator_server import output
-from coordinator_server.cli import TRACEBACK_VARIABLE, app
-from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
+from coordinator_server import exits
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
 from partition_log.catalog.settings import FOR_EVER
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
+from txnctl.cli import TRACEBACK_VARIABLE, app
+from txnctl.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 80
@@ -184,8 +184,8 @@ def _command(path: tuple[str, ...]) -> str:
 
 def _statuses() -> Iterator[tuple[int, str, str]]:
     """Number, name and meaning of every exit status."""
-    words = _strings_below(Path(output.__file__), "ExitStatus")
-    for status in output.ExitStatus:
+    words = _strings_below(Path(exits.__file__), "ExitStatus")
+    for status in exits.ExitStatus:
         yield int(status), status.name, words.get(status.name, "It is done.")
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from coordinator_server.cli import main
+from txnctl.cli import main
 
 FILE_VARIABLE: Final = "BENCH_ALLOCATED"
 _INTERVAL_S: Final = 2.0

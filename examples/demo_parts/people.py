@@ -59,7 +59,7 @@ class People:
 def txnctl(*arguments: str) -> str:
     """Run txnctl; return what it prints. Raises: CommandFailed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "TXNCTL_"))}
-    command = [sys.executable, "-m", "coordinator_server", *arguments]
+    command = [sys.executable, "-m", "txnctl", *arguments]
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

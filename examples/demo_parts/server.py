@@ -40,7 +40,7 @@ class Server:
     def start(self) -> float:
         """Start it and return, once it takes work, how many seconds that took. Raises: ServerFailed."""
         began = time.monotonic()
-        command = leashed("coordinator_server", "serve")
+        command = leashed("txnctl", "serve")
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint]
         for setting in self._settings:
             command += ["--set", setting]

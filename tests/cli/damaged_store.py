@@ -8,8 +8,6 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.store import CommitGroup, Family
-from coordinator_server import stored
-from coordinator_server.store_verify import verify_store
 from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.script import Script
@@ -18,6 +16,8 @@ from tests.harness.world import World
 from txn_coordinator.codec import TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Transaction
+from txnctl.stopped import stored
+from txnctl.stopped.store_verify import verify_store
 
 LOG, HEAD = Family.LOG, Family.PARTITIONS
 

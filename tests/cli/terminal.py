@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_server.cli import main
+from txnctl.cli import main
 
 
 @dataclass(frozen=True, slots=True)

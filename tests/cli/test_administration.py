@@ -12,14 +12,14 @@ import pytest
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_client import Producer
-from coordinator_server.commands.options import PartitionPlace, parse_partition
-from coordinator_server.commands.transactions import actor
 from tests.cli.terminal import Terminal
 from tests.harness.patience import TRANSACTION_TIMEOUT_MS
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.server_process import ServerProcess
 from tests.transactions.administered import CLIENT, Administered
 from txn_coordinator.state import Identity
+from txnctl.commands.options import PartitionPlace, parse_partition
+from txnctl.commands.transactions import actor
 
 
 @pytest.mark.parametrize(

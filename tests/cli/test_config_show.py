@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator_server.commands.serve import serve, show
 from coordinator_server.config import Config
 from tests.cli.terminal import Ended, Terminal
+from txnctl.commands.serve import serve, show
 
 
 def by_name(shown: Ended) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import pytest
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client import Producer
 from coordinator_protocol.batch import BatchHeader, Encoding
-from coordinator_server.partition_audit import PartitionAudit, audit_log
-from coordinator_server.stored import StoredBatch
 from partition_log.state import ForgottenProducers
 from tests.cli.terminal import Terminal
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ServerProcess
 from tests.harness.stored_batches import encode_batch
+from txnctl.stopped.partition_audit import PartitionAudit, audit_log
+from txnctl.stopped.stored import StoredBatch
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 from tests.server.test_damage import LARGE, create, flip, log_of, produce

@@ -7,10 +7,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from coordinator_server.cli import app
 from coordinator_server.config import Config
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from scripts.docs import cli_page, configuration_page
+from txnctl.cli import app
 
 GROUPS = [each.typer_instance.info for each in app.registered_groups if each.typer_instance is not None]
 

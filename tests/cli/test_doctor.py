@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server import machine
-from coordinator_server.machine import Finding, Verdict
 from tests.cli.terminal import Terminal
+from txnctl import machine
+from txnctl.machine import Finding, Verdict
 
 
 class ClockOfADisk:

@@ -9,17 +9,17 @@ import pytest
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_client import Producer, TransactionListing
-from coordinator_server.commands.server_findings import (
+from tests.cli.terminal import Terminal
+from tests.harness.server_process import ServerProcess
+from tests.harness.threaded_server import threaded_server
+from txnctl.commands.server_findings import (
     judge_disk,
     judge_hanging,
     judge_shards,
     judge_transactions,
     judge_version,
 )
-from coordinator_server.machine import Finding
-from tests.cli.terminal import Terminal
-from tests.harness.server_process import ServerProcess
-from tests.harness.threaded_server import threaded_server
+from txnctl.machine import Finding
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer.core
 
-from coordinator_server.cli import command_tree
 from tests.cli.terminal import Terminal
+from txnctl.cli import command_tree
 
 
 def taking_values(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

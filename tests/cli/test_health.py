@@ -12,10 +12,10 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from coordinator_server.build import SERVICE_NAMES
-from coordinator_server.commands.waiting import SERVICE
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from coordinator_server.shard_health import SHARDS
 from tests.cli.terminal import Terminal
+from txnctl.commands.waiting import SERVICE
 
 
 class Loading(health.HealthServicer):

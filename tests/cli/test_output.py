@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator_server import output
-from coordinator_server.output import Column, OutputFormat, RowStream, Value, print_list, to_yaml
+from txnctl import output
+from txnctl.output import Column, OutputFormat, RowStream, Value, print_list, to_yaml
 
 FULL = Path("/dev/full")
 ROWS: list[Any] = [
@@ -173,7 +173,7 @@ def test_a_terminal_without_unicode_is_shown_escapes(monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 def test_a_full_disk_is_said_to_be_one() -> None:
     with FULL.open("wb") as full:
-        words = [sys.executable, "-m", "coordinator_server", "config", "show", "-o", "json"]
+        words = [sys.executable, "-m", "txnctl", "config", "show", "-o", "json"]
         ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 1
     assert ended.stderr == b"txnctl: the result cannot be written to stdout: No space left on device\n"

@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator_client import Admin, Producer, read
 from coordinator_client.connection import Connection
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.commands import probing
-from coordinator_server.commands.probing import Probe, Step, StepResult, keep_probing
 from coordinator_server.metrics.families import Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES, ProbeMetrics
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 from tests.harness.threaded_server import threaded_server
+from txnctl.commands import probing
+from txnctl.commands.probing import Probe, Step, StepResult, keep_probing
 
 TOPIC = "txn-probe"
 
@@ -153,7 +153,7 @@ def test_an_address_that_cannot_be_listened_on_is_refused(
 
 @pytest.mark.slow
 def test_a_probe_that_runs_for_ever_can_be_scraped_and_stops_when_told(server_process: ServerProcess) -> None:
-    command = [sys.executable, "-m", "coordinator_server", "probe", "--server", server_process.address]
+    command = [sys.executable, "-m", "txnctl", "probe", "--server", server_process.address]
     with subprocess.Popen(
         [*command, "--interval", "10ms", "--metrics-listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_protocol.batch import BatchHeader, Encoding
-from coordinator_server.commands.log_rows import Fate, LoggedBatch, bytes_of, record_rows, text_or_base64
-from coordinator_server.commands.record_input import InputRecord, InputRefused, json_records, plain_records
+from txnctl.commands.log_rows import Fate, LoggedBatch, bytes_of, record_rows, text_or_base64
+from txnctl.commands.record_input import InputRecord, InputRefused, json_records, plain_records
 
 
 def test_a_line_is_a_value_and_keeps_its_bytes() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.rights import as_user
 from tests.harness.server_process import ROOT
@@ -32,7 +32,7 @@ def told(closed: Path, *words: str | Path) -> tuple[int, str, str]:
     """Status, stdout and stderr of a command for which rights count."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN")}
     done = subprocess.run(
-        [*as_user(closed), sys.executable, "-m", "coordinator_server", *words],
+        [*as_user(closed), sys.executable, "-m", "txnctl", *words],
         env=environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"},
         capture_output=True,
         text=True,

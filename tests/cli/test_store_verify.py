@@ -15,8 +15,6 @@ from coordinator_runtime.rocks import open_store
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, Mutation
-from coordinator_server import stored
-from coordinator_server.store_verify import Check
 from partition_log import codec
 from partition_log.state import EMPTY_HEAD, ForgottenProducers, RememberedEnd, Stretch
 from tests.cli.damaged_store import HEAD, LOG, ORDERS, Damaged, encoded, late_batch, marker_batch, play, violations
@@ -27,6 +25,8 @@ from tests.harness.transcript import read_transcript
 from tests.harness.world import World
 from txn_coordinator.codec import CSN_TYPE
 from txn_coordinator.state import TransactionState
+from txnctl.stopped import stored
+from txnctl.stopped.store_verify import Check
 
 SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*.txt"))
 

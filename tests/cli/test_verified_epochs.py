@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.store import Family
-from coordinator_server import stored
 from partition_log import codec
 from partition_log.epoch_rows import encode_epoch, epoch_key
 from partition_log.state import LeaderEpoch, Leadership
 from tests.cli.damaged_store import Damaged, violations
+from txnctl.stopped import stored
 
 
 @pytest.fixture

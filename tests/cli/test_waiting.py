@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator_server.commands.waiting import wait_while
 from tests.harness.manual_clock import ManualClock
+from txnctl.commands.waiting import wait_while
 
 
 class PausingClock(ManualClock):

@@ -52,10 +52,10 @@ class Program:
         self._environment = environment | {"PYTHONPATH": path, "TXNCTL_SERVER": address}
 
     def __call__(self, *words: str) -> subprocess.Popen[bytes]:
-        return self._start([sys.executable, "-m", "coordinator_server", *words])
+        return self._start([sys.executable, "-m", "txnctl", *words])
 
     def without_stdin(self, *words: str) -> subprocess.Popen[bytes]:
-        line = shlex.join([sys.executable, "-m", "coordinator_server", *words])
+        line = shlex.join([sys.executable, "-m", "txnctl", *words])
         return self._start(["/bin/sh", "-c", f"exec {line} <&-"])
 
     def _start(self, words: list[str]) -> subprocess.Popen[bytes]:

@@ -17,10 +17,10 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import own_rows
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
-from coordinator_server import known_rows
 from partition_log import codec, epoch_rows
 from partition_log.load_checks import UNKNOWN_KINDS_FROM
 from tests.docs.fences import ROOT
+from txnctl.stopped import known_rows
 
 PAGE = (ROOT / "docs" / "store-format.md").read_text()
 MESSAGES = (group_pb2, log_pb2, runtime_pb2, transaction_pb2)

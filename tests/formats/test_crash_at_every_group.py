@@ -9,13 +9,13 @@ import pytest
 
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family
-from coordinator_server import known_rows
 from tests.formats import making
 from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
+from txnctl.stopped import known_rows
 
 BY_THE_STORE = Family.META
 """Its rows are written beside groups: tests/store/test_crash_at_every_step.py."""

@@ -9,10 +9,10 @@ import pytest
 from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.rocks.own_rows import FORMAT_VERSION_KEY, STORE_ID_KEY, WRITER_KEY, stored_number
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
-from coordinator_server import known_rows
-from coordinator_server.store_verify import durable_check, verify_store
 from tests.formats import making
 from tests.harness.rocks_shelf import SHARD_COUNT
+from txnctl.stopped import known_rows
+from txnctl.stopped.store_verify import durable_check, verify_store
 
 DRAWN = (STORE_ID_KEY.hex(), b"classic".hex())
 """What marks a row that holds a drawn id: only its length is the same each time."""

@@ -28,6 +28,7 @@ with atheris.instrument_imports(
         "group_coordinator",
         "partition_log",
         "txn_coordinator",
+        "txnctl",
     ],
 ):
     from tests.fuzz.targets import BY_NAME, Story

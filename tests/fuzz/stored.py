@@ -10,7 +10,6 @@ from typing import Final
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.rocks import open_read_only
 from coordinator_runtime.store import CommitGroup, Family, Mutation, StoreRefused, StoreUnreadable
-from coordinator_server.store_verify import verify_store
 from partition_log.batches import LogDamaged
 from tests.formats import making
 from tests.fuzz.choices import Choices
@@ -18,6 +17,7 @@ from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World
+from txnctl.stopped.store_verify import verify_store
 
 CHANGES_MAX: Final = 3
 """Rows changed out of one input."""

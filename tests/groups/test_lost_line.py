@@ -7,13 +7,13 @@ import pytest
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.incarnation import LineCause
-from coordinator_server.store_verify import verify_store
 from tests.groups.classic.members import ClassicRoom
 from tests.groups.classic.members import code as classic_code
 from tests.groups.consumer.members import OK, ConsumerRoom, all_of, code, of
 from tests.groups.consumer.mixed import MixedRoom
 from tests.groups.room import GroupRoom
 from tests.harness.memory_store import MemoryStore
+from txnctl.stopped.store_verify import verify_store
 
 RESTORED_MS = 1_735_689_600_000 + 5_000_000
 LEAST = 5_000

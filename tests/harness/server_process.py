@@ -43,7 +43,7 @@ class ServerProcess:
         self,
         data_dir: Path,
         *arguments: str,
-        module: str = "coordinator_server",
+        module: str = "txnctl",
         environment: Mapping[str, str] | None = None,
         handles_max: int | None = None,
     ) -> None:
@@ -85,6 +85,13 @@ class ServerProcess:
     def command(self) -> list[str]:
         """The subcommand with what a test always gives it."""
         return ["serve", "--data-dir", str(self.data_dir), "--listen", self.address]
+
+    @property
+    def _program(self) -> list[str]:
+        """txnctl of the installed build, whose modules may have other names, or what `python -m` runs of this tree."""
+        if self.installed is not None:
+            return [str(self.installed.with_name("txnctl"))]
+        return [sys.executable, "-m", self._module]
 
     @property
     def process_id(self) -> int:
@@ -138,9 +145,7 @@ class ServerProcess:
             self._process = subprocess.Popen(
                 [
                     *self._prefix,
-                    str(self.installed or sys.executable),
-                    "-m",
-                    self._module,
+                    *self._program,
                     *self.command,
                     *self.arguments,
                 ],

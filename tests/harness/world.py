@@ -27,9 +27,6 @@ from coordinator_runtime.ports import (
     NamedOffset,
 )
 from coordinator_runtime.store import Store, StoreFailed
-from coordinator_server.history_audit import audit_history
-from coordinator_server.store_verify import Check, verify_store
-from coordinator_server.stored import heads, stretches
 from partition_log.catalog.state import NewTopic
 from partition_log.requests import (
     CreateTopics,
@@ -66,6 +63,9 @@ from txn_coordinator.requests import (
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
 from txn_coordinator.state import Identity, Transaction
+from txnctl.stopped.history_audit import audit_history
+from txnctl.stopped.store_verify import Check, verify_store
+from txnctl.stopped.stored import heads, stretches
 
 T = TypeVar("T")
 

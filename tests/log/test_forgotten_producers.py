@@ -12,8 +12,6 @@ from coordinator_runtime.decision import ArmTimer, Coordinator, Decision, ShardK
 from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX, LOOKED_AT_PER_TURN_MAX
 from coordinator_runtime.store import Family
 from coordinator_runtime.timeline import Journal
-from coordinator_server import stored
-from coordinator_server.store_verify import verify_store
 from partition_log.records import PartitionRestored, ProducerRestored, ProducersExpired, ProducersForgotten
 from partition_log.shard import LogShard
 from partition_log.state import (
@@ -25,6 +23,8 @@ from partition_log.state import (
 )
 from tests.conformance.transactions.room import Client, Room
 from txn_coordinator.state import Identity
+from txnctl.stopped import stored
+from txnctl.stopped.store_verify import verify_store
 
 EXPIRATION_MS = 10_000
 NOW_MS = 1_000_000

@@ -22,8 +22,6 @@ from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.store import CommitGroup, Family
-from coordinator_server.commands.stopped_log import stopped_log
-from coordinator_server.store_verify import verify_store
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from partition_log import codec
 from partition_log.batches import batches
@@ -33,6 +31,8 @@ from partition_log.state import Isolation, PartitionConfig
 from tests.harness.compaction import Left, compact
 from tests.harness.memory_store import Damage, MemoryStore
 from tests.log.log_room import ABORT, COMMIT, COMMITTED, NOBODY, TOPIC, UNCOMMITTED, Batch, LogRoom, code, transactional
+from txnctl.commands.stopped_log import stopped_log
+from txnctl.stopped.store_verify import verify_store
 
 pytest.importorskip("pyarrow")
 

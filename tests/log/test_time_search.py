@@ -19,7 +19,6 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
 from coordinator_runtime.worker import WorkerLost
-from coordinator_server.commands.stopped_log import stopped_log
 from partition_log import codec, service, time_search
 from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
 from partition_log.reading import Budget
@@ -43,6 +42,7 @@ from tests.log.log_room import (
     transactional,
 )
 from tests.log.test_delete_records import delete
+from txnctl.commands.stopped_log import stopped_log
 
 CHECKED: dict[str, str] = {}
 """A topic that takes what every reader can decode."""

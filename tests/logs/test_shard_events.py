@@ -15,12 +15,12 @@ from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import CommitGroup, Family
-from coordinator_server.commands.waiting import SERVICE
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from tests.harness.server_process import ServerProcess
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE
+from txnctl.commands.waiting import SERVICE
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ServerProcess
 

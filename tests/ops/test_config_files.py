@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_server.config import Config
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.ops.files import OPS
 
@@ -46,6 +46,6 @@ def test_a_server_starts_with_it(name: str, tmp_path: Path) -> None:
     arguments += ("--set", f"backup_directory={tmp_path / 'backups'}")
     with ServerProcess(tmp_path / "data", *arguments) as server:
         for address in (server.address, f"unix:{tmp_path / 'socket'}"):
-            health = [sys.executable, "-m", "coordinator_server", "health", "--server", address]
+            health = [sys.executable, "-m", "txnctl", "health", "--server", address]
             subprocess.run(health, check=True, capture_output=True, timeout=DEADLINE_SECONDS)
         assert server.terminate() == ExitStatus.OK

@@ -40,7 +40,7 @@ from coordinator_client import Admin, Connection, Producer, Tls, read
 from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from coordinator_server.quotas.budgets import PATIENCE_PER_SECOND
 from coordinator_server.transports import TransportName
 from tests.fuzz.choices import Choices

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from coordinator_runtime.running_version import running_version
-from coordinator_server import cli
-from coordinator_server.output import CommandFailed, ExitStatus
+from coordinator_server.exits import CommandFailed, ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ROOT
+from txnctl import cli
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

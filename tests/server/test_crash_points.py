@@ -15,11 +15,11 @@ import grpc
 import pytest
 
 from coordinator_runtime.rocks import open_read_only
-from coordinator_server import stored
 from tests.harness.combinations import Combination, row_of_case
 from tests.harness.server_process import ServerProcess
 from tests.harness.stopping_server import POINT_VARIABLE, STOPPED, WATCHED_ID
 from tests.server.producer_by_wire import ProducerByWire, Reader
+from txnctl.stopped import stored
 
 pytestmark = [pytest.mark.slow, pytest.mark.kill]
 

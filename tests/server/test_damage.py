@@ -13,7 +13,7 @@ import pytest
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_protocol.errors import ErrorCode
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 
 pytestmark = pytest.mark.slow

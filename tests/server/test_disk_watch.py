@@ -14,7 +14,7 @@ from coordinator_client import Abortable, Admin, Producer, TransactionError, rea
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_server import disk_watch
 from coordinator_server.disk_watch import DiskWatch
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
 

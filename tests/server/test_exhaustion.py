@@ -22,7 +22,7 @@ from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import Transport, TransportName, TransportOptions
 from tests.harness.one_by_one import OneByOne

@@ -20,7 +20,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.durable_mark import read_mark
 from coordinator_runtime.rocks import open_read_only, open_store, own_rows
 from coordinator_runtime.store_directory import StoreDirectory
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks
 from tests.harness.server_process import ROOT, ServerFailed, ServerProcess
@@ -202,7 +202,7 @@ def test_a_directory_that_cannot_be_made_is_refused_with_the_reason(tmp_path: Pa
 
 def test_it_does_not_run_without_assertions(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-O", "-m", "coordinator_server", "dev", "--listen", "127.0.0.1:0"],
+        [sys.executable, "-O", "-m", "txnctl", "dev", "--listen", "127.0.0.1:0"],
         env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}", "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -12,14 +12,14 @@ from typing import Final
 
 import pytest
 
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.rights import as_user
 from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.slow
 
-SERVE: Final = (sys.executable, "-m", "coordinator_server", "serve")
+SERVE: Final = (sys.executable, "-m", "txnctl", "serve")
 SMALL_DISK: Final = ("unshare", "--map-root-user", "--mount", "sh", "-c")
 """A name space of its own for what the shell mounts: it is gone when the process is."""
 

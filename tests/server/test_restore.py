@@ -19,11 +19,11 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.backups import Restored, restore
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.rocks import open_read_only
-from coordinator_server.store_verify import verify_store
 from tests.cli.terminal import Terminal
 from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import ServerProcess
 from tests.server.producer_by_wire import ProducerByWire, Reader
+from txnctl.stopped.store_verify import verify_store
 
 pytestmark = pytest.mark.slow
 

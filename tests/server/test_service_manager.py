@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
-from coordinator_server.output import ExitStatus
+from coordinator_server.exits import ExitStatus
 from coordinator_server.service_manager import (
     SOCKET_VARIABLE,
     WATCHDOG_PROCESS_VARIABLE,

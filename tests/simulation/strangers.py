@@ -12,11 +12,11 @@ from random import Random
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.rows import state_row
 from coordinator_runtime.store import Family, Store
-from coordinator_server.stored import heads
 from partition_log import codec
 from tests.harness.inside import Inside
 from tests.harness.unwritten import Unwritten
 from tests.harness.world import World
+from txnctl.stopped.stored import heads
 
 Row = tuple[Family, bytes]
 

@@ -36,7 +36,7 @@ class C:
     ("path", "counts"),
     [
         ("txn_coordinator/rules.py", True),
-        ("coordinator_server/commands/serve.py", True),
+        ("txnctl/commands/serve.py", True),
         ("native_transport/build.py", True),
         ("txn_coordinator/rules.pyi", False),
         ("proto/coordinator_api/v1/log_pb2.py", False),
@@ -71,6 +71,6 @@ def test_the_table_ends_with_the_sum() -> None:
 def test_this_tree_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
-    for package in ("txn_coordinator", "coordinator_server", "coordinator_client", "pyspark_txnlog"):
+    for package in ("txn_coordinator", "coordinator_server", "coordinator_client", "pyspark_txnlog", "txnctl"):
         assert f"| {package} | " in printed
     assert "bench" not in printed

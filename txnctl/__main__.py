@@ -1,0 +1,5 @@
+"""`python -m txnctl` is `txnctl`."""
+
+from txnctl.entry import main
+
+main()

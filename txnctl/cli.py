@@ -1,0 +1,173 @@
+"""`txnctl`: every command of the product. No traceback reaches a user."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated
+
+import typer
+
+from coordinator_runtime.running_version import running_version
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands import acl, backup, group, log, shard, sink, store, token, topic
+from txnctl.commands.administration import abort, hanging
+from txnctl.commands.doctor import doctor
+from txnctl.commands.empty_values import refuse_empty_values
+from txnctl.commands.health import health
+from txnctl.commands.log import consume
+from txnctl.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
+from txnctl.commands.probe import probe
+from txnctl.commands.produce import produce
+from txnctl.commands.serve import config, dev, serve
+from txnctl.commands.transactions import describe, explain, list_transactions
+
+TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
+"""Environment variable that makes a defect of the program show its traceback, whatever its value."""
+
+app = typer.Typer(
+    name="txnctl",
+    help="Transactions over gRPC: run a server, and look at one.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.command()(dev)
+app.add_typer(topic.app)
+app.add_typer(group.app)
+app.command()(produce)
+app.command()(consume)
+app.command("list")(list_transactions)
+app.command()(describe)
+app.command()(explain)
+app.command()(abort)
+app.command()(hanging)
+app.add_typer(acl.app)
+app.add_typer(sink.app)
+app.add_typer(shard.app)
+app.add_typer(log.app)
+app.add_typer(store.app)
+app.add_typer(backup.app)
+app.command()(backup.restore)
+app.add_typer(token.app)
+app.add_typer(config)
+app.command()(doctor)
+app.command()(probe)
+app.command()(health)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"txnctl {running_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(  # noqa: PLR0913  each option is a parameter
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    wait_ms: Annotated[
+        int,
+        typer.Option(
+            "--wait",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            show_default=False,
+            help="How long to wait for a server that does not take work yet, as in 30s. [default: 0s]",
+        ),
+    ] = 0,
+    tls_ca_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TXNCTL_TLS_CA_FILE",
+            help="Speak TLS, with a server whose certificate a CA of this PEM file signed.",
+        ),
+    ] = None,
+    tls_certificate_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TXNCTL_TLS_CERTIFICATE_FILE",
+            help="Certificate to show, in PEM, to a server that asks.",
+        ),
+    ] = None,
+    tls_key_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", envvar="TXNCTL_TLS_KEY_FILE", help="Key of that certificate, in PEM."),
+    ] = None,
+    tls_server_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="TXNCTL_TLS_SERVER_NAME",
+            help="Name in the certificate of the server. [default: the host of --server]",
+        ),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TXNCTL_TOKEN_FILE",
+            help="File with the token to show to a server that asks; needs --tls-ca-file.",
+        ),
+    ] = None,
+) -> None:
+    """Transactions over gRPC: run a server, and look at one."""
+    given = ServerTls(
+        ca_file=tls_ca_file,
+        certificate_file=tls_certificate_file,
+        key_file=tls_key_file,
+        server_name=tls_server_name,
+        token_file=token_file,
+    )
+    if given.ca_file is None and any(given):
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            "--token-file and the other --tls options need --tls-ca-file, by which the server is checked",
+        )
+    SERVER_TLS.set(given)
+    SERVER_WAIT.set(wait_ms / 1_000)
+
+
+def main() -> None:
+    """Entry point of the `txnctl` program."""
+    # gRPC writes its own lines to stderr for what we report in words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        command_tree()()
+    except CommandFailed as failure:
+        _complain(failure.message)
+        sys.exit(failure.status)
+    except KeyboardInterrupt:
+        sys.exit(128 + 2)
+    except Exception as defect:
+        if TRACEBACK_VARIABLE in os.environ:
+            raise
+        _complain(
+            f"this is a defect of txnctl, please report it: {type(defect).__name__}: {defect}\n"
+            f"set {TRACEBACK_VARIABLE}=1 to see where it happened"
+        )
+        sys.exit(ExitStatus.FAILED)
+
+
+@cache
+def command_tree() -> Callable[[], object]:
+    """All commands, read from their signatures: that takes longer than most of them, and tests run many."""
+    tree = typer.main.get_command(app)
+    refuse_empty_values(tree)
+    return tree
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        print(f"txnctl: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""`txnctl acl`: who may do what on a running server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coordinator_protocol.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    PatternType,
+    Permission,
+    PermissionType,
+    ResourceType,
+)
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.late import remote, sdk
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    Output,
+    Patience,
+    Server,
+    Yes,
+    make_sure,
+)
+from txnctl.output import Column, OutputFormat, Row, print_list
+
+app = typer.Typer(name="acl", help="Say, and look up, who may do what.", no_args_is_help=True, rich_markup_mode=None)
+
+Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody.")]
+Operations = Annotated[
+    list[Permission], typer.Argument(metavar="OPERATION", help="Such as read or write; all is every one.")
+]
+Operation = Annotated[Permission, typer.Argument(metavar="OPERATION", help="Such as read or write.")]
+Topic = Annotated[str | None, typer.Option(metavar="NAME", help="On this topic; * is any.")]
+Group = Annotated[str | None, typer.Option(metavar="NAME", help="On this group; * is any.")]
+TransactionalId = Annotated[str | None, typer.Option(metavar="NAME", help="On this transactional id; * is any.")]
+Cluster = Annotated[bool, typer.Option("--cluster", help="On the server itself.")]
+Prefix = Annotated[bool, typer.Option("--prefix", help="On all whose names begin so.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Only from this address; unix for a Unix socket.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny it: that wins over all that allow it.")]
+
+_COLUMNS = (
+    Column("RESOURCE", "resource_type"),
+    Column("NAME", "resource_name"),
+    Column("PATTERN", "pattern_type"),
+    Column("PRINCIPAL", "principal"),
+    Column("HOST", "host"),
+    Column("OPERATION", "operation"),
+    Column("PERMISSION", "permission_type"),
+)
+
+
+@app.command()
+def add(
+    principal: Principal,
+    operations: Operations,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    cluster: Cluster = False,
+    prefix: Prefix = False,
+    deny: Deny = False,
+    host: Host = "*",
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Allow a principal something, or deny it. Prints the rules that were not there before; in force at once."""
+    resource_type, name = _one_resource(topic, group, transactional_id, cluster=cluster)
+    acls = [
+        Acl(
+            principal=principal,
+            resource_type=resource_type,
+            resource_name=name,
+            operation=operation,
+            permission_type=PermissionType.DENY if deny else PermissionType.ALLOW,
+            pattern_type=PatternType.PREFIXED if prefix else PatternType.LITERAL,
+            host=host,
+        )
+        for operation in operations
+    ]
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        created = admin.create_acls(acls, dry_run=dry_run)
+    print_list([*map(_row, created)], _COLUMNS, output, empty="nothing to add: these rules are there already")
+
+
+@app.command("list")
+def list_acls(
+    principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Only of this principal.")] = None,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    cluster: Cluster = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the rules: all, or those that apply to a resource.
+
+    Rules apply to a resource also by * or by how its name begins."""
+    resource = _resource(topic, group, transactional_id, cluster=cluster)
+    wanted = AclFilter(
+        principal=principal,
+        resource_type=None if resource is None else resource[0],
+        resource_name=None if resource is None else resource[1],
+        matches_name=resource is not None,
+    )
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        found = admin.describe_acls(wanted)
+    print_list([*map(_row, found)], _COLUMNS, output, empty="no rules; `txnctl acl add` makes one")
+
+
+@app.command()
+def remove(
+    principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Rules of this principal.")] = None,
+    operation: Annotated[Permission | None, typer.Option(metavar="OPERATION", help="About this operation.")] = None,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    cluster: Cluster = False,
+    prefix: Annotated[bool, typer.Option("--prefix", help="With this beginning of names, not this name.")] = False,
+    permission_type: Annotated[
+        PermissionType | None, typer.Option("--permission", help="That allow, or that deny.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="With this host.")] = None,
+    every: Annotated[bool, typer.Option("--every", help="All rules, where nothing else is said.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Remove the rules that have all that is given. Asks first."""
+    resource = _resource(topic, group, transactional_id, cluster=cluster)
+    wanted = AclFilter(
+        principal=principal,
+        resource_type=None if resource is None else resource[0],
+        resource_name=None if resource is None else resource[1],
+        operation=operation,
+        permission_type=permission_type,
+        pattern_type=None if resource is None else PatternType.PREFIXED if prefix else PatternType.LITERAL,
+        host=host,
+    )
+    if wanted == AclFilter() and not every:
+        raise CommandFailed(ExitStatus.USAGE, "say which rules to remove, by their principal, say; --every means all")
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        found = admin.delete_acls([wanted], dry_run=True)
+        if found and not dry_run:
+            if not yes:
+                make_sure(f"remove: {acl}" for acl in found)
+            found = admin.delete_acls([wanted])
+    print_list([*map(_row, found)], _COLUMNS, output, empty="no rule is like that")
+
+
+@app.command()
+def check(
+    principal: Principal,
+    operation: Operation,
+    topic: Topic = None,
+    group: Group = None,
+    transactional_id: TransactionalId = None,
+    cluster: Cluster = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where the principal would come from.")] = "",
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Tell whether a principal may do something, and which rule says so. Status 1: it may not."""
+    resource_type, name = _one_resource(topic, group, transactional_id, cluster=cluster)
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        found = admin.check_permission(principal, operation, resource_type, name, host=host)
+    if found.is_super_user:
+        because = "it is a superuser"
+    else:
+        because = "no rule allows it" if found.rule is None else str(found.rule)
+    if not found.is_enforced:
+        because += "; but this server asks nobody, so everybody may do everything"
+    row: Row = {
+        "allowed": found.is_allowed,
+        "because": because,
+        "enforced": found.is_enforced,
+        "rule": None if found.rule is None else _row(found.rule),
+    }
+    columns = (Column("ALLOWED", "allowed", lambda value: "yes" if value else "no"), Column("BECAUSE", "because"))
+    print_list([row], columns, output, empty="")
+    if not found.is_allowed:
+        raise typer.Exit(ExitStatus.PROBLEM)
+
+
+def _resource(
+    topic: str | None, group: str | None, transactional_id: str | None, *, cluster: bool
+) -> tuple[ResourceType, str] | None:
+    named = [
+        (kind, name)
+        for kind, name in (
+            (ResourceType.TOPIC, topic),
+            (ResourceType.GROUP, group),
+            (ResourceType.TRANSACTIONAL_ID, transactional_id),
+            (ResourceType.CLUSTER, CLUSTER_NAME if cluster else None),
+        )
+        if name is not None
+    ]
+    if len(named) > 1:
+        raise CommandFailed(
+            ExitStatus.USAGE, "name one resource: --topic, --group, --transactional-id or --cluster, not several"
+        )
+    return named[0] if named else None
+
+
+def _one_resource(
+    topic: str | None, group: str | None, transactional_id: str | None, *, cluster: bool
+) -> tuple[ResourceType, str]:
+    resource = _resource(topic, group, transactional_id, cluster=cluster)
+    if resource is None:
+        raise CommandFailed(ExitStatus.USAGE, "name a resource: --topic, --group, --transactional-id or --cluster")
+    return resource
+
+
+def _row(acl: Acl) -> Row:
+    return {
+        "resource_type": acl.resource_type.value,
+        "resource_name": acl.resource_name,
+        "pattern_type": acl.pattern_type.value,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.value,
+        "permission_type": acl.permission_type.value,
+    }

@@ -1,0 +1,331 @@
+"""`txnctl backup` and `txnctl restore`: copies of a store, made while it serves, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.late import admin_pb2, calls, remote
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    Output,
+    Patience,
+    Server,
+)
+from txnctl.output import Column, OutputFormat, Row, moment, print_document, print_facts, print_list, print_note, size
+
+if TYPE_CHECKING:
+    from coordinator_client.connection import Connection
+    from coordinator_runtime.backups import KeptBackup, Manifest
+    from coordinator_runtime.backups.files import Progress
+
+app = typer.Typer(
+    name="backup", help="Make, list, check and remove backups.", no_args_is_help=True, rich_markup_mode=None
+)
+
+LOOK_MS: Final = 500
+"""How often a server is asked how far a backup has come."""
+_NOTE_MS: Final = 2_000
+"""How often a person is told."""
+
+Shelf = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that backups lie in.", show_default=False)]
+
+_COLUMNS: Final = (
+    Column("NAME", "name"),
+    Column("STATE", "state"),
+    Column("CREATED", "created_ms", moment),
+    Column("VERSION", "version", is_number=True),
+    Column("LINE", "incarnation", is_number=True),
+    Column("SIZE", "size_bytes", size, is_number=True),
+    Column("STORE ID", "store_id"),
+    Column("REASON", "reason"),
+)
+
+
+@app.command()
+def create(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Of a stopped server, whose directory this is; with --to.", show_default=False
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --data-dir: the directory that backups lie in.", show_default=False),
+    ] = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="Share no file with other backups: takes more room and time.")
+    ] = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Make a backup of a running server, or of a stopped one.
+
+    A running server makes it in its `backup_directory`, and the command waits until it is complete. Everything that
+    was acknowledged before is in it.
+
+    Ends with status 1 if none was made, 3 if the directory of a stopped server is refused.
+    """
+    if (data_dir is None) != (to is None):
+        raise CommandFailed(ExitStatus.USAGE, "--data-dir and --to belong together: a directory, and where to copy it")
+    if data_dir is None or to is None:
+        row = _create_on_server(server, timeout_ms, is_independent=independent)
+    else:
+        from coordinator_runtime.backups import create_backup_of_stopped
+        from coordinator_runtime.clock import SystemClock
+
+        with _refusals_in_words():
+            row = _row_of(
+                create_backup_of_stopped(
+                    data_dir,
+                    to,
+                    now_ms=SystemClock().wall_ms(),
+                    is_independent=independent,
+                    progress=_progress("copied"),
+                )
+            )
+    print_list([row], _COLUMNS, output, empty="")
+
+
+def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> Row:
+    """Raises CommandFailed where none was made."""
+    with remote.connected(server) as connection:
+        request = admin_pb2.CreateBackupRequest(
+            header=connection.header(connection.random_source.request_id()), independent=is_independent
+        )
+        begun = connection.ask(calls.CREATE_BACKUP, request, deadlines=remote.deadlines(timeout_ms)).backup
+        print_note(f"backup {begun.name} of version {begun.version} is being made")
+        note = _Notes("copied")
+        while True:
+            found = _described(connection, begun.name, timeout_ms)
+            if found is None or found.state == "failed":
+                reason = "another one took its place" if found is None else found.reason
+                raise CommandFailed(ExitStatus.PROBLEM, f"the backup {begun.name} was not made: {reason}")
+            if found.state != "copying":
+                return _row_of_message(found)
+            note(found.done_bytes, found.size_bytes)
+            connection.clock.pause(LOOK_MS)
+
+
+def _described(connection: Connection, name: str, timeout_ms: int) -> admin_pb2.BackupDescription | None:
+    request = admin_pb2.ListBackupsRequest(header=connection.header())
+    reply = connection.ask(calls.LIST_BACKUPS, request, deadlines=remote.deadlines(timeout_ms))
+    return next((each for each in reply.backups if each.name == name), None)
+
+
+@app.command("list")
+def list_backups(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="The directory that backups lie in; else the server is asked."),
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List backups, the oldest first.
+
+    Those in a directory; or those of a running server, with the one that is being made. Only what was finished is
+    listed; `txnctl backup verify` says whether it still is what was written.
+    """
+    if directory is None:
+        with remote.connected(server) as connection:
+            request = admin_pb2.ListBackupsRequest(header=connection.header())
+            reply = connection.ask(calls.LIST_BACKUPS, request, deadlines=remote.deadlines(timeout_ms))
+        rows = [_row_of_message(each) for each in reply.backups]
+    else:
+        from coordinator_runtime.backups import backups_in
+
+        with _refusals_in_words():
+            rows = [_row_of_kept(each) for each in backups_in(directory)]
+    print_list(rows, _COLUMNS, output, empty="there are no backups")
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory with backups: all of them.")],
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Read every byte of backups and compare it with what was written.
+
+    Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
+    """
+    from coordinator_runtime.backups import backups_in
+    from coordinator_runtime.backups.manifest import MANIFEST_NAME
+
+    with _refusals_in_words():
+        paths = [path] if (path / MANIFEST_NAME).exists() else [each.path for each in backups_in(path)]
+        rows = [_verified(each) for each in paths]
+    print_list(rows, _VERIFIED, output, empty=f"there is no backup in {path}")
+    damaged = sum(bool(row["problems"]) for row in rows)
+    if damaged or not rows:
+        raise CommandFailed(ExitStatus.PROBLEM, f"{damaged} of {len(rows)} backups are not what was written")
+
+
+_VERIFIED: Final = (
+    Column("NAME", "name"),
+    Column("VERDICT", "verdict"),
+    Column("SIZE", "size_bytes", size, is_number=True),
+    Column("PROBLEMS", "problems"),
+)
+
+
+def _verified(path: Path) -> Row:
+    from coordinator_runtime.backups import BackupRefused, verify_backup
+
+    try:
+        manifest, problems = verify_backup(path, _progress(f"{path.name}: read"))
+    except BackupRefused as refusal:
+        return {"name": path.name, "verdict": "damaged", "size_bytes": None, "problems": [str(refusal)]}
+    verdict = "damaged" if problems else "whole"
+    return {"name": path.name, "verdict": verdict, "size_bytes": manifest.size_bytes, "problems": list(problems)}
+
+
+@app.command()
+def prune(
+    directory: Shelf,
+    keep: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="How many of each store stay, the newest.")],
+    dry_run: DryRun = False,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Remove old backups, and what was left by one that was cut short. Others stay whole, whatever they share."""
+    from coordinator_runtime.backups import prunable
+    from coordinator_runtime.backups import prune as prune_now
+
+    with _refusals_in_words():
+        found = prunable(directory, keep) if dry_run else prune_now(directory, keep)
+    state = "would be removed" if dry_run else "removed"
+    print_list([{**_row_of_kept(each), "state": state} for each in found], _COLUMNS, output, empty="nothing to remove")
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The directory of one backup.", show_default=False)],
+    data_dir: Annotated[
+        Path, typer.Argument(metavar="DIR", help="An empty directory, or one to be made.", show_default=False)
+    ],
+    store_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Refuse a backup of any other store than this one.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Make the data directory of a server from a backup.
+
+    Every byte is checked. The restored store begins a line of its own: producers initialise again, members join again,
+    and readers who have read what came after the backup are told. Ends with status 3, and nothing restored, if anything
+    is refused.
+    """
+    from coordinator_client.clock import SystemClock as ClientClock
+    from coordinator_runtime.backups import restore as restore_now
+    from coordinator_runtime.clock import SystemClock
+
+    with _refusals_in_words():
+        restored = restore_now(
+            backup,
+            data_dir,
+            clock=SystemClock(),
+            pause=ClientClock().pause,
+            store_id=store_id,
+            progress=_progress("restored"),
+        )
+    manifest = restored.manifest
+    row: Row = {
+        "directory": str(data_dir),
+        "store_id": manifest.store_id,
+        "version": manifest.version,
+        "created_ms": manifest.created_ms,
+        "incarnation": restored.incarnation.number,
+        "shard_count": manifest.shard_count,
+        "size_bytes": manifest.size_bytes,
+    }
+    if output is OutputFormat.TABLE:
+        print_facts(row, _RESTORED)
+    else:
+        print_document(row, output)
+
+
+_RESTORED: Final = (
+    Column("DIRECTORY", "directory"),
+    Column("STORE ID", "store_id"),
+    Column("VERSION", "version"),
+    Column("AS OF", "created_ms", moment),
+    Column("LINE", "incarnation"),
+    Column("SHARDS", "shard_count"),
+    Column("SIZE", "size_bytes", size),
+)
+
+
+class _Notes:
+    """Tells a person how far something has come, now and then."""
+
+    def __init__(self, what: str) -> None:
+        from coordinator_runtime.clock import SystemClock
+
+        self._what = what
+        self._now_ms: Callable[[], int] = SystemClock().monotonic_ms
+        self._told_ms = self._now_ms()
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+        if self._now_ms() - self._told_ms >= _NOTE_MS:
+            self._told_ms = self._now_ms()
+            print_note(f"{self._what} {size(done_bytes)} of {size(total_bytes)}")
+
+
+def _progress(what: str) -> Progress:
+    from coordinator_runtime.backups.files import Progress
+
+    notes = _Notes(what)
+    return Progress(lambda progress: notes(progress.done_bytes, progress.total_bytes))
+
+
+@contextmanager
+def _refusals_in_words() -> Iterator[None]:
+    """Raises CommandFailed."""
+    from coordinator_runtime.backups import BackupRefused
+
+    try:
+        yield
+    except BackupRefused as refusal:
+        raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
+
+
+def _row_of(manifest: Manifest) -> Row:
+    return {
+        "name": manifest.name,
+        "state": "complete",
+        "created_ms": manifest.created_ms,
+        "version": manifest.version,
+        "incarnation": manifest.incarnation,
+        "size_bytes": manifest.size_bytes,
+        "done_bytes": manifest.size_bytes,
+        "store_id": manifest.store_id,
+        "reason": None,
+    }
+
+
+def _row_of_kept(kept: KeptBackup) -> Row:
+    if kept.manifest is not None:
+        return _row_of(kept.manifest)
+    return {"name": kept.path.name, "state": "unreadable", "reason": kept.problem}
+
+
+def _row_of_message(found: admin_pb2.BackupDescription) -> Row:
+    return {
+        "name": found.name,
+        "state": found.state,
+        "created_ms": found.created_ms or None,
+        "version": found.version or None,
+        "incarnation": found.incarnation,
+        "size_bytes": found.size_bytes,
+        "done_bytes": found.done_bytes,
+        "store_id": found.store_id or None,
+        "reason": found.reason or None,
+    }

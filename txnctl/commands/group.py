@@ -1,0 +1,225 @@
+"""`txnctl group`: groups of a running server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands import group_offsets
+from txnctl.commands.group_rows import (
+    MEMBER_COLUMNS,
+    described,
+    group_there,
+    member_row,
+    offset_rows,
+    total,
+    waiting_for,
+)
+from txnctl.commands.late import remote, sdk
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    GroupId,
+    Output,
+    Patience,
+    Server,
+    Yes,
+    make_sure,
+    parse_duration_ms,
+)
+from txnctl.output import Column, OutputFormat, Row, print_document, print_facts, print_list
+
+app = typer.Typer(
+    name="group",
+    help="List groups, see how far they are, and say where they go on.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command("offsets")(group_offsets.offsets)
+app.command("reset-offsets")(group_offsets.reset_offsets)
+app.command("delete-offsets")(group_offsets.delete_offsets)
+
+_STATES: Final = (
+    *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),
+    *("Assigning", "Reconciling", "Dead"),
+)
+_TYPES: Final = ("classic", "consumer")
+
+
+@app.command("list")
+def list_groups(
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only in this state, such as Empty or Stable; repeatable."),
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only classic or consumer groups; repeatable.")
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List groups by their ids."""
+    _check_names("state", states or [], _STATES)
+    _check_names("type", types or [], _TYPES)
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows: list[Row] = [
+            {
+                "group_id": found.group_id,
+                "group_type": found.group_type,
+                "state": found.state,
+                "protocol_type": found.protocol_type or None,
+            }
+            for found in admin.list_groups(states=states or (), types=types or ())
+        ]
+    columns = (
+        Column("GROUP", "group_id"),
+        Column("TYPE", "group_type"),
+        Column("STATE", "state"),
+        Column("PROTOCOL", "protocol_type"),
+    )
+    print_list(rows, columns, output, empty="no group matches")
+
+
+@app.command()
+def describe(
+    group_id: GroupId,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Describe a group: its state, and how far behind it is.
+
+    Names the transactions that its offsets wait for. JSON has its members and offsets too."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        group = group_there(admin, group_id)
+        offsets = offset_rows(admin, group)
+    facts = {
+        **described(group),
+        "lag_to_last_stable_offset": total(offsets, "lag_to_last_stable_offset"),
+        "lag_to_high_watermark": total(offsets, "lag_to_high_watermark"),
+        "waits_for": waiting_for(offsets),
+    }
+    if output is OutputFormat.TABLE:
+        print_facts({**facts, "members": len(group.members), "partitions": len(offsets)}, _FACTS)
+    else:
+        members = [member_row(member) for member in group.members]
+        print_document({**facts, "members": members, "offsets": offsets}, output)
+
+
+@app.command()
+def members(
+    group_id: GroupId,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the members of a group and their partitions."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows = [member_row(member) for member in group_there(admin, group_id).members]
+    print_list(rows, MEMBER_COLUMNS, output, empty="the group has no members")
+
+
+@app.command()
+def delete(
+    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP", help="Groups without members.")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Delete groups with all they have committed."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows: list[Row] = []
+        for group_id in dict.fromkeys(group_ids):
+            group = group_there(admin, group_id)
+            if group.members:
+                raise CommandFailed(ExitStatus.PROBLEM, f"{group_id} has {len(group.members)} members: stop them first")
+            rows.append({"group_id": group_id, "partitions": len(admin.group_offsets(group_id))})
+        if not dry_run:
+            if not yes:
+                make_sure(f"{row['group_id']}: offsets of {row['partitions']} partitions" for row in rows)
+            for row in rows:
+                admin.delete_group(str(row["group_id"]))
+    result = "would be deleted" if dry_run else "deleted"
+    columns = (
+        Column("GROUP", "group_id"),
+        Column("RESULT", "result"),
+        Column("PARTITIONS", "partitions", is_number=True),
+    )
+    print_list([{**row, "result": result} for row in rows], columns, output, empty="")
+
+
+@app.command()
+def config(
+    group_id: GroupId,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=SPAN",
+            help="As consumer_session_timeout_ms=50s or consumer_heartbeat_interval_ms=5000; repeatable.",
+        ),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Follow the server's setting again; repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show or change the settings of a group.
+
+    Shown are those that differ from the server's. Members of consumer groups take a change up with their next
+    heartbeats."""
+    wanted = dict(_parse_setting(text) for text in settings or [])
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        if wanted or unset:
+            admin.alter_group_configs(group_id, wanted, unset=unset or (), validate_only=dry_run)
+        values = admin.group_configs(group_id)
+    if dry_run:
+        values = {name: value for name, value in {**values, **wanted}.items() if name not in (unset or ())}
+    rows: list[Row] = [{"name": name, "value": value} for name, value in sorted(values.items())]
+    columns = (Column("SETTING", "name"), Column("VALUE", "value", is_number=True))
+    print_list(rows, columns, output, empty="the group follows the settings of the server")
+
+
+def _check_names(what: str, names: list[str], known: tuple[str, ...]) -> None:
+    """Refuse names that are none. The server would take an unknown name for one that matches nothing; whoever typed it
+    meant something."""
+    for name in names:
+        if name.lower() not in {each.lower() for each in known}:
+            raise CommandFailed(ExitStatus.USAGE, f"there is no {what} {name!r}: the {what}s are {', '.join(known)}")
+
+
+def _parse_setting(text: str) -> tuple[str, int]:
+    name, _, span = text.partition("=")
+    if span.isascii() and span.isdigit():
+        return name, int(span)
+    try:
+        return name, parse_duration_ms(span)
+    except typer.BadParameter as why:
+        raise CommandFailed(ExitStatus.USAGE, f"--set {text}: {why.message}, or a number of milliseconds") from why
+
+
+_FACTS = (
+    Column("Group", "group_id"),
+    Column("Type", "group_type"),
+    Column("State", "state"),
+    Column("Protocol", "protocol_type"),
+    Column("Assignor", "assignor"),
+    Column("Epoch", "epoch"),
+    Column("Epoch of the assignment", "assignment_epoch"),
+    Column("Leader", "leader"),
+    Column("Members", "members"),
+    Column("Partitions", "partitions"),
+    Column("Records it can read now", "lag_to_last_stable_offset"),
+    Column("Records up to the end", "lag_to_high_watermark"),
+    Column("Offsets wait for", "waits_for"),
+)

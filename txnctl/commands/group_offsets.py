@@ -1,0 +1,301 @@
+"""`txnctl group offsets`, `reset-offsets` and `delete-offsets`: where a group reads, and where it shall go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.group_rows import (
+    OFFSET_COLUMNS,
+    find_group,
+    group_there,
+    offset_rows,
+    waiting_for,
+)
+from txnctl.commands.late import remote, sdk
+from txnctl.commands.offset_plan import (
+    PlannedLine,
+    TopicChoice,
+    check_plan_name,
+    parse_topic_choice,
+    read_plan,
+    write_plan,
+)
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    GroupId,
+    Output,
+    Patience,
+    Server,
+    Yes,
+    make_sure,
+    parse_duration_ms,
+    parse_moment_ms,
+)
+from txnctl.output import Column, OutputFormat, Row, print_list, print_note
+
+Topics = Annotated[
+    list[TopicChoice] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:N,N]",
+        parser=parse_topic_choice,
+        help="This topic, or some partitions of it as in orders:0,2; repeatable.",
+    ),
+]
+AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions in which the group has an offset.")]
+
+_MEMBERS_NAMED_MAX: Final = 3
+
+
+def offsets(
+    group_id: GroupId,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show where a group reads, and how far it is behind.
+
+    That is what it has committed, how many records lie before it, and which transactions hold another offset. Markers
+    are no records. LAG is what a committed reader can read now, up to the last stable offset; LAG TO END also counts
+    what is open or aborted, up to the high watermark.
+    """
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows = offset_rows(admin, group_there(admin, group_id))
+    print_list(rows, OFFSET_COLUMNS, output, empty="the group has no offsets")
+    for transactional_id in waiting_for(rows):
+        print_note(
+            f"offsets wait for a transaction of {transactional_id}: `txnctl describe {transactional_id}` tells about "
+            f"it, `txnctl abort {transactional_id}` ends it"
+        )
+
+
+def reset_offsets(
+    group_id: GroupId,
+    topics: Topics = None,
+    all_topics: AllTopics = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the last stable offset: open transactions are read later.")
+    ] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="As many offsets on; back if negative.")
+    ] = None,
+    to_datetime_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            parser=parse_moment_ms,
+            help="To the first record of this time or later, as 2026-11-21T08:30.",
+        ),
+    ] = None,
+    by_duration_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--by-duration",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            help="To the first record that is no older than this, as 2h.",
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="To the offsets in this file: .csv or .json, as --plan-out wrote."),
+    ] = None,
+    plan_out: Annotated[
+        Path | None, typer.Option("--plan-out", metavar="FILE", help="Write the plan to this file too: .csv or .json.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this only the plan is shown.")] = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Say where a group without members goes on. Shows the plan, and changes something only with --execute.
+
+    An offset out of the log is moved to the nearer end. Where no record is as new as the time, that is the end of
+    what can be read, and a note says so.
+    """
+    from coordinator_client.clock import SystemClock
+
+    since_ms = None if by_duration_ms is None else max(0, SystemClock().wall_ms() - by_duration_ms)
+    rule = _rule(
+        {
+            "--to-earliest": ("earliest", 0 if to_earliest else None),
+            "--to-latest": ("latest", 0 if to_latest else None),
+            "--to-current": ("current", 0 if to_current else None),
+            "--to-offset": ("offset", to_offset),
+            "--shift-by": ("shift", shift_by),
+            "--to-datetime": ("time", to_datetime_ms),
+            "--by-duration": ("time", since_ms),
+        },
+        has_plan=plan is not None,
+    )
+    _check_choice(topics, all_topics=all_topics, has_plan=plan is not None)
+    if plan_out is not None:
+        check_plan_name(plan_out)
+    lines = [] if plan is None else read_plan(plan, group_id)
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        _check_empty(admin, group_id)
+        if rule is None:
+            resets = _as_planned(lines)
+        else:
+            resets = dict.fromkeys(_partitions(admin, group_id, topics, all_topics=all_topics), rule)
+        planned = admin.plan_offset_resets(group_id, resets)
+        rows = [_planned_row(group_id, each, "set" if execute else "would be set") for each in planned]
+        if plan_out is not None:
+            write_plan(plan_out, rows)
+        if execute and planned:
+            admin.alter_group_offsets(
+                group_id,
+                {each.partition: each.offset for each in planned},
+                topic_ids={each.partition: each.topic_id for each in planned},
+            )
+    print_list(rows, _RESET_COLUMNS, output, empty="the group has no offsets")
+    _tell(planned, is_done=execute)
+
+
+def delete_offsets(
+    group_id: GroupId,
+    topics: Topics = None,
+    all_topics: AllTopics = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Forget what a group has committed in topics.
+
+    None of its members may subscribe to them. What waits there for transactions is forgotten, too."""
+    _check_choice(topics, all_topics=all_topics, has_plan=False)
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        group_there(admin, group_id)
+        found = [each for each in admin.group_offsets(group_id) if all_topics or _is_meant(each.partition, topics)]
+        result = "would be deleted" if dry_run else "deleted"
+        rows: list[Row] = [
+            {
+                "group_id": group_id,
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "committed_offset": None if each.committed is None else each.committed.offset,
+                "pending": [waiting.transactional_id for waiting in each.pending],
+                "result": result,
+            }
+            for each in found
+        ]
+        if found and not dry_run:
+            if not yes:
+                make_sure(f"{row['topic']}-{row['partition']}: offset {row['committed_offset']}" for row in rows)
+            admin.delete_group_offsets(group_id, [each.partition for each in found])
+    columns = (*_PARTITION, Column("COMMITTED", "committed_offset", is_number=True), Column("RESULT", "result"))
+    print_list(rows, columns, output, empty="the group has no offsets there")
+
+
+def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> sdk.OffsetReset | None:
+    """Return the rule that was chosen; None for a plan. Raises CommandFailed for none and for several."""
+    chosen = {flag: (to, number) for flag, (to, number) in choices.items() if number is not None}
+    if len(chosen) + has_plan != 1:
+        said = [*chosen, *(["--plan"] if has_plan else [])]
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            f"say once where to go on, with one of {', '.join(choices)} or --plan"
+            + (f"; {' and '.join(said)} were given" if said else ""),
+        )
+    return next((sdk.OffsetReset(sdk.ResetTo(to), number) for to, number in chosen.values()), None)
+
+
+def _check_choice(topics: Sequence[TopicChoice] | None, *, all_topics: bool, has_plan: bool) -> None:
+    if bool(topics) + all_topics + has_plan != 1:
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            "the plan says which partitions are meant: leave --topic and --all-topics out"
+            if has_plan
+            else "say which partitions are meant: --topic, as often as needed, or --all-topics",
+        )
+
+
+def _check_empty(admin: sdk.Admin, group_id: str) -> None:
+    """Raise CommandFailed for a group with members. A group that does not exist is made by its first offset."""
+    group = find_group(admin, group_id)
+    if group is None or not group.members:
+        return
+    named = [f"{member.client_id or member.member_id} at {member.client_host}" for member in group.members]
+    more = f" and {len(named) - _MEMBERS_NAMED_MAX} more" if len(named) > _MEMBERS_NAMED_MAX else ""
+    raise CommandFailed(
+        ExitStatus.PROBLEM,
+        f"{group_id} has members, who would not hear of it: stop {', '.join(named[:_MEMBERS_NAMED_MAX])}{more} first",
+    )
+
+
+def _as_planned(lines: Sequence[PlannedLine]) -> dict[sdk.TopicPartition, sdk.OffsetReset]:
+    return {
+        sdk.TopicPartition(line.topic, line.partition): sdk.OffsetReset(sdk.ResetTo.OFFSET, line.offset)
+        for line in lines
+    }
+
+
+def _partitions(
+    admin: sdk.Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool
+) -> list[sdk.TopicPartition]:
+    """Return the partitions that are meant: of a topic without numbers all that it has, whether or not the group has
+    read them."""
+    if all_topics:
+        return [each.partition for each in admin.group_offsets(group_id)]
+    found: dict[sdk.TopicPartition, None] = {}
+    for topic, numbers in topics or ():
+        if numbers is None:
+            numbers = tuple(each.partition for each in admin.describe_topic(topic).partitions)
+        found.update(dict.fromkeys(sdk.TopicPartition(topic, number) for number in numbers))
+    return list(found)
+
+
+def _is_meant(name: sdk.TopicPartition, topics: Sequence[TopicChoice] | None) -> bool:
+    return any(
+        name.topic == topic and (numbers is None or name.partition in numbers) for topic, numbers in topics or ()
+    )
+
+
+def _planned_row(group_id: str, planned: sdk.PlannedOffset, result: str) -> Row:
+    return {
+        "group_id": group_id,
+        "topic": planned.partition.topic,
+        "partition": planned.partition.partition,
+        "committed_offset": planned.committed_offset,
+        "offset": planned.offset,
+        "wanted_offset": planned.wanted_offset,
+        "result": result,
+    }
+
+
+def _tell(planned: Sequence[sdk.PlannedOffset], *, is_done: bool) -> None:
+    for each in planned:
+        if each.offset != each.wanted_offset:
+            print_note(
+                f"{each.partition.topic}-{each.partition.partition}: offset {each.wanted_offset} is not in the log, "
+                f"{each.offset} is taken"
+            )
+        if each.is_behind_all:
+            print_note(
+                f"{each.partition.topic}-{each.partition.partition}: no record is that new, offset {each.offset} is "
+                "taken, behind all that can be read"
+            )
+    if planned and not is_done:
+        print_note("nothing was changed; --execute does it")
+
+
+_PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", is_number=True))
+_RESET_COLUMNS: Final = (
+    *_PARTITION,
+    Column("COMMITTED", "committed_offset", is_number=True),
+    Column("NEW", "offset", is_number=True),
+    Column("RESULT", "result"),
+)

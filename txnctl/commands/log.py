@@ -1,0 +1,219 @@
+"""`txnctl consume`: the records of a topic; and `txnctl log`: what lies in the logs, of a running server or of a
+stopped directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.late import log_rows, remote, remote_log, sdk
+from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from txnctl.output import OutputFormat, Row, RowStream, print_note
+
+
+class Isolation(StrEnum):
+    """Which records a reader sees."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class OnCorruptBatch(StrEnum):
+    """What to do with a batch that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition; repeatable. [default: all]"),
+]
+From = Annotated[
+    str,
+    typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, or a time such as 2026-11-21T08:30."),
+]
+Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many.")]
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    partitions: Partitions = None,
+    isolation: Annotated[
+        Isolation,
+        typer.Option(help="read_committed shows what is decided and committed, read_uncommitted all that is durable."),
+    ] = Isolation.READ_COMMITTED,
+    start: From = "earliest",
+    count_max: Max = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; ends with Ctrl-C.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Show everything: also aborted records, and the markers that end transactions."),
+    ] = False,
+    on_corrupt_batch: Annotated[
+        OnCorruptBatch, typer.Option(help="At a batch that cannot be read: raise ends, skip goes on behind it.")
+    ] = OnCorruptBatch.RAISE,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Print the records of a topic, each partition in order.
+
+    JSON is one object per line, and `txnctl produce` takes it back.
+    """
+    wanted = remote_log.Wanted(
+        topic=topic,
+        partitions=partitions,
+        start=remote_log.parse_position(start),
+        isolation=isolation,
+        is_raw=raw,
+        is_following=follow,
+        on_corrupt_batch=on_corrupt_batch,
+        timeout_ms=timeout_ms,
+    )
+    stream = RowStream(output, log_rows.record_line)
+    with remote.connected(server, remote.PrintingTransport) as connection:
+        log = _opened(connection, wanted)
+        shown = stream.add_all((log_rows.record_rows(batch, is_raw=raw) for batch in log), count_max)
+    if output is OutputFormat.TABLE:
+        hidden = log.hidden
+        print_note(f"{shown} shown; hidden: {hidden.aborted} aborted records, {hidden.control} markers")
+    skipped = log.skipped
+    if skipped.last is not None:
+        print_note(
+            f"skipped: {skipped.batches} batches that cannot be read, {skipped.offsets} offsets; the last: "
+            f"{skipped.last.reason}"
+        )
+
+
+app = typer.Typer(
+    name="log", help="Dump the logs of partitions and of the coordinator.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class Shown(StrEnum):
+    """What a dump shows: one line for each of these."""
+
+    BATCHES = "batches"
+    RECORDS = "records"
+    MARKERS = "markers"
+    TRANSACTIONS = "transactions"
+
+
+@app.command()
+def dump(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Name of the topic; not needed for --show transactions.")
+    ] = None,
+    show: Annotated[
+        Shown,
+        typer.Option(
+            help="A line per batch (markers included), per record, or per marker; or the coordinator's history,"
+            " which is read from a stopped directory alone."
+        ),
+    ] = Shown.BATCHES,
+    partitions: Partitions = None,
+    start: From = "earliest",
+    count_max: Max = None,
+    transactional_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="With --show transactions: only this transactional id.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Read the directory of a stopped server instead.")
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Dump everything that is durable in a log.
+
+    That includes what was aborted and what is undecided. A batch that cannot be read has a line that says why, and the
+    dump goes on behind it.
+    """
+    if show is Shown.TRANSACTIONS:
+        _dump_transactions(data_dir, transactional_id, count_max, output)
+        return
+    if topic is None:
+        raise CommandFailed(ExitStatus.USAGE, "name the topic to dump; `txnctl topic list` shows those of a server")
+    if transactional_id is not None:
+        raise CommandFailed(ExitStatus.USAGE, "--id chooses lines of --show transactions; a topic has no use for it")
+    from coordinator_client.settings import SKIP
+
+    wanted = remote_log.Wanted(
+        topic=topic,
+        partitions=partitions,
+        start=remote_log.parse_position(start),
+        isolation="read_uncommitted",
+        is_raw=True,
+        on_corrupt_batch=SKIP,
+        timeout_ms=timeout_ms,
+    )
+    if data_dir is None:
+        _dump_remote(wanted, server, show, count_max, output)
+    else:
+        _dump_stopped(wanted, data_dir, show, count_max, output)
+
+
+def _dump_remote(
+    wanted: remote_log.Wanted, server: str, show: Shown, count_max: int | None, output: OutputFormat
+) -> None:
+    with remote.connected(server, remote.PrintingTransport) as connection:
+        _print(_opened(connection, wanted).with_what_is_corrupt(), show, count_max, output)
+
+
+def _opened(connection: sdk.Connection, wanted: remote_log.Wanted) -> remote_log.RemoteLog:
+    """Return the log, after a note where no record is as new as it shall begin. Raises as `RemoteLog`."""
+    log = remote_log.RemoteLog(connection, wanted)
+    if log.is_behind_all:
+        follows = ": what follows comes as it is written" if wanted.is_following else ""
+        print_note(f"no record of {wanted.topic} is as new as --from{follows}")
+    return log
+
+
+def _dump_stopped(
+    wanted: remote_log.Wanted, data_dir: Path, show: Shown, count_max: int | None, output: OutputFormat
+) -> None:
+    from txnctl.commands.stopped import opened
+    from txnctl.commands.stopped_log import stopped_log
+
+    with opened(data_dir) as store:
+        _print(stopped_log(store, wanted.topic, wanted.partitions, wanted.start), show, count_max, output)
+
+
+def _dump_transactions(
+    data_dir: Path | None, transactional_id: str | None, count_max: int | None, output: OutputFormat
+) -> None:
+    if data_dir is None:
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            "the history of transactions is read from a stopped directory: give --data-dir DIR. Of a running server,"
+            " `txnctl list` shows the newest state of all ids, and `txnctl describe ID` the last steps of one",
+        )
+    from txnctl.commands.stopped import opened
+    from txnctl.commands.stopped_log import transaction_history, transaction_line
+
+    with opened(data_dir) as store:
+        RowStream(output, transaction_line).add_all(transaction_history(store, transactional_id), count_max)
+
+
+def _print(
+    batches: Iterable[log_rows.LoggedBatch | sdk.CorruptBatch], show: Shown, count_max: int | None, output: OutputFormat
+) -> None:
+    def rows() -> Iterator[Iterable[Row]]:
+        for batch in batches:
+            if isinstance(batch, sdk.CorruptBatch):
+                yield [log_rows.corrupt_row(batch)]
+            elif show is Shown.RECORDS:
+                try:
+                    yield list(log_rows.record_rows(batch, is_raw=True))
+                except sdk.CorruptBatch as error:
+                    yield [log_rows.corrupt_row(error)]
+            elif show is Shown.BATCHES or batch.marker is not None:
+                yield [log_rows.batch_row(batch)]
+
+    RowStream(output, log_rows.record_line if show is Shown.RECORDS else log_rows.batch_line).add_all(rows(), count_max)

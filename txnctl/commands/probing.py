@@ -1,0 +1,159 @@
+"""One round of `txnctl probe`: a transaction that commits and one that aborts, each followed by a committed read.
+
+It does what users do, with the SDK that they use: what a probe measures is what they get, from one place in the
+network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from coordinator_client.admin import Admin, TopicDescription
+from coordinator_client.connection import Connection
+from coordinator_client.errors import TransactionError
+from coordinator_client.producer import Producer
+from coordinator_client.reader import read
+from coordinator_runtime.clock import Clock
+from txnctl.commands.remote import error_name
+
+PARTITION: Final = 0
+TRANSACTION_TIMEOUT_MS_MAX: Final = 60_000
+"""The transaction timeout that the probe asks for at most. A server may allow less than any producer's default."""
+
+
+class Step(StrEnum):
+    """The steps of a round, in this order. A step that fails ends the round."""
+
+    INIT = "init"
+    """The topic is there, and the transactional id has an identity: whoever used it before is fenced."""
+    COMMIT = "commit"
+    """A record is sent and its transaction committed."""
+    READ = "read"
+    """A committed reader sees the record, once."""
+    ABORT = "abort"
+    """A record is sent and its transaction aborted."""
+    HIDE = "hide"
+    """A committed reader passes it by, and is not held up."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One step that was tried."""
+
+    step: Step
+    elapsed_us: int
+    failure: str | None = None
+    """What went wrong, in words; None: nothing did."""
+
+
+class WrongRecords(Exception):
+    """A reader was shown something else than what was committed."""
+
+
+class Given(Exception):
+    """Raised to abort a transaction on purpose."""
+
+
+class Probe:
+    """Rounds against one server, with a topic and a transactional id of the probe's own."""
+
+    def __init__(
+        self, connection: Connection, clock: Clock, *, topic: str, transactional_id: str, timeout_ms: int
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._topic = topic
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._rounds = 0
+
+    def round(self) -> list[StepResult]:
+        """Take the steps, up to the first that fails."""
+        results: list[StepResult] = []
+        token = f"{self._connection.random_source.request_id().hex()}-{self._rounds}".encode()
+        self._rounds += 1
+        steps = self.steps(token)
+        for step in Step:
+            began_us = self._clock.monotonic_us()
+            try:
+                next(steps)
+            except (TransactionError, WrongRecords) as error:
+                results.append(StepResult(step, self._clock.monotonic_us() - began_us, _in_words(error)))
+                break
+            results.append(StepResult(step, self._clock.monotonic_us() - began_us))
+        steps.close()
+        return results
+
+    def steps(self, token: bytes) -> Generator[None, None, None]:
+        """Take one step for each value asked of the generator. `token` marks the records of this round. Raises:
+        TransactionError, WrongRecords."""
+        with Producer(
+            self._connection,
+            transactional_id=self._transactional_id,
+            # A step may take its time for sending and once more for ending: no longer than its work needs, so that a
+            # server with a low `transaction_max_timeout_ms` can be probed.
+            transaction_timeout_ms=min(2 * self._timeout_ms, TRANSACTION_TIMEOUT_MS_MAX),
+            delivery_timeout_ms=self._timeout_ms,
+        ) as producer:
+            producer.init()
+            # Afterwards, because a commit of an earlier round may have come through as late as this.
+            start = self._stable_offset(self._topic_there())
+            yield
+            with producer.transaction() as txn:
+                txn.send(self._topic, token, partition=PARTITION)
+            yield
+            self._expect(start, [token])
+            yield
+            self._abort(producer, b"aborted " + token)
+            yield
+            self._expect(start, [token])
+            yield
+
+    def _abort(self, producer: Producer, token: bytes) -> None:
+        try:
+            with producer.transaction() as txn:
+                txn.send(self._topic, token, partition=PARTITION)
+                # So that there is something to hide: what was not sent is not in the log either.
+                txn.flush()
+                raise Given
+        except Given:
+            return
+
+    def _topic_there(self) -> TopicDescription:
+        with Admin(self._connection, deadline_ms=self._timeout_ms) as admin:
+            return admin.create_topic(self._topic, 1, is_existing_ok=True)
+
+    def _stable_offset(self, topic: TopicDescription) -> int:
+        return topic.partitions[PARTITION].last_stable_offset
+
+    def _expect(self, start: int, wanted: list[bytes]) -> None:
+        """Read from where this round began to the last stable offset. Raises WrongRecords."""
+        records = read(self._topic, self._connection, start={PARTITION: start}, patience_ms=self._timeout_ms)
+        seen = [record.value or b"" for record in records if record.partition == PARTITION]
+        if seen != wanted:
+            raise WrongRecords(
+                f"a committed reader of {self._topic}-{PARTITION} from offset {start} on was shown {seen!a:.300}, not "
+                f"{wanted!a:.300}; is another probe writing there under another transactional id?"
+            )
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, TransactionError):
+        return f"{error.reason} [{error_name(error.code)}]"
+    return str(error)
+
+
+def keep_probing(
+    probe: Callable[[], list[StepResult]], wait: Callable[[float], bool], *, interval_ms: int, count: int | None
+) -> Iterator[list[StepResult]]:
+    """Yield round after round, with a pause between two. `wait` takes seconds, and ends the probing by returning
+    True."""
+    rounds = 0
+    while True:
+        yield probe()
+        rounds += 1
+        if rounds == count or wait(interval_ms / 1_000):
+            return

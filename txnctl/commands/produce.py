@@ -1,0 +1,230 @@
+"""`txnctl produce`: records from stdin into a topic, in a transaction."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.late import remote, sdk
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    Output,
+    Patience,
+    Server,
+    parse_duration_ms,
+)
+from txnctl.output import Column, OutputFormat, Row, print_document, print_facts, print_note
+
+if TYPE_CHECKING:
+    from txnctl.commands.record_input import InputRecord
+
+
+class InputFormat(StrEnum):
+    """What a line of stdin is."""
+
+    LINES = "lines"
+    JSON = "json"
+
+
+class Compression(StrEnum):
+    """What is done to batches before they are sent."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    input_format: Annotated[
+        InputFormat,
+        typer.Option(
+            "--format",
+            help="lines: a line is a value. json: a line is an object with key, value, headers,"
+            " partition, timestamp_ms, as `consume -o json` prints it.",
+        ),
+    ] = InputFormat.LINES,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", metavar="TEXT", help="With lines: what stands between key and value."),
+    ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id",
+            metavar="ID",
+            help="Whose transaction it is; fences who used it before. [default: a new one for this run]",
+        ),
+    ] = None,
+    transaction_timeout_ms: Annotated[
+        int,
+        typer.Option(
+            "--transaction-timeout",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            show_default=False,
+            help="After this the server aborts the transaction. [default: 60s]",
+        ),
+    ] = 60_000,
+    commit_every: Annotated[
+        int | None,
+        typer.Option(
+            "--commit-every", min=1, metavar="N", help="A transaction for each N records. [default: one for all]"
+        ),
+    ] = None,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Send everything, then abort: to see what readers do not see.")
+    ] = False,
+    compression: Annotated[Compression, typer.Option(help="What is done to batches.")] = Compression.NONE,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Send the lines of stdin to a topic, in a transaction. All of them become visible together, or none does."""
+    from txnctl.commands.record_input import InputRefused, json_records, plain_records
+
+    if key_separator is not None and input_format is InputFormat.JSON:
+        raise CommandFailed(ExitStatus.USAGE, "--key-separator is for plain lines")
+    separator = None if key_separator is None else key_separator.encode()
+    with remote.connected(server) as connection:
+        plan = _Plan(
+            topic=topic,
+            transactional_id=transactional_id or f"txnctl-{connection.random_source.request_id().hex()[:12]}",
+            transaction_timeout_ms=transaction_timeout_ms,
+            delivery_timeout_ms=timeout_ms,
+            compression=compression,
+            batch=commit_every,
+            is_aborting=abort,
+        )
+        # Before anything is read from stdin.
+        remote.topic_there(connection, topic, timeout_ms)
+        lines = _stdin()
+        records = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
+        try:
+            result = _counted(plan, records) if dry_run else _sent(connection, plan, records)
+        except InputRefused as refusal:
+            advice = "" if dry_run else "\nits transaction was aborted: nothing of it is visible"
+            raise CommandFailed(ExitStatus.USAGE, f"{refusal}{advice}") from refusal
+    _print(result, output)
+
+
+def _stdin() -> BinaryIO:
+    """Return the lines to send. Raises CommandFailed where there is no stdin at all."""
+    try:
+        if sys.stdin.isatty():
+            print_note("a record per line; Ctrl-D ends the input, Ctrl-C aborts")
+        return sys.stdin.buffer
+    except AttributeError as error:
+        # A program that is started with stdin closed has none.
+        raise CommandFailed(ExitStatus.USAGE, "stdin is closed: give it records, or </dev/null for none") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What to do with the records."""
+
+    topic: str
+    transactional_id: str
+    transaction_timeout_ms: int
+    delivery_timeout_ms: int
+    compression: str
+    batch: int | None
+    """How many records go into one transaction; None: all."""
+    is_aborting: bool
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What has been sent and decided so far, whatever comes next."""
+
+    records: int = 0
+    transactions: int = 0
+    csn: int = 0
+
+
+def _sent(connection: sdk.Connection, plan: _Plan, records: Iterator[InputRecord]) -> Row:
+    """Send all records. If that fails or is interrupted, say how much of the input was committed: the rest remains."""
+    progress = _Progress()
+    outcome = "aborted" if plan.is_aborting else "committed"
+    try:
+        _send(connection, plan, records, progress)
+    except BaseException:
+        if progress.transactions:
+            print_note(f"{progress.records} records in {progress.transactions} transactions were {outcome} before this")
+        raise
+    return _result(plan, outcome, progress.records, progress.transactions, progress.csn)
+
+
+def _send(connection: sdk.Connection, plan: _Plan, records: Iterator[InputRecord], progress: _Progress) -> None:
+    with sdk.Producer(
+        connection,
+        transactional_id=plan.transactional_id,
+        transaction_timeout_ms=plan.transaction_timeout_ms,
+        delivery_timeout_ms=plan.delivery_timeout_ms,
+        compression=plan.compression,
+    ) as producer:
+        # Before the input is read: what an earlier owner of the id left open is over now, however long the input takes.
+        producer.init()
+        for first in records:
+            count = 0
+            with producer.transaction() as transaction:
+                for record in chain([first], islice(records, None if plan.batch is None else plan.batch - 1)):
+                    transaction.send(
+                        plan.topic,
+                        record.value,
+                        key=record.key,
+                        headers=record.headers,
+                        timestamp_ms=record.timestamp_ms,
+                        partition=record.partition,
+                    )
+                    count += 1
+                if plan.is_aborting:
+                    transaction.flush()
+                    transaction.abort()
+            progress.records += count
+            progress.transactions += 1
+            progress.csn = transaction.csn or progress.csn
+
+
+def _counted(plan: _Plan, records: Iterator[InputRecord]) -> Row:
+    count = sum(1 for _ in records)
+    transactions = -(-count // plan.batch) if plan.batch else min(count, 1)
+    return _result(plan, f"would be {'aborted' if plan.is_aborting else 'committed'}", count, transactions, 0)
+
+
+def _result(plan: _Plan, outcome: str, count: int, transactions: int, csn: int) -> Row:
+    return {
+        "topic": plan.topic,
+        "outcome": outcome if count else "nothing to send",
+        "records": count,
+        "transactions": transactions,
+        "transactional_id": plan.transactional_id,
+        "csn": csn or None,
+    }
+
+
+def _print(result: Row, output: OutputFormat) -> None:
+    if output is not OutputFormat.TABLE:
+        print_document(result, output)
+        return
+    columns = (
+        Column("Topic", "topic"),
+        Column("Outcome", "outcome"),
+        Column("Records", "records"),
+        Column("Transactions", "transactions"),
+        Column("Transactional id", "transactional_id"),
+        Column("Last outcome (csn)", "csn"),
+    )
+    print_facts(result, columns)

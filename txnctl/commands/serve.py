@@ -1,0 +1,204 @@
+"""`txnctl serve` and `txnctl dev`: run a server on a directory that lasts, or on one that is thrown away; and
+`txnctl config`: what a server started here would run with."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.options import Output
+from txnctl.output import Column, OutputFormat, Row, Value, print_list
+
+if TYPE_CHECKING:
+    from coordinator_server.config import Config
+    from coordinator_server.config_sources import LoadedConfig
+    from coordinator_server.listeners import OpenListener
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", readable=False, help="Directory of the store; made if missing."),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where to listen, or unix:PATH; port 0 takes a free one. [default: 127.0.0.1:7070]"
+    ),
+]
+TwoPhaseName = Annotated[
+    str | None,
+    typer.Option(
+        "--two-phase", metavar="fused|split", help="One flush per commit, or three steps that can be watched."
+    ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen without TLS where others than this machine can connect.")
+]
+AcceptDataLoss = Annotated[
+    bool, typer.Option("--accept-data-loss", help="Start although durable data is missing from the store.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting by its name in the configuration; repeatable."),
+]
+
+
+def serve(
+    data_dir: DataDir = None,
+    listen: Listen = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", readable=False, help="TOML file with settings; flags and TXN_* win."),
+    ] = None,
+    two_phase: TwoPhaseName = None,
+    accept_data_loss: AcceptDataLoss = False,
+    insecure: Insecure = False,
+    settings: Settings = None,
+) -> None:
+    """Run a server on a directory that lasts.
+
+    Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 3 if the directory is refused, 4 if the address is, 70 if the
+    store fails.
+    """
+    flags = parse_settings(settings or [])
+    given = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "two_phase": two_phase,
+        "accept_data_loss": accept_data_loss or None,
+        "insecure": insecure or None,
+    }
+    flags |= {name: value for name, value in given.items() if value is not None}
+    run_server(load_settings(config_file, flags))
+
+
+def parse_settings(settings: list[str]) -> dict[str, object]:
+    """Split the NAME=VALUE of every --set. Raises CommandFailed."""
+    parsed: dict[str, object] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise CommandFailed(ExitStatus.USAGE, f"--set {setting}: write NAME=VALUE, as in --set shard_count=64")
+        parsed[name.replace("-", "_")] = value
+    return parsed
+
+
+def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
+    """Return the configuration from all sources. Raises CommandFailed."""
+    from coordinator_server.config_sources import ConfigRefused, load_config
+
+    try:
+        return load_config(file, flags).config
+    except ConfigRefused as refusal:
+        raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
+
+
+def run_server(config: Config) -> None:
+    """Run until the end of the process. Raises CommandFailed if it cannot start."""
+    from coordinator_server.process import end_process, run
+
+    def announce(listeners: Sequence[OpenListener]) -> None:
+        first, *others = listeners
+        typer.echo(f"txnctl: serving gRPC on {first.address}, data in {config.data_dir} ({_how(first)})")
+        for each in others:
+            typer.echo(f"txnctl: serving gRPC on {each.address}, too ({_how(each)})")
+
+    end_process(run(config, announce))
+
+
+def _how(listener: OpenListener) -> str:
+    transport = f"{listener.transport.name} transport"
+    return transport if listener.credentials is None else f"{transport}, {listener.protection}"
+
+
+def dev(
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = "127.0.0.1:7070",
+    two_phase: TwoPhaseName = None,
+    insecure: Insecure = False,
+    settings: Settings = None,
+) -> None:
+    """Run a server to try things out. Its directory is removed at the end, and gRPC reflection is on."""
+    from coordinator_server.process import end_process, run
+
+    flags = {"listen": listen, "reflection": True, "log_level": "warning"} | parse_settings(settings or [])
+    given = {"two_phase": two_phase, "insecure": insecure or None}
+    flags |= {name: value for name, value in given.items() if value is not None}
+    data_dir = Path(tempfile.mkdtemp(prefix="txnctl-dev-"))
+
+    def announce(listeners: Sequence[OpenListener]) -> None:
+        first = listeners[0]
+        typer.echo(
+            f"txnctl dev: gRPC on {first.address}, data in {data_dir} until Ctrl-C, which removes it ({_how(first)})"
+        )
+
+    try:
+        status = run(load_settings(None, {"data_dir": data_dir} | flags), announce)
+    finally:
+        shutil.rmtree(data_dir, ignore_errors=True)
+    end_process(status)
+
+
+config = typer.Typer(
+    name="config", help="Show what a server would run with.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_NOT_SET: Final = "not set"
+
+
+@config.command()
+def show(
+    data_dir: DataDir = None,
+    listen: Listen = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* win.")
+    ] = None,
+    two_phase: TwoPhaseName = None,
+    accept_data_loss: AcceptDataLoss = False,
+    insecure: Insecure = False,
+    settings: Settings = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show every setting, its value and where that came from.
+
+    That is the default, the file, the environment or a flag. Takes the flags of `serve`, reads what `serve` would read,
+    and refuses what `serve` would refuse; but data_dir need not be set.
+    """
+    flags = parse_settings(settings or [])
+    given: dict[str, object] = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "two_phase": two_phase,
+        "accept_data_loss": accept_data_loss or None,
+        "insecure": insecure or None,
+    }
+    flags |= {name: value for name, value in given.items() if value is not None}
+    loaded = _loaded(config_file, flags)
+    values: dict[str, Value] = loaded.config.model_dump(mode="json")
+    rows: list[Row] = [{"name": name, "value": value, "origin": loaded.origins[name]} for name, value in values.items()]
+    if loaded.origins["data_dir"] == _NOT_SET:
+        rows = [{**row, "value": None} if row["name"] == "data_dir" else row for row in rows]
+    columns = (Column("NAME", "name"), Column("VALUE", "value"), Column("FROM", "origin"))
+    print_list(rows, columns, output, empty="")
+
+
+def _loaded(file: Path | None, flags: dict[str, object]) -> LoadedConfig:
+    """Return the configuration; one that lacks only the value without a default is shown, too. Raises CommandFailed."""
+    from coordinator_server.config_sources import ConfigRefused, LoadedConfig, load_config
+
+    try:
+        return load_config(file, flags)
+    except ConfigRefused as refusal:
+        if not str(refusal).startswith("data_dir is not set"):
+            raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
+        try:
+            loaded = load_config(file, {"data_dir": Path(), **flags})
+        except ConfigRefused:
+            raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
+        return LoadedConfig(loaded.config, {**loaded.origins, "data_dir": _NOT_SET})

@@ -1,0 +1,159 @@
+"""What `txnctl doctor --server` finds out about a running server: one finding for each thing that has hurt users
+before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Generator, Iterator
+from statistics import median
+from typing import Final
+
+from coordinator_api.v1 import admin_pb2
+from coordinator_client.admin import Admin, TopicDescription, TransactionListing
+from coordinator_client.calls import DESCRIBE_LIMITS, LIST_SHARDS
+from coordinator_client.connection import Connection
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.disk_guard import mib_enough
+from coordinator_runtime.running_version import running_version
+from txnctl.commands.administration import list_hanging
+from txnctl.commands.remote import deadlines
+from txnctl.machine import Finding, Verdict
+from txnctl.output import duration
+
+_CALLS: Final = 5
+_SLOW_ANSWER_MS: Final = 100
+"""A call that needs no disk usually takes a few milliseconds, most of them on the network."""
+_AWAITED_MS_MAX: Final = 3_600_000
+"""How long a decision elsewhere may take before somebody should ask about it."""
+_NAMED_MAX: Final = 3
+
+
+def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Iterator[Finding]:
+    """All findings. Raises the errors of the client where the server does not answer."""
+    with Admin(connection, deadline_ms=timeout_ms) as admin:
+        limits = yield from _answers(connection, clock, timeout_ms)
+        yield judge_version(limits.server_version)
+        request = admin_pb2.ListShardsRequest(header=connection.header())
+        listed = connection.ask(LIST_SHARDS, request, deadlines=deadlines(timeout_ms))
+        yield judge_shards(listed.shards)
+        yield judge_disk(listed.disk)
+        yield judge_hanging(len(list_hanging(connection, timeout_ms)))
+        yield judge_transactions(admin.list_transactions(), limits.transaction_max_timeout_ms)
+        yield judge_stable_offsets(admin.describe_topics())
+
+
+def _answers(
+    connection: Connection, clock: Clock, timeout_ms: int
+) -> Generator[Finding, None, admin_pb2.DescribeLimitsResponse]:
+    """Measure how long a call takes that needs no disk; return what the last one answered."""
+    elapsed_ms = []
+    limits = admin_pb2.DescribeLimitsResponse()
+    for _call in range(_CALLS):
+        began_us = clock.monotonic_us()
+        request = admin_pb2.DescribeLimitsRequest(header=connection.header())
+        limits = connection.ask(DESCRIBE_LIMITS, request, deadlines=deadlines(timeout_ms))
+        elapsed_ms.append((clock.monotonic_us() - began_us) // 1_000)
+    found = f"answers in {duration(int(median(elapsed_ms)))} (median of {_CALLS})"
+    if median(elapsed_ms) > _SLOW_ANSWER_MS:
+        advice = "look at its processor time and at txn_runtime_event_loop_lag_seconds, or at the network in between"
+        yield Finding("answer", Verdict.WARNING, found, advice)
+    else:
+        yield Finding("answer", Verdict.OK, found)
+    return limits
+
+
+def judge_version(version: str) -> Finding:
+    """Judge whether server and txnctl are of the same distribution."""
+    ours = running_version()
+    if version == ours:
+        return Finding("version", Verdict.OK, version)
+    return Finding("version", Verdict.WARNING, f"{version}, and txnctl is {ours}", "install the same version of both")
+
+
+def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
+    """Judge whether all shards serve."""
+    states = Counter(shard.state for shard in shards)
+    found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    if states["failed"]:
+        names = _named([f"{shard.coordinator} {shard.shard}" for shard in shards if shard.state == "failed"])
+        advice = f"{names}: the log says why; `txnctl shard load` tries again once that is repaired"
+        return Finding("shards", Verdict.PROBLEM, found, advice)
+    if len(states) > 1 or not states["active"]:
+        return Finding("shards", Verdict.WARNING, found, "only active ones serve: `txnctl shard list` shows the others")
+    return Finding("shards", Verdict.OK, found)
+
+
+def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
+    """Judge whether there is room for more records."""
+    if not disk.free_bytes_min:
+        return Finding("room on disk", Verdict.WARNING, "not watched", "a full disk ends it: set disk_free_min_bytes")
+    if not disk.HasField("free_bytes"):
+        return Finding("room on disk", Verdict.OK, "it has no disk")
+    found = f"{disk.free_bytes >> 20} MiB are free"
+    if disk.is_low:
+        # What is free may be more than the least again, and not yet enough.
+        found += f", and no records are taken until {mib_enough(disk.free_bytes_min)} MiB are, an eighth more than"
+        found += " disk_free_min_bytes"
+        return Finding("room on disk", Verdict.PROBLEM, found, "delete topics, or make the disk larger")
+    if disk.free_bytes < 2 * disk.free_bytes_min:
+        advice = f"below {disk.free_bytes_min >> 20} MiB no records are taken: make room"
+        return Finding("room on disk", Verdict.WARNING, found, advice)
+    return Finding("room on disk", Verdict.OK, found)
+
+
+def judge_hanging(count: int) -> Finding:
+    """Judge transactions that nobody will end: there should be none."""
+    if count:
+        advice = "`txnctl hanging` shows how to end them; please report it"
+        return Finding("hanging transactions", Verdict.PROBLEM, f"{count} that nobody will end", advice)
+    return Finding("hanging transactions", Verdict.OK, "none")
+
+
+def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max: int) -> Finding:
+    """Judge whether transactions are open that a timeout should have ended, or that have long waited for a decision
+    elsewhere."""
+    opened = [each for each in listings if each.age_ms is not None]
+    oldest = max(opened, key=_age_ms, default=None)
+    if oldest is None:
+        return Finding("open transactions", Verdict.OK, "none")
+    found = f"{len(opened)}, the oldest for {duration(_age_ms(oldest))}"
+    late = [each for each in opened if not each.two_phase and _age_ms(each) > timeout_ms_max]
+    awaited = [each for each in opened if each.two_phase and _age_ms(each) > _AWAITED_MS_MAX]
+    if late:
+        advice = f"{_ids(late)}: longer than any timeout allows; see `txnctl describe` and the log, then `txnctl abort`"
+        return Finding("open transactions", Verdict.PROBLEM, found, advice)
+    if awaited:
+        advice = f"{_ids(awaited)}: waits for an outside decision; ask its owner, and end it as that was decided"
+        return Finding("open transactions", Verdict.WARNING, found, advice)
+    return Finding("open transactions", Verdict.OK, found)
+
+
+def judge_stable_offsets(topics: Collection[TopicDescription]) -> Finding:
+    """Judge how many partitions hold their committed readers back at this moment."""
+    held = [
+        (partition.high_watermark - partition.last_stable_offset, f"{topic.name}-{partition.partition}")
+        for topic in topics
+        for partition in topic.partitions
+        if partition.last_stable_offset < partition.high_watermark
+    ]
+    if not held:
+        return Finding("committed readers", Verdict.OK, "no partition is held back by an open transaction")
+    offsets, worst = max(held)
+    found = f"{len(held)} partitions are held back by open transactions, {worst} most, by {offsets} offsets"
+    return Finding(
+        "committed readers", Verdict.OK, found, f"usual while work goes on; `txnctl explain {worst}` says why"
+    )
+
+
+def _age_ms(listing: TransactionListing) -> int:
+    return listing.age_ms or 0
+
+
+def _ids(listings: list[TransactionListing]) -> str:
+    return _named([each.transactional_id for each in sorted(listings, key=_age_ms, reverse=True)])
+
+
+def _named(names: list[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,88 @@
+"""`txnctl shard`: the shards of a running server, one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from txnctl.commands.late import admin_pb2, calls, remote
+from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from txnctl.output import Column, OutputFormat, Row, print_list
+
+app = typer.Typer(
+    name="shard", help="List, load and unload the shards of a server.", no_args_is_help=True, rich_markup_mode=None
+)
+
+CoordinatorName = Annotated[
+    str, typer.Argument(metavar="COORDINATOR", help="Whose shard: transactions, groups or log.", show_default=False)
+]
+Number = Annotated[int, typer.Argument(metavar="SHARD", help="Number of the shard.")]
+
+_COLUMNS = (
+    Column("COORDINATOR", "coordinator"),
+    Column("SHARD", "shard", is_number=True),
+    Column("STATE", "state"),
+    Column("EPOCH", "coordinator_epoch", is_number=True),
+    Column("REASON", "reason"),
+)
+
+
+@app.command("list")
+def list_shards(
+    coordinator: Annotated[
+        str, typer.Argument(metavar="COORDINATOR", help="Only of this one, as transactions.", show_default=False)
+    ] = "",
+    state: Annotated[str, typer.Option(metavar="STATE", help="Only in this state, as failed.")] = "",
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List shards and where they stand. Only active ones serve."""
+    with remote.connected(server) as connection:
+        request = admin_pb2.ListShardsRequest(header=connection.header(), coordinator=coordinator)
+        reply = connection.ask(calls.LIST_SHARDS, request, deadlines=remote.deadlines(timeout_ms))
+    rows = [_row(each) for each in reply.shards if state in ("", each.state)]
+    print_list(rows, _COLUMNS, output, empty="no shard is in this state")
+
+
+@app.command()
+def load(
+    coordinator: CoordinatorName,
+    number: Number,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Read a shard from the store and let it serve.
+
+    One that was unloaded, one that failed and is repaired, or one that serves, to read it anew."""
+    with remote.connected(server) as connection:
+        request = admin_pb2.LoadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
+        reply = connection.ask(calls.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
+    print_list([_row(reply.shard)], _COLUMNS, output, empty="")
+
+
+@app.command()
+def unload(
+    coordinator: CoordinatorName,
+    number: Number,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Serve a shard no longer, until it is loaded again. Its callers are refused and come again; nothing is lost."""
+    with remote.connected(server) as connection:
+        request = admin_pb2.UnloadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
+        reply = connection.ask(calls.UNLOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
+    print_list([_row(reply.shard)], _COLUMNS, output, empty="")
+
+
+def _row(found: admin_pb2.ShardDescription) -> Row:
+    return {
+        "coordinator": found.coordinator,
+        "shard": found.shard,
+        "state": found.state,
+        "coordinator_epoch": found.coordinator_epoch if found.HasField("coordinator_epoch") else None,
+        "reason": found.reason if found.HasField("reason") else None,
+    }

@@ -1,0 +1,200 @@
+"""Logs in the directory of a stopped server: batches of a topic, and the history of the transaction coordinator."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from coordinator_client.encodings import decode_rows, unpack
+from coordinator_client.errors import CorruptBatch, TransactionError
+from coordinator_protocol.batch import BatchHeader, payload_of, verify_batch
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator
+from coordinator_server.exits import CommandFailed, ExitStatus
+from partition_log.batches import OFFSET_END, LogDamaged
+from partition_log.catalog.state import Topic, TopicSet
+from partition_log.record_times import NotOpened, first_since, sought
+from txn_coordinator.codec import TRANSACTION_TYPE
+from txn_coordinator.steps import decode_step
+from txnctl.commands.log_rows import Fate, LoggedBatch, Placed, chosen_partitions
+from txnctl.commands.remote_log import Position
+from txnctl.output import NOTHING, Row, moment
+from txnctl.stopped import stored
+from txnctl.stopped.stored import StoredBatch, StoredRows
+
+_FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
+
+
+def stopped_log(
+    rows: StoredRows, name: str, partitions: list[int] | None, start: Position
+) -> Iterator[LoggedBatch | CorruptBatch]:
+    """The batches of a topic, partition by partition; a damaged one is its error.
+
+    Raises CommandFailed for a topic or partition that is not there."""
+    topic = _topic(rows, name)
+    for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
+        ordinal = topic.partition_ordinals[partition]
+        fates = stored.Fates(rows, ordinal)
+        for found in _from(rows, ordinal, start):
+            if isinstance(found, LogDamaged):
+                yield _unreadable(name, partition, found)
+                continue
+            batch, first_offset = found
+            try:
+                verify_batch(batch.encoded)
+                fate = _fate(fates, batch.header)
+            except Refused as damage:
+                yield _corrupt(name, partition, batch, damage.message)
+            except LogDamaged as unknown:
+                yield _unreadable(name, partition, unknown)
+            else:
+                yield _logged(name, partition, batch, first_offset, fate)
+
+
+def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
+    """What happened to transactional ids, in the order of each shard; with an id, only to that one."""
+    wanted = None if transactional_id is None else transactional_id.encode()
+    for step in stored.history(rows, Coordinator.TRANSACTIONS):
+        if step.record_type != TRANSACTION_TYPE or (wanted is not None and step.key != wanted):
+            continue
+        row: dict[str, str | int | list[int] | list[str] | None] = {
+            "shard": step.shard.number,
+            "step": step.number,
+            "wall_ms": step.wall_ms,
+            "transactional_id": step.key.decode("utf-8", "replace"),
+            "cause": step.cause,
+            "client_id": step.client_id,
+            "host": step.host,
+            "state": None,
+        }
+        after = decode_step(step.told)
+        if after is not None:
+            row |= {
+                "state": after.state_name,
+                "producer_id": after.producer_id,
+                "producer_epoch": after.producer_epoch,
+                "csn": after.csn or None,
+                "participants": after.participant_count,
+            }
+            if after.decided is not None:
+                row |= {
+                    "decided_partition_ordinals": list(after.decided.partitions),
+                    "decided_groups": list(after.decided.groups),
+                }
+        yield [row]
+
+
+def transaction_line(row: Row) -> str:
+    """A row of `transaction_history` for a person."""
+    state = row["state"] or "forgotten"
+    identity = f"producer {row['producer_id']}/{row['producer_epoch']}" if "producer_id" in row else ""
+    csn = f"  csn {row['csn']}" if row.get("csn") else ""
+    who = f"  by {row['client_id'] or NOTHING}@{row['host'] or NOTHING}" if row["client_id"] or row["host"] else ""
+    cause = row["cause"] or NOTHING
+    return f"{moment(row['wall_ms'])}  {row['transactional_id']}  {state:<14}  {cause:<14}  {identity}{csn}{who}"
+
+
+def _topic(rows: StoredRows, name: str) -> Topic:
+    topics = {record.topic.name: record.topic for record in stored.catalog(rows) if isinstance(record, TopicSet)}
+    found = topics.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, topics, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"it holds {', '.join(sorted(topics)[:10]) or 'no topic'}"
+        raise CommandFailed(ExitStatus.PROBLEM, f"there is no topic {name!r} in this directory; {advice}")
+    return found
+
+
+def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[tuple[StoredBatch, int] | LogDamaged]:
+    """The batches from a position on, each with the first offset of it that is asked for. A time begins at the first
+    record of that time or later, as for a running server."""
+    if start == "latest":
+        return
+    first_offset = start if isinstance(start, int) else 0
+    since_ms = round(start.timestamp() * 1000) if isinstance(start, datetime) else None
+    while first_offset < OFFSET_END:
+        try:
+            for batch in stored.batches(rows, ordinal, first_offset):
+                at = max(batch.header.base_offset, first_offset)
+                if since_ms is not None:
+                    since = _first_since(batch, since_ms)
+                    if since is None:
+                        continue
+                    at, since_ms = since, None
+                yield batch, at
+        except LogDamaged as damage:
+            yield damage
+            first_offset = damage.next_offset
+        else:
+            return
+
+
+def _first_since(batch: StoredBatch, since_ms: int) -> int | None:
+    """Return the offset of the first record of a batch of this time or later, that of the batch where it cannot be
+    opened; None where there is no such record."""
+    header = batch.header
+    if header.is_control or header.max_timestamp_ms < since_ms:
+        return None
+    try:
+        found = first_since(sought(header, payload_of(batch.encoded), 0, since_ms))
+    except NotOpened:
+        return header.base_offset
+    return None if found is None else header.base_offset + found[0]
+
+
+def _fate(fates: stored.Fates, header: BatchHeader) -> Fate:
+    return _FATES[fates.of(header)] if header.is_transactional and not header.is_control else Fate.PLAIN
+
+
+def _logged(topic: str, partition: int, batch: StoredBatch, first_offset: int, fate: Fate) -> LoggedBatch:
+    header = batch.header
+    return LoggedBatch(
+        topic=topic,
+        partition=partition,
+        header=header,
+        marker=batch.marker,
+        fate=fate,
+        size_bytes=len(batch.encoded),
+        first_offset=first_offset,
+        records=_records_of(topic, partition, batch, first_offset),
+    )
+
+
+def _records_of(topic: str, partition: int, batch: StoredBatch, first_offset: int) -> Callable[[], Placed]:
+    def records() -> Placed:
+        header = batch.header
+        where = f"{topic}-{partition} at offset {header.base_offset}"
+        try:
+            payload = unpack(batch.payload, header.compression, where)
+            offsets, found = decode_rows(payload, header, where)
+        except TransactionError as error:
+            raise _corrupt(topic, partition, batch, error.reason) from error
+        start = bisect_left(offsets, first_offset)
+        return offsets[start:], found[start:]
+
+    return records
+
+
+def _unreadable(topic: str, partition: int, damage: LogDamaged) -> CorruptBatch:
+    return CorruptBatch(
+        ErrorCode.CORRUPT_MESSAGE,
+        damage.reason,
+        topic=topic,
+        partition=partition,
+        offset=damage.offset,
+        next_offset=damage.next_offset,
+    )
+
+
+def _corrupt(topic: str, partition: int, batch: StoredBatch, why: str) -> CorruptBatch:
+    header = batch.header
+    return CorruptBatch(
+        ErrorCode.CORRUPT_MESSAGE,
+        why,
+        topic=topic,
+        partition=partition,
+        offset=header.base_offset,
+        next_offset=header.last_offset + 1,
+    )

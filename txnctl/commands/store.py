@@ -1,0 +1,128 @@
+"""`txnctl store`: the directory of a stopped server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from coordinator_server.exits import ExitStatus
+from txnctl.commands.options import Output
+from txnctl.output import Column, OutputFormat, Row, Value, print_document, print_facts, print_list, print_note, shown
+
+if TYPE_CHECKING:
+    from coordinator_runtime.rocks import ReadOnlyStore
+    from txnctl.stopped.store_verify import Check
+
+app = typer.Typer(
+    name="store", help="Check the directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
+)
+
+SHOWN_MAX = 20
+"""How many violations a table shows for each check."""
+
+
+@app.command()
+def verify(
+    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Check every promise that the stored rows make to each other.
+
+    Changes nothing. Ends with status 1 if one does not hold, 3 if the directory cannot be read.
+    """
+    from txnctl.commands.stopped import opened
+    from txnctl.stopped.store_verify import durable_check, verify_store
+
+    with opened(data_dir) as store:
+        checks = [durable_check(store), *verify_store(store)]
+        facts = _facts(store)
+    violations = sum(check.violation_count for check in checks)
+    if output is OutputFormat.TABLE:
+        _print_table(checks)
+        verdict = f"{violations} violations" if violations else "every promise holds"
+        print_note(f"{data_dir}: {verdict}")
+        print_note(f"store {facts['store_id']}, written by {facts['writer']}, features {shown(facts['features'])}")
+    else:
+        rows: list[Value] = [_row(check) for check in checks]
+        document: Row = {"directory": str(data_dir), "store": facts, "violations": violations, "checks": rows}
+        print_document(document, output)
+    if violations:
+        raise typer.Exit(ExitStatus.PROBLEM)
+
+
+@app.command()
+def inspect(
+    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Tell which store this is, and which programs can open it.
+
+    Says which program wrote it, and what it demands of one that opens it. Changes nothing. Ends with status 3 if the
+    directory cannot be read, or only by a newer program.
+    """
+    from txnctl.commands.stopped import opened
+
+    with opened(data_dir) as store:
+        facts = _facts(store)
+    if output is OutputFormat.TABLE:
+        print_facts(facts, _FACTS)
+    else:
+        print_document(facts, output)
+
+
+def _facts(store: ReadOnlyStore) -> Row:
+    """What META says of the store."""
+    from coordinator_runtime.identity import uuid_text
+
+    identity = store.identity
+    return {
+        "store_id": uuid_text(identity.store_id),
+        "format_version": store.format_version,
+        "writer": identity.writer,
+        "features": list(identity.features),
+        "incarnation": {"number": identity.incarnation.number, "cause": identity.incarnation.cause.name.lower()},
+        "shard_count": store.shard_count,
+        "group_version": store.version(),
+        "loss": store.loss,
+    }
+
+
+_FACTS: Final = (
+    Column("STORE ID", "store_id"),
+    Column("FORMAT", "format_version"),
+    Column("WRITER", "writer"),
+    Column("FEATURES", "features"),
+    Column("INCARNATION", "incarnation"),
+    Column("SHARDS", "shard_count"),
+    Column("GROUP VERSION", "group_version"),
+    Column("LOSS", "loss"),
+)
+
+
+def _print_table(checks: list[Check]) -> None:
+    columns = (
+        Column("CHECK", "check"),
+        Column("PROMISE", "promise"),
+        Column("EXAMINED", "examined", is_number=True),
+        Column("", "unit"),
+        Column("VIOLATIONS", "violation_count", is_number=True),
+    )
+    print_list([_row(check) for check in checks], columns, OutputFormat.TABLE, empty="")
+    for check in checks:
+        for violation in check.violations[:SHOWN_MAX]:
+            print_note(f"{check.name}: {violation}")
+        if check.violation_count > SHOWN_MAX:
+            print_note(f"{check.name}: and {check.violation_count - SHOWN_MAX} more; -o json has them")
+
+
+def _row(check: Check) -> Row:
+    return {
+        "check": check.name,
+        "promise": check.promise,
+        "examined": check.examined,
+        "unit": check.unit,
+        "violation_count": check.violation_count,
+        "violations": list(check.violations),
+    }

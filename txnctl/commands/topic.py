@@ -1,0 +1,400 @@
+"""`txnctl topic`: topics of a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.late import remote, sdk
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    Output,
+    PartitionPlace,
+    Patience,
+    Server,
+    Yes,
+    make_sure,
+    parse_duration_ms,
+    parse_partition,
+)
+from txnctl.output import Column, OutputFormat, Row, print_list, uuid_text
+
+app = typer.Typer(
+    name="topic",
+    help="Create, list, describe, change and delete topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class ValidatePayload(StrEnum):
+    """How much of a batch is looked at before a topic takes it."""
+
+    FULL = "full"
+    HEADER = "header"
+
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
+
+_RESULT = (
+    Column("TOPIC", "topic"),
+    Column("RESULT", "result"),
+    Column("PARTITIONS", "partitions", is_number=True),
+    Column("TOPIC ID", "topic_id"),
+)
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many partitions it has.")
+    ] = 1,
+    validate_payload: Annotated[
+        ValidatePayload,
+        typer.Option(
+            help="full: take only batches that every reader can decode. header: look at headers and checksums only."
+        ),
+    ] = ValidatePayload.FULL,
+    retention_ms: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many milliseconds records are kept; -1 for ever. Not given: as the server is configured.",
+        ),
+    ] = None,
+    retention_bytes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many bytes each partition keeps; -1 without a limit. Not given: as above."),
+    ] = None,
+    timestamp_after_max_ms: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many milliseconds timestamps may lie ahead of the server's clock; -1 without a limit. Not given: "
+            "as above.",
+        ),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
+    ] = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Create a topic."""
+    # What is the default anyway, every server knows.
+    config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
+    limits = {
+        "retention_ms": retention_ms,
+        "retention_bytes": retention_bytes,
+        "timestamp_after_max_ms": timestamp_after_max_ms,
+    }
+    config |= {setting: str(value) for setting, value in limits.items() if value is not None}
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        if dry_run:
+            is_new = admin.would_create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
+            result: Row = {
+                "topic": name,
+                "result": "would be created" if is_new else "exists",
+                "partitions": partitions,
+            }
+        else:
+            created = admin.create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
+            result = {"topic": name, "result": "ready", "partitions": partitions, "topic_id": _id(created)}
+    print_list([result], _RESULT, output, empty="")
+
+
+@app.command()
+def add_partitions(
+    name: Name,
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", "-p", metavar="N", min=1, help="How many it shall have, with those that it has."),
+    ],
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Give a topic more partitions. None is ever taken away. Records of a key that come later may lie in another
+    partition than those before."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        before = remote.topic_there(connection, name, timeout_ms)
+        admin.add_partitions(name, partitions, validate_only=dry_run)
+    result: Row = {
+        "topic": name,
+        "result": "would be extended" if dry_run else "extended",
+        "partitions": partitions,
+        "before": len(before.partitions),
+    }
+    columns = (*_RESULT[:3], Column("BEFORE", "before", is_number=True))
+    print_list([result], columns, output, empty="")
+
+
+@app.command()
+def configs(
+    name: Name,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show the settings of a topic, and where each comes from.
+
+    That is the topic itself, the server's default_ settings, or nobody who set it (default)."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        _print_settings(admin.topic_configs(name), output)
+
+
+@app.command()
+def alter(
+    name: Name,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="As retention_ms=86400000 or retention_ms=1d; repeatable."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Follow the server's setting again; repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Change settings of a topic, and show all of them.
+
+    A change holds at once. `txnctl topic configs` shows which settings there are."""
+    wanted = _parse_settings(settings or [])
+    if not wanted and not unset:
+        raise CommandFailed(ExitStatus.USAGE, "say what to change: --set NAME=VALUE or --unset NAME")
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        _print_settings(admin.alter_topic_configs(name, wanted, unset=unset or (), validate_only=dry_run), output)
+
+
+def _print_settings(found: Mapping[str, sdk.TopicSetting], output: OutputFormat) -> None:
+    rows: list[Row] = [
+        {"name": name, "value": each.value, "origin": each.origin, "inherited_value": each.inherited_value}
+        for name, each in sorted(found.items())
+    ]
+    columns = (
+        Column("SETTING", "name"),
+        Column("VALUE", "value"),
+        Column("ORIGIN", "origin"),
+        Column("WITHOUT IT", "inherited_value"),
+    )
+    print_list(rows, columns, output, empty="")
+
+
+def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Raises CommandFailed for what sets nothing, and for a setting that is named twice."""
+    wanted: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise CommandFailed(ExitStatus.USAGE, f"--set {text}: write NAME=VALUE")
+        if name in wanted:
+            raise CommandFailed(ExitStatus.USAGE, f"--set names {name} twice: name it once")
+        if name.endswith("_ms") and value[-1:].isalpha():
+            try:
+                value = str(parse_duration_ms(value))
+            except typer.BadParameter as why:
+                raise CommandFailed(ExitStatus.USAGE, f"--set {text}: {why.message}, or milliseconds") from why
+        wanted[name] = value
+    return wanted
+
+
+@app.command("list")
+def list_topics(
+    server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
+) -> None:
+    """List all topics. Shows how much is in them, and how much of it is not decided yet."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows = [_summary(topic) for topic in admin.describe_topics()]
+    columns = (
+        Column("TOPIC", "topic"),
+        Column("PARTITIONS", "partitions", is_number=True),
+        Column("OFFSETS", "offsets", is_number=True),
+        Column("UNDECIDED", "undecided_offsets", is_number=True),
+        Column("OPEN TXNS", "open_transactions", is_number=True),
+        Column("TOPIC ID", "topic_id"),
+    )
+    print_list(rows, columns, output, empty="no topics; `txnctl topic create NAME` makes one")
+
+
+@app.command()
+def describe(
+    names: Names,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Describe topics partition by partition. JSON has all leader epochs of each, and where they began."""
+    with remote.connected(server) as connection:
+        rows = [row for topic in _found(connection, names, timeout_ms) for row in _partitions(topic)]
+    columns = (
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", is_number=True),
+        Column("LOG START", "log_start_offset", is_number=True),
+        Column("LAST STABLE", "last_stable_offset", is_number=True),
+        Column("HIGH WATERMARK", "high_watermark", is_number=True),
+        Column("OPEN TXNS", "open_transactions", is_number=True),
+        Column("LEADER EPOCH", "leader_epoch", is_number=True),
+        Column("VALIDATE PAYLOAD", "validate_payload"),
+        Column("RETENTION MS", "retention_ms", is_number=True),
+        Column("RETENTION BYTES", "retention_bytes", is_number=True),
+    )
+    print_list(rows, columns, output, empty="")
+
+
+@app.command()
+def delete(
+    names: Names,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Delete topics with everything in them. Open transactions that touch them are aborted."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        summaries = [_summary(topic) for topic in _found(connection, names, timeout_ms)]
+        if not dry_run:
+            if not yes:
+                make_sure(_deletions(summaries))
+            for name in dict.fromkeys(names):
+                admin.delete_topic(name)
+    result = "would be deleted" if dry_run else "deleted"
+    columns = (
+        *_RESULT[:3],
+        Column("OFFSETS", "offsets", is_number=True),
+        Column("OPEN TXNS", "open_transactions", is_number=True),
+    )
+    print_list([{**summary, "result": result} for summary in summaries], columns, output, empty="")
+
+
+@app.command()
+def delete_records(
+    partitions: Annotated[
+        list[PartitionPlace],
+        typer.Argument(metavar="TOPIC-PARTITION", parser=parse_partition, help="Partitions, as in orders-0."),
+    ],
+    before: Annotated[
+        int | None, typer.Option("--before", min=0, metavar="OFFSET", help="The first offset that stays.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all that there is at this moment.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Delete the oldest records of partitions.
+
+    The partitions stay, and their offsets go on. What an open transaction may still need is kept, and HELD BACK says
+    so."""
+    if (before is None) is not everything:
+        raise CommandFailed(ExitStatus.USAGE, "say where to stop: --before OFFSET, or --all; not both")
+    places = list(dict.fromkeys(partitions))
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        there = {name: remote.topic_there(connection, name, timeout_ms) for name in {place.topic for place in places}}
+        rows = [dict(_to_be_deleted(place, there[place.topic], before)) for place in places]
+        if not dry_run:
+            if not yes:
+                make_sure(f"{row['partition']}: {row['offsets']} offsets" for row in rows)
+            wanted = {sdk.TopicPartition(*place): -1 if before is None else before for place in places}
+            done = admin.delete_records(wanted)
+            for row, place in zip(rows, places, strict=True):
+                found = done[sdk.TopicPartition(*place)]
+                row |= {"result": "deleted", "log_start_offset": found.low_watermark, "held_back": found.held_back}
+    columns = (
+        Column("PARTITION", "partition"),
+        Column("RESULT", "result"),
+        Column("LOG START", "log_start_offset", is_number=True),
+        Column("HELD BACK", "held_back"),
+    )
+    print_list(rows, columns, output, empty="")
+
+
+def _to_be_deleted(place: PartitionPlace, topic: sdk.TopicDescription, before: int | None) -> Row:
+    """Raises CommandFailed for a partition that is not there, and for records that are not there yet."""
+    if place.partition >= len(topic.partitions):
+        raise CommandFailed(
+            ExitStatus.PROBLEM, f"{place.topic} has {len(topic.partitions)} partitions, from 0; {place} is none of them"
+        )
+    found = topic.partitions[place.partition]
+    if before is not None and before > found.high_watermark:
+        raise CommandFailed(
+            ExitStatus.PROBLEM, f"{place} ends at offset {found.high_watermark}: it cannot be deleted up to {before}"
+        )
+    wanted = found.high_watermark if before is None else before
+    start = max(found.log_start_offset, min(wanted, found.last_stable_offset))
+    return {
+        "partition": str(place),
+        "result": "would be deleted",
+        "log_start_offset": start,
+        "offsets": start - found.log_start_offset,
+        "held_back": "a transaction is open" if start < wanted else "",
+    }
+
+
+def _deletions(summaries: list[Row]) -> list[str]:
+    return [
+        f"{summary['topic']}: {summary['partitions']} partitions, {summary['offsets']} offsets,"
+        f" {summary['open_transactions']} open transactions that would be aborted"
+        for summary in summaries
+    ]
+
+
+def _found(connection: sdk.Connection, names: list[str], timeout_ms: int) -> list[sdk.TopicDescription]:
+    """The topics of these names. Raises CommandFailed that names the first one that is not there."""
+    return [remote.topic_there(connection, name, timeout_ms) for name in dict.fromkeys(names)]
+
+
+def _summary(topic: sdk.TopicDescription) -> Row:
+    return {
+        "topic": topic.name,
+        "topic_id": _id(topic),
+        "partitions": len(topic.partitions),
+        "offsets": sum(found.high_watermark - found.log_start_offset for found in topic.partitions),
+        "undecided_offsets": sum(found.high_watermark - found.last_stable_offset for found in topic.partitions),
+        "open_transactions": sum(found.open_transactions for found in topic.partitions),
+    }
+
+
+def _partitions(topic: sdk.TopicDescription) -> list[Row]:
+    return [
+        {
+            "topic": topic.name,
+            "topic_id": _id(topic),
+            "partition": found.partition,
+            **topic.config,
+            "log_start_offset": found.log_start_offset,
+            "last_stable_offset": found.last_stable_offset,
+            "high_watermark": found.high_watermark,
+            "open_transactions": found.open_transactions,
+            "leader_epoch": found.leader_epochs[-1].epoch if found.leader_epochs else None,
+            "leader_epochs": [
+                {
+                    "epoch": begun.epoch,
+                    "start_offset": begun.start_offset,
+                    "began_ms": begun.began_ms,
+                    "cause": begun.cause,
+                }
+                for begun in found.leader_epochs
+            ],
+        }
+        for found in topic.partitions
+    ]
+
+
+def _id(topic: sdk.TopicDescription) -> str:
+    return uuid_text(topic.topic_id)

@@ -1,0 +1,423 @@
+"""`txnctl list` and `txnctl describe`: transactions of a running server; and `txnctl explain`: why the committed end of
+a partition stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.next_event import NextEvent
+from coordinator_server.exits import CommandFailed, ExitStatus
+from txnctl.commands.administration import command_that_ends
+from txnctl.commands.late import calls, remote, sdk
+from txnctl.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    Output,
+    PartitionPlace,
+    Patience,
+    Server,
+    parse_duration_ms,
+    parse_partition,
+)
+from txnctl.output import (
+    NOTHING,
+    Column,
+    OutputFormat,
+    Row,
+    Value,
+    duration,
+    moment,
+    print_document,
+    print_facts,
+    print_list,
+    print_note,
+    write,
+)
+
+SERVER_ITSELF: Final = "(server)"
+"""The name shown for a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
+
+UNNAMED: Final = "(unnamed)"
+"""The name shown for a client that gave no client id; the host still tells where it runs."""
+
+_NO_TIMEOUT_MS: Final = 2**31 - 1
+
+
+def list_transactions(
+    states: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="STATE", help="Only in this state, such as Ongoing or PrepareCommit; repeatable."
+        ),
+    ] = None,
+    producer_ids: Annotated[
+        list[int] | None, typer.Option("--producer-id", metavar="ID", help="Only of this producer id; repeatable.")
+    ] = None,
+    older_than_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--older-than", metavar="SPAN", parser=parse_duration_ms, help="Only open for longer than this, as in 30s."
+        ),
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option(metavar="REGEX", help="Only ids that match this as a whole, as in 'billing-.*'.")
+    ] = "",
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List transactional ids, the oldest open transaction first."""
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        try:
+            found = admin.list_transactions(
+                states=states or (), producer_ids=producer_ids or (), older_than_ms=older_than_ms, pattern=pattern
+            )
+        except sdk.Rejected as error:
+            if error.code != ErrorCode.INVALID_REQUEST:
+                raise
+            raise CommandFailed(ExitStatus.USAGE, error.reason) from error
+    rows = [_listed(each) for each in found]
+    rows.sort(key=_oldest_first)
+    columns = (
+        Column("TRANSACTIONAL ID", "transactional_id"),
+        Column("STATE", "state"),
+        Column("PRODUCER ID", "producer_id", is_number=True),
+        Column("OPENED", "start_ms", moment),
+        Column("AGE", "age_ms", duration, is_number=True),
+    )
+    print_list(rows, columns, output, empty="no transactional id matches")
+
+
+def _listed(found: sdk.TransactionListing) -> Row:
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "start_ms": found.start_ms if found.start_ms >= 0 else None,
+        "age_ms": found.age_ms,
+    }
+
+
+def _oldest_first(row: Row) -> tuple[int, str]:
+    age_ms = row["age_ms"]
+    return (-age_ms if isinstance(age_ms, int) else 1, str(row["transactional_id"]))
+
+
+def describe(
+    transactional_ids: Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")],
+    history_limit: Annotated[
+        int, typer.Option("--history", metavar="N", min=0, max=100, help="How many of the last steps are shown.")
+    ] = 10,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Describe transactional ids and their transactions.
+
+    Shows identity and state, what is open and since when, and who did what."""
+    with remote.connected(server) as connection:
+        rows = _describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
+    if output is not OutputFormat.TABLE:
+        print_document(rows, output)
+        return
+    columns = (
+        Column("Transactional id", "transactional_id"),
+        Column("State", "state"),
+        Column("Producer id", "producer_id"),
+        Column("Producer epoch", "producer_epoch"),
+        Column("Opened", "start_ms", moment),
+        Column("Age", "age_ms", duration),
+        Column("Time left", "time_left_ms", duration),
+        Column("Timeout", "transaction_timeout_ms", timeout_words),
+        Column("Waits for an outside decision", "two_phase"),
+        Column("Partitions", "partitions", _partition_names),
+        Column("Groups", "groups"),
+        Column("Last outcome (csn)", "csn"),
+        Column("Last change", "last_update_ms", moment),
+    )
+    for at, row in enumerate(rows):
+        if at:
+            write("\n")
+        print_facts(row, columns)
+        _print_history(row)
+
+
+def _print_history(row: Row) -> None:
+    history = row["history"]
+    assert isinstance(history, Sequence)
+    steps = [
+        {**step, "actor": actor(str(step["client_id"]), str(step["host"]))}
+        for step in history
+        if isinstance(step, Mapping)
+    ]
+    if not steps:
+        return
+    write("\n")
+    print_list(steps, _HISTORY, OutputFormat.TABLE, empty="")
+    if not row["history_complete"]:
+        print_note("there are older steps; --history shows more")
+
+
+def actor(client_id: str, host: str) -> str:
+    """Return who took a step. A request always has a host, so a step without one is the server's own."""
+    return client_id or (UNNAMED if host else SERVER_ITSELF)
+
+
+def _host(host: Value) -> str:
+    return str(host) or NOTHING
+
+
+def _identity(identity: Value) -> str:
+    if not isinstance(identity, Mapping):
+        return NOTHING
+    return f"{identity['producer_id']} epoch {identity['producer_epoch']}"
+
+
+_HISTORY = (
+    Column("WHEN", "at_ms", moment),
+    Column("STATE", "state"),
+    Column("CAUSE", "cause"),
+    Column("CLIENT", "actor"),
+    Column("HOST", "host", _host),
+    Column("PRODUCER ID", "producer_id", is_number=True),
+    Column("EPOCH", "producer_epoch", is_number=True),
+    Column("FENCED", "fenced", _identity),
+)
+
+
+def _describe_ids(
+    connection: sdk.Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
+) -> list[Row]:
+    """Return everything that the server tells of the ids. Raises the errors of the client."""
+    from coordinator_api.v1 import transaction_pb2 as txn
+    from coordinator_client.descriptions import transaction_description
+
+    request = txn.DescribeTransactionsRequest(
+        header=connection.header(), transactional_ids=transactional_ids, history_limit=history_limit
+    )
+    reply = connection.ask(
+        calls.DESCRIBE_TRANSACTIONS,
+        request,
+        deadlines=remote.deadlines(timeout_ms),
+        # One that was forgotten is not found, and its history is worth more than the error.
+        items=lambda reply: [found for found in reply.transactions if not found.history],
+    )
+    rows = []
+    for found in reply.transactions:
+        told = transaction_description(found)
+        unknown = {**_NOTHING_KNOWN, "transactional_id": told.transactional_id, **_history(told)}
+        rows.append(unknown if found.error_code else described(told))
+    return rows
+
+
+def described(found: sdk.TransactionDescription) -> Row:
+    """A transactional id in full, in the names of the API."""
+    is_timed = found.age_ms is not None and found.state == "Ongoing" and not found.two_phase
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "start_ms": found.start_ms if found.start_ms >= 0 else None,
+        "age_ms": found.age_ms,
+        "time_left_ms": max(0, found.transaction_timeout_ms - (found.age_ms or 0)) if is_timed else None,
+        "transaction_timeout_ms": found.transaction_timeout_ms,
+        "two_phase": found.two_phase,
+        "prepared_ms": found.prepared_ms,
+        "partitions": [{"topic": topic, "partition": partition} for topic, partition in found.partitions],
+        "groups": list(found.groups),
+        "csn": found.csn or None,
+        "last_update_ms": found.last_update_ms,
+        **_history(found),
+    }
+
+
+def _history(found: sdk.TransactionDescription) -> Row:
+    return {"history": list(map(_step, found.history)), "history_complete": found.is_history_complete}
+
+
+_NOTHING_KNOWN: Final[Row] = {
+    "transactional_id": None,
+    # What the history calls the end of an id that expired.
+    "state": "Dead",
+    "producer_id": None,
+    "producer_epoch": None,
+    "start_ms": None,
+    "age_ms": None,
+    "time_left_ms": None,
+    "transaction_timeout_ms": None,
+    "two_phase": False,
+    "prepared_ms": None,
+    "partitions": [],
+    "groups": [],
+    "csn": None,
+    "last_update_ms": None,
+}
+"""The fields of an id that was forgotten, besides its history."""
+
+
+def _step(step: sdk.TransactionStep) -> Row:
+    return {
+        "at_ms": step.at_ms,
+        "state": step.state,
+        "cause": step.cause,
+        "client_id": step.client_id,
+        "host": step.host,
+        "producer_id": step.producer_id,
+        "producer_epoch": step.producer_epoch,
+        "fenced": None if step.fenced is None else step.fenced._asdict(),
+        "participants": step.participants,
+        "csn": step.csn or None,
+    }
+
+
+def timeout_words(timeout_ms: Value) -> str:
+    """The timeout of an id; one that takes part in somebody else's two-phase commit has none."""
+    return "none" if timeout_ms == _NO_TIMEOUT_MS else duration(timeout_ms)
+
+
+def _partition_names(value: Value) -> str:
+    assert isinstance(value, list)
+    return ", ".join(f"{place['topic']}-{place['partition']}" for place in value) or "none"
+
+
+_STEPS = 20
+
+
+def explain(
+    place: Annotated[
+        PartitionPlace,
+        typer.Argument(metavar="TOPIC-PARTITION", parser=parse_partition, help="The partition, as in orders-0."),
+    ],
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Explain why committed readers of a partition get no further.
+
+    Says which transaction is in the way, whose it is, and what happens next."""
+    with remote.connected(server) as connection:
+        explained = _ask(connection, place, timeout_ms)
+    row = row_of(explained)
+    if output is not OutputFormat.TABLE:
+        print_document(row, output)
+    elif explained.blocking is None:
+        print_facts(row, _FREE)
+    else:
+        blocking = row["blocking"]
+        assert isinstance(blocking, dict)
+        print_facts({**blocking, **row}, _BLOCKED)
+
+
+def _ask(connection: sdk.Connection, place: PartitionPlace, timeout_ms: int) -> sdk.PartitionExplanation:
+    with sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
+        try:
+            return admin.explain_partition(*place, history_limit=_STEPS)
+        except sdk.Rejected as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            topic = remote.topic_there(connection, place.topic, timeout_ms)
+            raise CommandFailed(
+                ExitStatus.PROBLEM,
+                f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}, and {place.partition} was asked"
+                " for",
+            ) from error
+
+
+def row_of(explained: sdk.PartitionExplanation) -> Row:
+    """An explanation in the names of the API, and in words what happens next."""
+    blocking = None if explained.blocking is None else _blocking(explained, explained.blocking)
+    return {
+        "topic": explained.topic,
+        "partition": explained.partition,
+        "last_stable_offset": explained.last_stable_offset,
+        "high_watermark": explained.high_watermark,
+        "undecided_offsets": explained.undecided_offsets,
+        "open_transactions": explained.open_transactions,
+        "blocking": blocking,
+        "next_event": _NOTHING_IN_THE_WAY if blocking is None else blocking["next_event"],
+    }
+
+
+def _blocking(explained: sdk.PartitionExplanation, found: sdk.BlockingTransaction) -> Row:
+    if found.transaction is not None:
+        owner = described(found.transaction)
+        history = owner["history"]
+        assert isinstance(history, list)
+        last = history[0] if history else None
+        next_event = _next_event(explained.next_event, found)
+        return {"start_offset": found.start_offset, **owner, "last_step": last, "next_event": next_event}
+    producer_id, producer_epoch = found.identity or (None, None)
+    known: Row = {
+        "topic": explained.topic,
+        "partition": explained.partition,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "start_offset": found.start_offset,
+        "start_ms": found.start_ms,
+        "age_ms": found.age_ms,
+        "time_left_ms": found.time_left_ms,
+        "transactional_id": found.transactional_id or None,
+    }
+    if explained.next_event is NextEvent.HANGING:
+        command = command_that_ends(explained.topic, explained.partition, producer_id)
+        next_event = f"nothing: it hangs, no transactional id owns it; `{command}` ends it"
+        hanging = {"reason": found.hanging_reason, "command": command, "state": "hanging"}
+        return {**known, **hanging, "next_event": next_event}
+    state = "hidden" if found.is_owner_hidden else "unknown"
+    return {**known, "state": state, "next_event": _next_event(explained.next_event, found)}
+
+
+def _next_event(event: NextEvent, found: sdk.BlockingTransaction) -> str:
+    owner = found.transaction
+    abort = "`txnctl abort` with its id" if owner is None else f"`txnctl abort {owner.transactional_id}`"
+    match event:
+        case NextEvent.MARKER_BEING_WRITTEN:
+            outcome = "outcome" if owner is None else "commit" if owner.state == "PrepareCommit" else "abort"
+            return f"the {outcome} is decided and its marker being written"
+        case NextEvent.OUTSIDE_DECISION:
+            return f"it waits for an outside decision and never times out; {abort} breaks the promise"
+        case NextEvent.CLIENT_OR_TIMEOUT:
+            left = duration(found.time_left_ms)
+            return f"its client ends it, or the server aborts it in {left}; {abort} does it now"
+        case NextEvent.OWNER_UNKNOWN:
+            return f"nobody can tell whose it is: {found.owner_unknown_reason}"
+        case _:
+            return "the server tells what this txnctl does not know; use one of the server's version"
+
+
+_NOTHING_IN_THE_WAY = "nothing is in the way: readers get up to the end"
+
+
+def _last_step(step: Value) -> str:
+    if not isinstance(step, dict):
+        return "-"
+    who = actor(str(step["client_id"]), str(step["host"])) + (f" at {step['host']}" if step["host"] else "")
+    return f"{step['cause']} by {who}, {moment(step['at_ms'])}"
+
+
+_FREE = (
+    Column("Topic", "topic"),
+    Column("Partition", "partition"),
+    Column("Committed readers get up to", "last_stable_offset"),
+    Column("End of the log", "high_watermark"),
+    Column("Undecided offsets", "undecided_offsets"),
+    Column("Next", "next_event"),
+)
+_BLOCKED = (
+    *_FREE[:-1],
+    Column("In the way", "transactional_id"),
+    Column("State", "state"),
+    Column("Producer id", "producer_id"),
+    Column("Producer epoch", "producer_epoch"),
+    Column("Its first offset here", "start_offset"),
+    Column("Opened", "start_ms", moment),
+    Column("Age", "age_ms", duration),
+    Column("Time left", "time_left_ms", duration),
+    Column("Last step", "last_step", _last_step),
+    Column("Next", "next_event"),
+)

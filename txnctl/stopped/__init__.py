@@ -1,0 +1,1 @@
+"""Read and verify the rows of a store whose server is stopped."""

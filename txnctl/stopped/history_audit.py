@@ -1,0 +1,166 @@
+"""The checks of a stopped store's history: what it tells of each key, beside the key's state.
+
+Source: spec store-format 2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from coordinator_protocol.hashing import coordinator_key
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.ports import EndIdentity
+from coordinator_runtime.rows import Step
+from coordinator_runtime.store import Family, StoreDamaged
+from partition_log.catalog.codec import TOPIC_TYPE
+from txn_coordinator.codec import TRANSACTION_TYPE, step_of
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import DECIDED, LEGAL_STEPS, OUTCOMES, TransactionState
+from txn_coordinator.steps import DecidedFor, TransactionStep, decode_step
+from txnctl.stopped import stored
+from txnctl.stopped.stored import StoredRows
+
+_KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
+"""Record types whose every change is kept in the history."""
+
+
+class Findings(Protocol):
+    """Where an audit says what it looked at, and what does not hold."""
+
+    examined: int
+
+    def violated(self, what: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """An outcome as it was decided, in its coordinator shard."""
+
+    shard: int
+    transactional_id: str
+    csn: int
+    producer_id: int
+    txn_epoch: int
+    outcome: Outcome
+    partitions: frozenset[int]
+
+    @property
+    def identity(self) -> EndIdentity:
+        """What its markers are known by."""
+        return EndIdentity(self.shard, self.csn, self.producer_id)
+
+    @property
+    def decision(self) -> tuple[int, str]:
+        """Whose decision it is: the members of one share its csn."""
+        return self.shard, coordinator_key(self.transactional_id)
+
+    def __str__(self) -> str:
+        outcome = self.outcome.name.lower()
+        return (
+            f"{outcome} {self.csn} of {self.transactional_id!r} (producer {self.producer_id}, epoch {self.txn_epoch})"
+        )
+
+
+def decisions(rows: StoredRows) -> Iterator[Decided]:
+    """Every decided outcome that the history still tells of, and the current ones."""
+    for step in stored.history(rows, Coordinator.TRANSACTIONS):
+        after = _after(step)
+        if after is not None and after.decided is not None and after.state in OUTCOMES:
+            yield _decided(step.shard.number, step.key.decode(), after, after.decided)
+    for shard, transaction in stored.transactions_by_shard(rows):
+        after = step_of(TransactionChanged(transaction))
+        if transaction.state in DECIDED and after.decided is not None:
+            yield _decided(shard, transaction.transactional_id, after, after.decided)
+
+
+def _decided(shard: int, transactional_id: str, after: TransactionStep, whom: DecidedFor) -> Decided:
+    assert after.state is not None, "what was decided is told by a known state"
+    partitions = frozenset(whom.partitions)
+    outcome = OUTCOMES[after.state]
+    return Decided(shard, transactional_id, after.csn, whom.producer_id, whom.txn_epoch, outcome, partitions)
+
+
+def audit_history(rows: StoredRows, check: Findings) -> None:
+    """Steps are numbered without gaps, those of a transactional id are legal, and the newest one of a key tells its
+    state: identity, state and csn of a transactional id, of others whether they are there."""
+    newest: dict[tuple[ShardKey, int, bytes], Step] = {}
+    complete: set[ShardKey] = set()
+    previous: Step | None = None
+    states: dict[bytes, TransactionState | None] = {}
+    for step in stored.history(rows):
+        check.examined += 1
+        if previous is None or previous.shard != step.shard:
+            states.clear()
+            if step.number == 0:
+                complete.add(step.shard)
+        elif step.number != previous.number + 1:
+            check.violated(f"{shard_name(step.shard)}: step {step.number} does not follow {previous.number}")
+        newest[step.shard, step.record_type, step.key] = step
+        _check_legal(check, step, states)
+        previous = step
+    for (shard, record_type, key), step in newest.items():
+        state = rows.get(Family.COORDINATOR_STATE, stored.state_key(shard, record_type, key))
+        if not _is_told(step, state):
+            check.violated(f"{shard_name(shard)}: the state of {_key(key)} is not what its newest step tells")
+    for found in stored.state_rows(rows):
+        is_kept = (found.shard.coordinator, found.record_type) in _KEEPS_HISTORY and found.shard in complete
+        if is_kept and (found.shard, found.record_type, found.key) not in newest:
+            check.violated(f"{shard_name(found.shard)}: {_key(found.key)} has a state and no step")
+
+
+def _after(step: Step) -> TransactionStep | None:
+    """What a step made of a transactional id; None where it forgot it, and for steps of others. Raises StoreDamaged."""
+    if step.shard.coordinator is not Coordinator.TRANSACTIONS or step.record_type != TRANSACTION_TYPE:
+        return None
+    try:
+        return decode_step(step.told)
+    except StoreDamaged as damage:
+        raise StoreDamaged(
+            Family.HISTORY, f"{shard_name(step.shard)}: {_key(step.key)}: step {step.number}: {damage}"
+        ) from damage
+
+
+def _is_told(step: Step, state: bytes | None) -> bool:
+    if state is None or step.is_forgotten:
+        return state is None and step.is_forgotten
+    after = _after(step)
+    if after is None:
+        return True
+    transaction = stored.transaction_of(step.record_type, step.key, state)
+    if transaction is None:
+        # The state is one of a newer version, and so is the step that led to it.
+        return after.state is None
+    return replace(after, decided=None) == replace(step_of(TransactionChanged(transaction)), decided=None)
+
+
+def _check_legal(check: Findings, step: Step, states: dict[bytes, TransactionState | None]) -> None:
+    """Whether the states of a transactional id follow each other as the table of legal steps says."""
+    after, before = _after(step), states.get(step.key)
+    if after is None:
+        states[step.key] = None
+        return
+    for state in after.states:
+        if state is None:
+            check.violated(
+                f"{shard_name(step.shard)}: {_key(step.key)}: step {step.number} cannot be judged: state"
+                f" {after.state_number} is not known to this version"
+            )
+        elif before is not None and state not in LEGAL_STEPS[before]:
+            check.violated(
+                f"{shard_name(step.shard)}: {_key(step.key)} went from {before.api_name} to {state.api_name} in step"
+                f" {step.number}, which is no legal step"
+            )
+        states[step.key] = before = state
+
+
+def shard_name(shard: ShardKey) -> str:
+    return f"{shard.coordinator.name.lower()} {shard.number}"
+
+
+def _key(key: bytes) -> str:
+    return ascii(key.decode("utf-8", "replace"))

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -82,9 +82,10 @@ class _Session:
 
     def __init__(self, handler: Any, call: Any) -> None:  # noqa: ANN401  of any commit
         from coordinator_runtime.clock import SystemClock
-        from coordinator_server.session import Session, SessionLimits
 
-        self._session = Session(handler, SystemClock(), call, SessionLimits())
+        sessions = _module_of("coordinator_server.grpc_front.session", "coordinator_server.session")
+
+        self._session = sessions.Session(handler, SystemClock(), call, sessions.SessionLimits())
         self._session.on_outgoing = self._on_outgoing
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._is_turn_due = False
@@ -116,20 +117,30 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
     """Start a server on an empty directory, live the story on its loop, drain it and return what came of the story.
 
     On the main thread only, once in a process. `settings` are those of the server."""
-    from coordinator_server import process
-    from coordinator_server.config import Config
-
-    transport, told = _NoNetwork(), _Told(story)
+    process = _module_of("coordinator_server.process")
     # The name that the server opens its transport by: in `listeners`, and in `process` while there was only one.
-    opener = "coordinator_server.listeners" if find_spec("coordinator_server.listeners") else process.__name__
-    vars(import_module(opener))["open_transport"] = lambda *_arguments: transport
+    opener = _module_of("coordinator_server.listeners", "coordinator_server.process")
+    settings_of = _module_of("coordinator_server.settings.config", "coordinator_server.config")
+    transport, told = _NoNetwork(), _Told(story)
+    vars(opener)["open_transport"] = lambda *_arguments: transport
     with tempfile.TemporaryDirectory(prefix="bench-inside-") as directory:
-        config = Config.model_validate(
+        config = settings_of.Config.model_validate(
             {"data_dir": Path(directory) / "data", "listen": "127.0.0.1:0", "log_level": "error"} | settings
         )
         status = process.run(config, lambda *_address: told.begin(transport.handler))
     assert status == 0, f"the server ended with {status!r}"
     return told.result()
+
+
+def _module_of(*names: str) -> ModuleType:
+    """The first of these modules that the measured commit has: the newest name first."""
+    for name in names[:-1]:
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as missing:
+            if not name.startswith(missing.name or name):
+                raise
+    return import_module(names[-1])
 
 
 class _Told(Generic[ResultT]):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _TOPIC: Final = "t"
 _PARTITIONS: Final = 1_000
 _PARTS_MAX: Final = 29_900
-"""Elements of a call that is made alone: a few less than `coordinator_server.transport.REQUEST_PARTS_MAX`."""
+"""Elements of a call that is made alone: a few less than `REQUEST_PARTS_MAX` of the server."""
 _MESSAGE_PARTS: Final = 15_000
 """Elements of each call of a message."""
 _MESSAGE_BYTES: Final = 1_048_000

@@ -1,1 +1,1 @@
-"""One server process: configuration, composition, gRPC adapters, metrics and the command line."""
+"""One server process: configuration, composition, the gRPC front, traffic control, security and metrics."""

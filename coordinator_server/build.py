@@ -26,28 +26,28 @@ from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.addresses import Address
-from coordinator_server.admission import Admission
-from coordinator_server.answer_bytes import AnswerBytes
-from coordinator_server.audit import AuditLog
 from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
-from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
-from coordinator_server.fair_messages import FairMessages
-from coordinator_server.fair_reads import FairReads
+from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
+from coordinator_server.grpc_front.metering import Metering
+from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
+from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.quotas.holders import TransactionHolders
-from coordinator_server.quotas.metering import Metering
-from coordinator_server.quotas.opening import NO_QUOTAS, Quotas
-from coordinator_server.session import SERVICE as SESSION_SERVICE
+from coordinator_server.security.audit import AuditLog
+from coordinator_server.settings.config import Config
 from coordinator_server.shard_events import ShardObserver, log_control
-from coordinator_server.transport import REQUEST_PARTS_MAX, Dispatcher
-from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.traffic.admission import Admission
+from coordinator_server.traffic.answer_bytes import AnswerBytes
+from coordinator_server.traffic.fair_messages import FairMessages
+from coordinator_server.traffic.fair_reads import FairReads
+from coordinator_server.traffic.quotas.holders import TransactionHolders
+from coordinator_server.traffic.quotas.opening import NO_QUOTAS, Quotas
 from group_coordinator.assignors import SERVER_ASSIGNORS
 
 SERVICES = (

@@ -24,7 +24,7 @@ STORED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
 def fastest_examine_batch() -> ExamineBatch:
     """The compiled function, or the same in Python where none is installed that this server knows."""
     try:
-        from coordinator_server.native_exchange import compiled_examine_batch
+        from coordinator_server.native_interface import compiled_examine_batch
     except ImportError:
         return examine_batch
     return compiled_examine_batch
@@ -33,7 +33,7 @@ def fastest_examine_batch() -> ExamineBatch:
 def fastest_row_bytes() -> RowBytes:
     """The compiled functions, or the same in Python where none are installed that know all fields which are stored."""
     try:
-        from coordinator_server.native_exchange import COMPILED_FIELDS, compiled_row_bytes
+        from coordinator_server.native_interface import COMPILED_FIELDS, compiled_row_bytes
     except ImportError:
         return IN_PYTHON
     return compiled_row_bytes if knows_all_fields(COMPILED_FIELDS) else IN_PYTHON

@@ -15,8 +15,8 @@ from coordinator_runtime.rocks.files import holds_data
 from coordinator_runtime.segments import segments_in
 from coordinator_runtime.store import StoreRefused
 from coordinator_runtime.store_directory import StoreDirectory, refused_in_words
-from coordinator_server.config import Config
 from coordinator_server.listening import UNIX_PREFIX, is_unix
+from coordinator_server.settings.config import Config
 
 _NAMES_SHOWN: Final = 3
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})

@@ -20,10 +20,10 @@ import structlog
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.ports import TopicCatalog
-from coordinator_server.audit import AuditLog
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
+from coordinator_server.security.audit import AuditLog
 from group_coordinator.events import (
     GroupConverted,
     GroupCreated,

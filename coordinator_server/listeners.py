@@ -20,7 +20,13 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.addresses import Address, ListenText, is_local, parse_listen
-from coordinator_server.authentication import (
+from coordinator_server.connection_numbers import ConnectionNumbers
+from coordinator_server.grpc_front.handler import Handler
+from coordinator_server.grpc_front.transport_choice import open_transport
+from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
+from coordinator_server.idle_sessions import IdleSessions
+from coordinator_server.listening import give_unix_address_back, is_unix
+from coordinator_server.security.authentication import (
     AGAIN_SECONDS,
     WHOLE_SUBJECT,
     AuthenticationMethod,
@@ -30,14 +36,9 @@ from coordinator_server.authentication import (
     NameRule,
     refusals_of,
 )
-from coordinator_server.idle_sessions import IdleSessions
-from coordinator_server.kept_credentials import Kept, KeptCredentials
-from coordinator_server.listening import give_unix_address_back, is_unix
-from coordinator_server.tls import ClientAuth, TlsFiles, TlsRefused
-from coordinator_server.tokens import KeptTokens
-from coordinator_server.transport import Handler
-from coordinator_server.transport_choice import open_transport
-from coordinator_server.transports import ConnectionNumbers, Transport, TransportName, TransportOptions
+from coordinator_server.security.kept_credentials import Kept, KeptCredentials
+from coordinator_server.security.tls import ClientAuth, TlsFiles, TlsRefused
+from coordinator_server.security.tokens import KeptTokens
 from coordinator_server.validation import SettingPath
 
 
@@ -80,7 +81,7 @@ class Identities:
         """Raises TokensRefused, KeySetRefused."""
         jwts = None
         if jwt_rules is not None:
-            from coordinator_server.jwt_tokens import KeptKeySet  # Late, as what reads certificates.
+            from coordinator_server.security.jwt_tokens import KeptKeySet  # Late, as what reads certificates.
 
             jwts = KeptKeySet(jwt_rules, clock)
         return cls(None if tokens_file is None else KeptTokens(tokens_file, clock), jwts, names)
@@ -98,7 +99,9 @@ class Identities:
             return None
         certificates = None
         if AuthenticationMethod.CERTIFICATE in methods:
-            from coordinator_server.certificates import CertificateNames  # Late: its library takes 9 MB of memory.
+            from coordinator_server.security.certificates import (
+                CertificateNames,  # Late: its library takes 9 MB of memory.
+            )
 
             assert credentials is not None, "who asks for certificates has TLS"
             certificates = CertificateNames(lambda: credentials.current.client_ca, self.names, clock)

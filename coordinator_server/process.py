@@ -26,29 +26,30 @@ from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.addresses import Address, parse_address
-from coordinator_server.authentication import IdentityRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.config import METRICS_PREFIX, Config
+from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
 from coordinator_server.data_directory import refuse_foreign_files
-from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.exits import CommandFailed, ExitStatus
-from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
+from coordinator_server.grpc_front.transport_choice import TransportMissing
+from coordinator_server.grpc_front.transports import TransportOptions
+from coordinator_server.host.disk_watch import DiskWatch
+from coordinator_server.host.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
+from coordinator_server.host.memory import MemoryKeeper, loading_for_good
+from coordinator_server.host.service_manager import ServiceManager
 from coordinator_server.idle_sessions import IdleSessions
-from coordinator_server.kept_credentials import CredentialsWatch, KeptCredentials
 from coordinator_server.listeners import Identities, Listeners, OpenListener, why_unsafe
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import audit_file, configure_logs
-from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.server import LoopLag
-from coordinator_server.quotas.opening import NO_QUOTAS
-from coordinator_server.quotas.quota_file import QuotasRefused
-from coordinator_server.service_manager import ServiceManager
+from coordinator_server.security.authentication import IdentityRefused
+from coordinator_server.security.kept_credentials import CredentialsWatch, KeptCredentials
+from coordinator_server.security.tls import TlsRefused
+from coordinator_server.settings.config import METRICS_PREFIX, Config
 from coordinator_server.shard_health import ShardHealth
-from coordinator_server.tls import TlsRefused
-from coordinator_server.transport_choice import TransportMissing
-from coordinator_server.transports import CertificateNumbers, ConnectionNumbers, TransportOptions
+from coordinator_server.traffic.quotas.opening import NO_QUOTAS
+from coordinator_server.traffic.quotas.quota_file import QuotasRefused
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""

@@ -30,7 +30,8 @@ class MigrationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Source: spec groups 8.2. What each does, and what goes wrong at its ends, says `coordinator_server.config`."""
+    """Source: spec groups 8.2. What each does, and what goes wrong at its ends, says
+    `coordinator_server.settings.config`."""
 
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000

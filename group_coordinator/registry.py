@@ -16,12 +16,13 @@ from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic import codec as classic_codec
 from group_coordinator.classic import decisions as classic_decisions
 from group_coordinator.classic.rebalance import session_timer
+from group_coordinator.classic.requests import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from group_coordinator.classic.state import ClassicGroup, ClassicGroups, ClassicState
 from group_coordinator.committed import codec as committed_codec
 from group_coordinator.committed.expiry import decide_owed
 from group_coordinator.committed.offsets import Offsets, durable_simple_group, simple_group
 from group_coordinator.consumer import codec as consumer_codec
-from group_coordinator.consumer import removal
+from group_coordinator.consumer import mixed, removal
 from group_coordinator.consumer.group import ConsumerGroups
 from group_coordinator.consumer.state import GroupState
 from group_coordinator.shard import ShardPart
@@ -60,7 +61,17 @@ CLASSIC: Final = GroupPart(
     state_names=tuple(state.value for state in ClassicState),
 )
 CONSUMER: Final = GroupPart(
-    in_shard=ShardPart(make=ConsumerGroups, owed=removal.decide_loaded, kind=GroupKind.CONSUMER),
+    in_shard=ShardPart(
+        make=ConsumerGroups,
+        owed=removal.decide_loaded,
+        kind=GroupKind.CONSUMER,
+        foreign_calls={
+            JoinGroup: mixed.decide_join,
+            SyncGroup: mixed.decide_sync,
+            Heartbeat: mixed.decide_heartbeat,
+            LeaveGroup: mixed.decide_leave,
+        },
+    ),
     encoders=consumer_codec.ENCODERS,
     decoders=consumer_codec.DECODERS,
     timers=("session", "rebalance", "join", "sync", "target", "regex"),

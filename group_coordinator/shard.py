@@ -18,7 +18,7 @@ from coordinator_runtime.ports import Committer, TopicMetadata
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
-from group_coordinator.state import Group, GroupKind
+from group_coordinator.state import Group, GroupKind, OfGroup
 
 Replays = Mapping[type, Callable[[Any], None]]
 """What to do with the value of a record, by its class."""
@@ -51,6 +51,9 @@ class ShardPart(Struct, frozen=True, kw_only=True):
     commit_effects: Callable[[Group, Committer], tuple[Effect, ...]] | None = None
     """What an accepted commit of offsets outside a transaction brings about in a group of this kind: in a classic group
     it counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
+    foreign_calls: Mapping[type[OfGroup], Callable[..., Decision]] | None = None
+    """Decisions on calls of another kind's protocol about groups of this kind, by class of the request: consumer groups
+    take members that speak the classic protocol (spec groups 3.10)."""
 
 
 class Tally(Generic[K]):
@@ -143,6 +146,7 @@ class GroupShard:
         self.standings = Standings(journal, self._standing)
         self._parts = parts
         self._commit_effects = {part.kind: part.commit_effects for part in parts if part.commit_effects is not None}
+        self._foreign_calls = {part.kind: part.foreign_calls for part in parts if part.foreign_calls is not None}
         states = [part.make(self) for part in parts]
         self._states: dict[type, Any] = {type(state): state for state in states}
         self._replays: dict[type, Callable[[Any], None]] = {ShardEpoch: self._open}
@@ -182,6 +186,11 @@ class GroupShard:
         """What an accepted commit outside a transaction brings about, see `ShardPart.commit_effects`."""
         effects = self._commit_effects.get(group.kind)
         return () if effects is None else effects(group, committer)
+
+    def foreign_call(self, group: Group | None, request: OfGroup) -> Callable[..., Decision] | None:
+        """The decision on this call where the group is of another kind than the call, see `ShardPart.foreign_calls`."""
+        calls = None if group is None else self._foreign_calls.get(group.kind)
+        return None if calls is None else calls.get(type(request))
 
     def _standing(self, group_id: str) -> Standing | None:
         group = self.group(group_id)

@@ -1,9 +1,10 @@
 """Refuses import cycles: `python -m scripts.cycles`, part of `make check`.
 
 Modules that import each other in a circle can only be understood together, and each of them may be imported half
-made. So no circle of modules is let in, nor one of packages, where it takes several modules to close it. An import that
-only type checkers follow (`if TYPE_CHECKING`) counts like any other, because a reader follows it too, and so does one
-inside a function.
+made. So no circle of modules is let in, nor one of packages, where it takes several modules to close it, nor one that
+joins two rooms (the folders of a package). A room and the modules beside it may need each other: values that rooms
+share lie there. An import that only type checkers follow (`if TYPE_CHECKING`) counts like any other, because a reader
+follows it too, and so does one inside a function.
 
 The packages are those that the import law is about (`root_packages` in pyproject.toml), the benchmarks and the scripts.
 """
@@ -38,16 +39,31 @@ def main() -> int:
 
 
 def circles_of(packages: Sequence[str]) -> list[Sequence[str]]:
-    """The circles among the modules of these packages, then those among the packages."""
+    """The circles among the modules of these packages, then those that join rooms, then those among the packages."""
     graph = grimp.build_graph(packages[0], *packages[1:], cache_dir=None)
-    found = list(circles_in(graph))
+    found = circles_in(graph)
+    rooms = rooms_in(graph, packages)
+    for room in rooms:
+        graph.squash_module(room)
+    found += (circle for knot, circle in knots_in(graph) if len(knot & rooms) > 1)
     for package in packages:
         graph.squash_module(package)
-    return found + list(circles_in(graph))
+    return found + circles_in(graph)
 
 
-def circles_in(graph: grimp.ImportGraph) -> Iterator[Sequence[str]]:
-    """One shortest circle, its first module repeated at its end, for each knot of modules that reach each other."""
+def rooms_in(graph: grimp.ImportGraph, packages: Sequence[str]) -> set[str]:
+    """The folders of modules directly below these packages."""
+    below = [module for package in packages for module in graph.find_children(package)]
+    return {module for module in below if graph.find_children(module)}
+
+
+def circles_in(graph: grimp.ImportGraph) -> list[Sequence[str]]:
+    """A circle for each knot."""
+    return [circle for _knot, circle in knots_in(graph)]
+
+
+def knots_in(graph: grimp.ImportGraph) -> Iterator[tuple[set[str], Sequence[str]]]:
+    """The knots of modules that reach each other, each with a shortest circle, its first module repeated at its end."""
     knotted: set[str] = set()
     for module in sorted(graph.modules):
         knot = graph.find_upstream_modules(module) & graph.find_downstream_modules(module)
@@ -56,7 +72,7 @@ def circles_in(graph: grimp.ImportGraph) -> Iterator[Sequence[str]]:
                 graph.find_shortest_chain(importer=imported, imported=module)
                 for imported in sorted(graph.find_modules_directly_imported_by(module))
             )
-            yield (module, *min((way for way in ways if way is not None), key=len))
+            yield knot | {module}, (module, *min((way for way in ways if way is not None), key=len))
         knotted |= knot
 
 

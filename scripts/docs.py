@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from coordinator_core.permissions import PERMISSIONS, Ask
 from coordinator_server import exits
-from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+from coordinator_server.settings.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
 from partition_log.catalog.settings import FOR_EVER
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page

@@ -25,7 +25,7 @@ from txn_coordinator.records import (
     TransactionUnreadable,
     UnownedMarkerWritten,
 )
-from txn_coordinator.sinks.state import Sink
+from txn_coordinator.sink_state import Sink
 from txn_coordinator.state import DECIDED, Identity, InitAnswer, Member, Transaction, TransactionState
 from txn_coordinator.steps import DecidedFor, TransactionStep
 

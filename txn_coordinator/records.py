@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from coordinator_runtime.ports import OutcomeNumber
-from txn_coordinator.sinks.state import Sink
+from txn_coordinator.sink_state import Sink
 from txn_coordinator.state import Transaction
 
 

@@ -58,9 +58,9 @@ from txn_coordinator.records import (
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, ending, initialising, transacting
 from txn_coordinator.rules.ending import Ending, by_server
+from txn_coordinator.sink_state import Sinks
 from txn_coordinator.sinks.decisions import SinkDecisions
 from txn_coordinator.sinks.rules import check_member, given_up
-from txn_coordinator.sinks.state import Sinks
 from txn_coordinator.state import DECIDED, IDLE, LOST_LINE, TAKEN_OVER, Identity, Transaction, TransactionState
 
 

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from coordinator_runtime.rocks import StoreStatistics
+from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.metrics.families import FAMILIES, Family, Kind
 from coordinator_server.metrics.instruments import MS, Histogram, Readings, Values, single
-from coordinator_server.transports import ConnectionNumbers
 
 READING_MS_MAX: Final = 5_000
 """A loop that does not answer for so long makes the scrape fail, which is what an alert should see."""

@@ -13,8 +13,8 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
-from coordinator_server.kept_credentials import KeptCredentials, Taken
-from coordinator_server.tls import ClientAuth
+from coordinator_server.security.kept_credentials import KeptCredentials, Taken
+from coordinator_server.security.tls import ClientAuth
 
 PATH: Final = "/metrics"
 

@@ -16,16 +16,16 @@ from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.ports import Level
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.shard_table import ShardState
-from coordinator_server.answer_bytes import AnswerBytes
-from coordinator_server.audit import AuditLog
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import MS, Readings, Values, by_label, single
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.quotas.budgets import Budgets
-from coordinator_server.quotas.rules import Rate
+from coordinator_server.security.audit import AuditLog
+from coordinator_server.traffic.answer_bytes import AnswerBytes
+from coordinator_server.traffic.quotas.budgets import Budgets
+from coordinator_server.traffic.quotas.rules import Rate
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard
 

@@ -16,6 +16,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import StagedGroup
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.parking import WaitEnded
+from coordinator_server.calls import CallStatus
 from coordinator_server.metrics.instruments import (
     SECONDS,
     SIZES,
@@ -28,7 +29,6 @@ from coordinator_server.metrics.instruments import (
     counts,
     single,
 )
-from coordinator_server.transport import CallStatus
 
 _REJECTIONS: Final = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: "overload",

@@ -51,8 +51,6 @@ from group_coordinator.classic.state import (
     with_member,
     with_replaced_member,
 )
-from group_coordinator.consumer import mixed
-from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined, MemberLeft
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
@@ -67,8 +65,8 @@ def decide_join(shard: GroupShard, turn: Turn, *, request: JoinGroup, ticket: in
         return _join_group(GroupDraft(group, turn, shard.config), request, ticket)
     if group is None or group.is_empty:
         return _join_new_group(shard, turn, group, request, ticket)
-    if isinstance(group, ConsumerGroup):
-        return mixed.decide_join(shard, turn, group=group, request=request)
+    if (decide := shard.foreign_call(group, request)) is not None:
+        return decide(shard, turn, group=group, request=request)
     raise Refused(
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         f"{request.group_id!a:.80} is a {group.kind} group with members of another protocol; use another group",
@@ -252,8 +250,8 @@ def _take_over(draft: GroupDraft, member: ClassicMember, request: JoinGroup, bef
 def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: int) -> Decision:
     """Source: spec groups 2.6."""
     known = shard.groups.get(request.group_id)
-    if isinstance(known, ConsumerGroup):
-        return mixed.decide_sync(shard, turn, group=known, request=request, ticket=ticket)
+    if (decide := shard.foreign_call(known, request)) is not None:
+        return decide(shard, turn, group=known, request=request, ticket=ticket)
     group = _classic_group(shard, request.group_id, request.member_id)
     _check_sync(group, request)
     draft = GroupDraft(group, turn, shard.config)
@@ -327,8 +325,8 @@ def _synced(group: ClassicGroup, member: ClassicMember) -> Synced:
 def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: Heartbeat) -> Decision:
     """Changes nothing but the session timer. Source: spec groups 2.7."""
     known = shard.groups.get(request.group_id)
-    if isinstance(known, ConsumerGroup):
-        return mixed.decide_heartbeat(shard, turn, group=known, request=request)
+    if (decide := shard.foreign_call(known, request)) is not None:
+        return decide(shard, turn, group=known, request=request)
     group = _classic_group(shard, request.group_id, request.member_id)
     group.check_member(request.member_id, request.instance_id)
     group.check_generation(request.generation_id)
@@ -342,8 +340,8 @@ def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: Heartbeat) -> De
 def decide_leave(shard: GroupShard, turn: Turn, *, request: LeaveGroup) -> Decision:
     """Every entry is answered by itself, with one rebalance for all of them. Source: spec groups 2.8."""
     group = shard.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup):
-        return mixed.decide_leave(shard, turn, group=group, request=request)
+    if (decide := shard.foreign_call(group, request)) is not None:
+        return decide(shard, turn, group=group, request=request)
     if not isinstance(group, ClassicGroup):
         unknown = [Left(each, unknown_member(request.group_id, each.member_id)) for each in request.members]
         return Decision(tuple(unknown))

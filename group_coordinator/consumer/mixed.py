@@ -5,7 +5,7 @@ its generation, and SyncGroup gives it what it may hold. A member that must hold
 REBALANCE_IN_PROGRESS, and joins again: a cooperative one says with that what it has given up, an eager one has given up
 everything.
 
-`classic.decisions` hands the calls over to the functions here when it meets a consumer group.
+`registry` names the functions here as what decides on classic calls about consumer groups.
 
 Source: spec groups 3.10.
 """

@@ -22,7 +22,7 @@ def code_in(path: str, source: str) -> CodeType:
 
 def test_only_functions_of_the_server_count_each_of_them_once() -> None:
     decide = code_in("/tree/txn_coordinator/shard.py", "def decide():\n    pass")
-    parse = code_in("/tree/coordinator_server/transport.py", "def parse():\n    pass")
+    parse = code_in("/tree/coordinator_server/grpc_front/dispatcher.py", "def parse():\n    pass")
     judge = code_in("/tree/txn_coordinator/shard.py", "\n\ndef judge():\n    pass")
     others = [
         code_in(path, "def other():\n    pass")
@@ -30,12 +30,12 @@ def test_only_functions_of_the_server_count_each_of_them_once() -> None:
             "/tree/proto/coordinator_api/v1/log_pb2.py",
             "/tree/coordinator_api/v1/log_pb2.py",
             "/tree/bench/path.py",
-            "/usr/lib/coordinator_server/transport.py",
+            "/usr/lib/coordinator_server/grpc_front/dispatcher.py",
         )
     ]
     steps = steps_of([parse, decide, *others, decide, judge], Path("/tree"))
     assert [(step.file, step.name) for step in steps] == [
-        ("coordinator_server/transport.py", "parse"),
+        ("coordinator_server/grpc_front/dispatcher.py", "parse"),
         ("txn_coordinator/shard.py", "decide"),
         ("txn_coordinator/shard.py", "judge"),
     ]

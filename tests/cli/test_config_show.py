@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_server.config import Config
+from coordinator_server.settings.config import Config
 from tests.cli.terminal import Ended, Terminal
 from txnctl.commands.serve import serve, show
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from coordinator_server.config import Config
 from coordinator_server.exits import ExitStatus
+from coordinator_server.settings.config import Config
 from scripts.docs import cli_page, configuration_page
 from txnctl.cli import app
 

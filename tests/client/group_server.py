@@ -16,10 +16,10 @@ from coordinator_client.consumer.state import TopicPartition
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
-from coordinator_server.transport import call_context
-from coordinator_server.wire.edge import answer
-from coordinator_server.wire.log.ranges import RangeServicer
-from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.wire.edge import answer
+from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
+from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import Produce
 from tests.groups.committed.room import OffsetRoom, Producer

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator_client import Admin, AsyncProducer, Connection, Misconfigured, Tls, read
 from coordinator_client.transport import SESSION, UNARY
-from coordinator_server.tokens import new_token
+from coordinator_server.security.tokens import new_token
 from tests.harness.certificates import Authority
 from tests.harness.in_process import InProcessServer, in_process_server
 

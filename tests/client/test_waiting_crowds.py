@@ -15,7 +15,7 @@ from coordinator_client.flights import Flights
 from coordinator_client.throttle import Throttle
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.throttling import PAUSE_MS_MAX
-from coordinator_server.quotas.bucket import full, pause_us, taken
+from coordinator_server.traffic.quotas.bucket import full, pause_us, taken
 
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 

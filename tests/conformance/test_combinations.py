@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
 from tests.harness import combinations
 from tests.harness.combinations import CHOICES, COMBINATIONS, Libraries, missing_pairs, row_in_turn, rows_here
 from tests.server import test_crash_points, test_whole_server

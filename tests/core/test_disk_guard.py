@@ -9,7 +9,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.wire.edge import throttle_ms_of
+from coordinator_server.grpc_front.wire.edge import throttle_ms_of
 from partition_log.requests import ProduceResult
 from tests.harness.inside import WorldOptions
 from tests.harness.world import TransactContents, World

@@ -29,7 +29,7 @@ from tests.harness.calls import called, partition_name
 from tests.harness.group_calls import ANYBODY
 from tests.harness.memory_store import Damage, MemoryStore
 from txn_coordinator.records import SinkChanged
-from txn_coordinator.sinks.state import Sink
+from txn_coordinator.sink_state import Sink
 
 NONE_FORGOTTEN = ForgottenProducers()
 BOTH_WAYS = pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])

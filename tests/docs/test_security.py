@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_server.config import Config
+from coordinator_server.settings.config import Config
 from tests.docs.fences import PROGRAMS, commands, fences, programs
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.tools import require_tool

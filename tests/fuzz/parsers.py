@@ -59,9 +59,9 @@ from coordinator_protocol.consumer_protocol import (
 )
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import decode_marker_payload
-from coordinator_server.authentication import JwtRules, Unauthenticated
-from coordinator_server.jwt_tokens import KeptKeySet, KeySetRefused, read_key_set
-from coordinator_server.tokens import TOKEN_PREFIX, KeptTokens, TokensRefused, new_token, read_tokens
+from coordinator_server.security.authentication import JwtRules, Unauthenticated
+from coordinator_server.security.jwt_tokens import KeptKeySet, KeySetRefused, read_key_set
+from coordinator_server.security.tokens import TOKEN_PREFIX, KeptTokens, TokensRefused, new_token, read_tokens
 from partition_log.batch_checks import why_unreadable
 from tests.fuzz.choices import Choices
 from tests.harness.manual_clock import ManualClock

@@ -12,8 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 from coordinator_api.v1 import session_pb2
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.session import Session, SessionLimits
-from coordinator_server.transport import TransportError
+from coordinator_server.calls import TransportError
+from coordinator_server.grpc_front.session import Session, SessionLimits
 from tests.fuzz.choices import Choices
 from tests.permissions.cases import CASES
 from tests.permissions.guarded_room import METHODS, ROOT, STRANGER, GuardedRoom

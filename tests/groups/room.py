@@ -20,8 +20,8 @@ from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext
+from coordinator_server.grpc_front.wire.servicers import group_servicers
 from coordinator_server.metrics.readings import TIMER_KINDS
-from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
 from group_coordinator.registry import PARTS, GroupPart

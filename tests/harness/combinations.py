@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.transports import VARIABLE as TRANSPORT_VARIABLE
 from txn_coordinator.config import TwoPhase
 

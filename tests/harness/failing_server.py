@@ -15,7 +15,7 @@ from typing import Final
 from coordinator_runtime.store import CommitGroup, Store, StoreFailed
 from coordinator_server import process
 from coordinator_server.build import OpenStore
-from coordinator_server.config import Config
+from coordinator_server.settings.config import Config
 from tests.harness.special_server import StoreOver, serve
 
 POISON: Final = "poison"

@@ -11,8 +11,8 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.transport import call_context
-from coordinator_server.wire.edge import answer
+from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.wire.edge import answer
 
 _RESPONSES = {
     method.input_type.full_name: (Method(method.name), method.output_type)

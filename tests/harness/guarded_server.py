@@ -9,7 +9,7 @@ from typing import Final
 
 from coordinator_core.config import CoreConfig
 from coordinator_server import process
-from coordinator_server.config import Config
+from coordinator_server.settings.config import Config
 from tests.harness.special_server import serve
 
 SUPER_USERS: Final = "TEST_SUPER_USERS"

@@ -17,10 +17,10 @@ from grpc import aio
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.addresses import Address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.config import Config
+from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import Identities, Listeners
-from coordinator_server.transports import TransportOptions
+from coordinator_server.settings.config import Config
 from tests.harness.combinations import wanted_lane, wanted_two_phase
 from tests.harness.memory_store import MemoryStore
 from tests.harness.transports import wanted_transport

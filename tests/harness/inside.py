@@ -18,7 +18,7 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Store
-from coordinator_server.wire.servicers import group_servicers
+from coordinator_server.grpc_front.wire.servicers import group_servicers
 from group_coordinator.config import GroupConfig
 from partition_log.catalog.settings import KEEP_ALL, Retention
 from partition_log.shard import LogShard, PartitionTransactions
@@ -34,7 +34,7 @@ from tests.harness.workers import HeldWorker
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.shard import TransactionShard
-from txn_coordinator.sinks.state import Sink
+from txn_coordinator.sink_state import Sink
 from txn_coordinator.state import Transaction
 
 

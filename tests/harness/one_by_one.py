@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Connection
-from coordinator_server.transport import Call
+from coordinator_server.grpc_front.handler import Call
 
 
 class OneByOne:
-    """Implements `coordinator_server.transport.Handler`."""
+    """Implements `coordinator_server.grpc_front.dispatcher.Handler`."""
 
     def __init__(self, handle: Callable[[str, bytes, CallContext], Pending[bytes]]) -> None:
         self._handle = handle

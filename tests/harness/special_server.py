@@ -9,9 +9,9 @@ from typing import NoReturn
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
-from coordinator_server.config import Config
-from coordinator_server.config_sources import load_config
 from coordinator_server.listeners import OpenListener
+from coordinator_server.settings.config import Config
+from coordinator_server.settings.config_sources import load_config
 
 
 class StoreOver:

@@ -21,7 +21,7 @@ from coordinator_runtime.rows import steps_of
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.build import OpenStore
-from coordinator_server.config import Config
+from coordinator_server.settings.config import Config
 from tests.harness.special_server import StoreOver, serve
 from txn_coordinator.state import DECIDED, TransactionState
 from txn_coordinator.steps import decode_step

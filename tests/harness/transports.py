@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
 
 VARIABLE = "TXN_TRANSPORT"
 BOTH = (TransportName.GRPC, TransportName.NATIVE)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from coordinator_runtime.clock import Clock
-from coordinator_server.authentication import JwtRules
+from coordinator_server.security.authentication import JwtRules
 
 _ISSUER: Final = "https://idp.example"
 _AUDIENCE: Final = "txn"

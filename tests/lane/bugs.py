@@ -18,7 +18,7 @@ from coordinator_runtime.decision import Decision, Turn
 from coordinator_runtime.pending import settled
 from coordinator_runtime.ports import ALLOW_ALL
 from coordinator_runtime.runtime import Runtime
-from coordinator_server.transport import Dispatcher
+from coordinator_server.grpc_front.dispatcher import Dispatcher
 from group_coordinator.committed import decisions
 from group_coordinator.committed.service import Placing
 from partition_log.batch_checks import BatchChecks

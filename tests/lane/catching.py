@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from coordinator_server.admission import AdmissionLimits
+from coordinator_server.traffic.admission import AdmissionLimits
 from tests.harness.inside import WorldOptions
 from tests.lane.calls import IDS, Call
 from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS

@@ -13,7 +13,7 @@ from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceT
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.ports import ALLOW_ALL, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
-from coordinator_server.admission import AdmissionLimits
+from coordinator_server.traffic.admission import AdmissionLimits
 from tests.harness.guarded import Guarded
 from tests.harness.inside import WorldOptions
 from tests.lane.calls import (

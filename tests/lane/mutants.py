@@ -11,9 +11,9 @@ from coordinator_core import lane as lane_module
 from coordinator_core.lane import Lane, SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
-from coordinator_server.transport import Dispatcher
-from coordinator_server.wire.log.servicer import ProduceFront
-from coordinator_server.wire.transactions.servicer import EndFront, InitFront
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.wire.log.servicer import ProduceFront
+from coordinator_server.grpc_front.wire.transactions.servicer import EndFront, InitFront
 from partition_log.batch_checks import BatchChecks
 from partition_log.partition_state import Growth
 from partition_log.shard import LogShard

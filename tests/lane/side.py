@@ -18,17 +18,18 @@ from coordinator_core.assembly import Core
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import CommitGroup, Store
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.audit import AuditLog
 from coordinator_server.build import SERVICES, observe
+from coordinator_server.calls import TransportError
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.session import Session, SessionLimits
+from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.readings import ServerNumbers
 from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from coordinator_server.session import Session, SessionLimits
-from coordinator_server.transport import Dispatcher, TransportError
-from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.security.audit import AuditLog
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.harness.inside import WorldOptions
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World

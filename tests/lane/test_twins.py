@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from coordinator_core.lane import Lane
-from coordinator_server.admission import AdmissionLimits
+from coordinator_server.traffic.admission import AdmissionLimits
 from tests.harness.inside import WorldOptions
 from tests.lane.calls import NEW_IDS, Call
 from tests.lane.catching import NotCaught, catch, committed, live_through

@@ -16,7 +16,7 @@ from coordinator_protocol.acls import ANY_PRINCIPAL, CLUSTER_NAME, WILDCARD, Acl
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_runtime.disk_guard import DiskLow
 from coordinator_runtime.ports import CallContext
-from coordinator_server.admission import AdmissionLimits
+from coordinator_server.traffic.admission import AdmissionLimits
 from tests.harness.guarded import SUPER_USER, Guarded
 from tests.harness.inside import WorldOptions
 from tests.harness.world import World

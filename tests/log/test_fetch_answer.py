@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.wire import Pieces
-from coordinator_server.wire.log.fetch_edge import PAYLOAD_BYTES_MIN, FetchAnswer
+from coordinator_server.grpc_front.wire.log.fetch_edge import PAYLOAD_BYTES_MIN, FetchAnswer
 from partition_log.requests import FetchResult
 from tests.log.log_room import Batch, LogRoom
 

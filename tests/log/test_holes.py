@@ -22,7 +22,7 @@ from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.store import CommitGroup, Family
-from coordinator_server.wire.log.fetch_edge import FetchAnswer
+from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
 from partition_log import codec
 from partition_log.batches import batches
 from partition_log.counting import count_records

@@ -15,10 +15,10 @@ from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.transport import call_context
-from coordinator_server.wire.edge import answer
-from coordinator_server.wire.log.ranges import RangeServicer
-from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.wire.edge import answer
+from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
+from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from partition_log.catalog.settings import Retention
 from tests.log.log_room import ABORT, COMMIT, TOPIC, Batch, LogRoom, transactional
 

@@ -9,7 +9,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import BoundlessRoom, Connection, PartitionName
 from coordinator_runtime.store import StoreFailed
-from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
+from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from partition_log.reading import BYTES_READ_MAX, Budget
 from partition_log.requests import DeleteTopics, Fetch, FetchItem, TopicName
 from tests.harness.garbage import nothing_left_to_the_collector

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_server.audit import AuditLog
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.security.audit import AuditLog
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from tests.harness.world import partition_name
 from tests.logs.lines import Lines

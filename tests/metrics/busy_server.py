@@ -26,9 +26,9 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Shard
 from coordinator_runtime.rows import SHARD_EPOCH_TYPE, state_row
 from coordinator_runtime.store import Family
 from coordinator_runtime.worker import WorkerLost
-from coordinator_server.answer_bytes import AnswerLimits
 from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from coordinator_server.metrics.server import LoopLag
+from coordinator_server.traffic.answer_bytes import AnswerLimits
 from partition_log.batch_checks import WAITING_BYTES_MAX
 from partition_log.codec import log_key
 from partition_log.shard import Append, LogShard, PartitionMarkers

@@ -10,12 +10,12 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import Family
-from coordinator_server.audit import AuditLog
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.security.audit import AuditLog
 from partition_log.codec import log_key
 from tests.harness.inside import WorldOptions
 from tests.harness.memory_store import Damage

@@ -7,9 +7,9 @@ import pytest
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_server.build import SERVICES
+from coordinator_server.calls import CallStatus
 from coordinator_server.metrics.instruments import Histogram, Values
 from coordinator_server.metrics.server import CallNumbers, error_name
-from coordinator_server.transport import CallStatus
 
 REQUESTS, ERRORS = "txn_rpc_requests_total", "txn_rpc_errors_total"
 

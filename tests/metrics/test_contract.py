@@ -10,10 +10,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator_runtime.rocks import StoreStatistics
+from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.metrics.instruments import by_label, single
-from coordinator_server.transports import CertificateNumbers, ConnectionNumbers
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
 from tests.harness.tools import require_tool

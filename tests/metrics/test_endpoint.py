@@ -14,10 +14,10 @@ import structlog
 
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.store import StoreFailed
+from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.instruments import Readings, single
-from coordinator_server.transports import ConnectionNumbers
 from tests.harness.patience import DEADLINE_SECONDS
 
 HOST = "127.0.0.1"

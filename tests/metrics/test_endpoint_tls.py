@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.kept_credentials import KeptCredentials
 from coordinator_server.metrics.endpoint import listen_for_scrapes
-from coordinator_server.tls import ClientAuth, TlsFiles
+from coordinator_server.security.kept_credentials import KeptCredentials
+from coordinator_server.security.tls import ClientAuth, TlsFiles
 from tests.harness.certificates import Authority, Pair
 from tests.harness.patience import DEADLINE_SECONDS, looks
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_server.config import Config
 from coordinator_server.exits import ExitStatus
+from coordinator_server.settings.config import Config
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.ops.files import OPS
 

@@ -8,10 +8,10 @@ import tomllib
 
 import pytest
 
-from coordinator_server.config_sources import ConfigRefused, load_config
 from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES
-from coordinator_server.tls import ClientAuth
+from coordinator_server.security.tls import ClientAuth
+from coordinator_server.settings.config_sources import ConfigRefused, load_config
 from ops.kubernetes import build as prometheusrule
 from scripts.native import rust_version
 from tests.docs.fences import ROOT
@@ -195,7 +195,7 @@ def test_the_image_builds_the_compiled_transport_with_a_rust_and_a_libc_that_fit
     crate = tomllib.loads((ROOT / "native_transport/Cargo.toml").read_text())["package"]
     assert rust_version(f"cargo {rust}") >= rust_version(f"cargo {crate['rust-version']}")  # type: ignore[operator]  # both are there
     assert "COPY --from=native /wheels /wheels" in dockerfile
-    assert '-c "import coordinator_server.native_transport"' in dockerfile
+    assert '-c "import coordinator_server.grpc_front.native_transport"' in dockerfile
 
 
 def test_the_image_names_the_published_transport_as_the_package_does() -> None:

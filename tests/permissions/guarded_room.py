@@ -15,10 +15,10 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import member_id
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
-from coordinator_server.transport import Dispatcher
-from coordinator_server.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.harness.guarded import SUPER_USER, Guarded
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase

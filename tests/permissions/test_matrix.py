@@ -12,7 +12,7 @@ from coordinator_core.permissions import PERMISSIONS, Extent
 from coordinator_protocol.acls import PERMISSIONS_OF, ResourceType
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_server.build import SERVICES
-from coordinator_server.session import SERVICE as SESSION_SERVICE
+from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
 from tests.permissions.cases import CASES, Case
 from tests.permissions.guarded_room import (
     ABSENT,

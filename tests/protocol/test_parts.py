@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.wire import varint
-from coordinator_server.wire.parts import FIELDS_PER_PART, parts_are_too_many
+from coordinator_server.grpc_front.wire.parts import FIELDS_PER_PART, parts_are_too_many
 
 LISTS_MAX = 4
 UNKNOWN_GROUP = b"\xa3\x06\xa4\x06"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator_server.quotas.bucket import BURST_US, full, pause_us, refilled, taken, with_rate
+from coordinator_server.traffic.quotas.bucket import BURST_US, full, pause_us, refilled, taken, with_rate
 
 SECOND_US = 1_000_000
 

@@ -11,13 +11,13 @@ from grpc import aio
 from coordinator_api.v1 import transaction_pb2
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.ports import Level
-from coordinator_server.authentication import NOTHING_SHOWN, Callers
+from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listeners
-from coordinator_server.quotas.budgets import Budgets
-from coordinator_server.quotas.rules import QuotaRow, QuotaRules
-from coordinator_server.tokens import KeptTokens
-from coordinator_server.transport import CallStatus, TransportError
-from coordinator_server.transports import TransportName, TransportOptions
+from coordinator_server.security.authentication import NOTHING_SHOWN, Callers
+from coordinator_server.security.tokens import KeptTokens
+from coordinator_server.traffic.quotas.budgets import Budgets
+from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
 from tests.harness.certificates import Authority
 from tests.harness.manual_clock import ManualClock
 from tests.harness.patience import until

@@ -9,10 +9,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.quotas.bucket import full
-from coordinator_server.quotas.budgets import Buckets, Budgets
-from coordinator_server.quotas.costs import COSTS
-from coordinator_server.quotas.crowds import (
+from coordinator_server.grpc_front.crowds import (
     COMPANY_MS,
     LINE_MAX,
     STEP_MS,
@@ -24,8 +21,11 @@ from coordinator_server.quotas.crowds import (
     calls_at_once,
     may_be_held,
 )
-from coordinator_server.quotas.rules import QuotaRow, QuotaRules, Rate
-from coordinator_server.transport import Call
+from coordinator_server.grpc_front.handler import Call
+from coordinator_server.traffic.quotas.bucket import full
+from coordinator_server.traffic.quotas.budgets import Buckets, Budgets
+from coordinator_server.traffic.quotas.costs import COSTS
+from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules, Rate
 from tests.harness.manual_clock import ManualClock
 
 GREEDY, POLITE = "User:greedy", "User:polite"

@@ -22,7 +22,7 @@ from coordinator_api.v1 import (
 from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.ports import Level
-from coordinator_server.quotas.budgets import LEVEL_PAUSE_MS
+from coordinator_server.traffic.quotas.budgets import LEVEL_PAUSE_MS
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import looks
 

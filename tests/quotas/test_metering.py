@@ -11,10 +11,15 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Ref
 from coordinator_protocol.throttling import NEVER_REFUSED, PAUSE_MS_MAX
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Connection, Level
-from coordinator_server.audit import ALIKE_MAX, ALIKE_MS, AuditLog
 from coordinator_server.build import SERVICES
-from coordinator_server.quotas.bucket import BURST_US
-from coordinator_server.quotas.budgets import (
+from coordinator_server.calls import TransportError
+from coordinator_server.grpc_front.crowds import UNDER_WAY_MIN
+from coordinator_server.grpc_front.dispatcher import codec_table
+from coordinator_server.grpc_front.handler import Call
+from coordinator_server.grpc_front.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, THROTTLE_FIELD, Metering
+from coordinator_server.security.audit import ALIKE_MAX, ALIKE_MS, AuditLog
+from coordinator_server.traffic.quotas.bucket import BURST_US
+from coordinator_server.traffic.quotas.budgets import (
     CALLS_PAUSE_MS,
     CLIENTS_MAX,
     PATIENCE_MS_MAX,
@@ -22,11 +27,8 @@ from coordinator_server.quotas.budgets import (
     PRINCIPALS_MAX,
     Budgets,
 )
-from coordinator_server.quotas.costs import COSTS
-from coordinator_server.quotas.crowds import UNDER_WAY_MIN
-from coordinator_server.quotas.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, THROTTLE_FIELD, Metering
-from coordinator_server.quotas.rules import QuotaRow, QuotaRules
-from coordinator_server.transport import Call, TransportError, codec_table
+from coordinator_server.traffic.quotas.costs import COSTS
+from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
 from tests.harness.manual_clock import ManualClock
 
 GREEDY = "User:greedy"

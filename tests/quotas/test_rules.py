@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordinator_runtime.ports import Level
-from coordinator_server.config import Config
-from coordinator_server.quotas.quota_file import KeptQuotas, QuotasRefused, read_quotas
-from coordinator_server.quotas.rules import LEVELS, QuotaRules, Rate
+from coordinator_server.settings.config import Config
+from coordinator_server.traffic.quotas.quota_file import KeptQuotas, QuotasRefused, read_quotas
+from coordinator_server.traffic.quotas.rules import LEVELS, QuotaRules, Rate
 from tests.harness.manual_clock import ManualClock
 
 FILE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.transports import BOTH, VARIABLE, skip_what_is_missing
 
 

@@ -41,8 +41,8 @@ from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_server.exits import ExitStatus
-from coordinator_server.quotas.budgets import PATIENCE_PER_SECOND
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
+from coordinator_server.traffic.quotas.budgets import PATIENCE_PER_SECOND
 from tests.fuzz.choices import Choices
 from tests.fuzz.requests import Requests
 from tests.harness.certificates import Authority

@@ -21,15 +21,15 @@ from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import COUNTED_BYTES_MIN, CallContext, Connection, KnownConnection
-from coordinator_server.answer_bytes import LARGE_ANSWERS, AnswerBytes, AnswerLimits
-from coordinator_server.authentication import Callers
-from coordinator_server.grpc_session import GrpcSessions
-from coordinator_server.grpc_transport import _Calls
-from coordinator_server.native_streams import SessionStream
-from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
-from coordinator_server.transport_choice import open_transport
-from coordinator_server.transports import TransportName, TransportOptions
-from coordinator_server.wire.edge import THROTTLE_MS
+from coordinator_server.grpc_front.grpc_session import GrpcSessions
+from coordinator_server.grpc_front.grpc_transport import _Calls
+from coordinator_server.grpc_front.native_streams import SessionStream
+from coordinator_server.grpc_front.session import SESSION_METHOD, Session, SessionLimits
+from coordinator_server.grpc_front.transport_choice import open_transport
+from coordinator_server.grpc_front.transports import TransportName, TransportOptions
+from coordinator_server.grpc_front.wire.edge import THROTTLE_MS
+from coordinator_server.security.authentication import Callers
+from coordinator_server.traffic.answer_bytes import LARGE_ANSWERS, AnswerBytes, AnswerLimits
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, until

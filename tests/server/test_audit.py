@@ -18,10 +18,10 @@ from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.errors import ErrorCode, Method, Refused, UnknownOutcome
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server import audit
-from coordinator_server.audit import ACTS, ALIKE_MAX, ALIKE_MS, LINES_MAX, LINES_MS, LISTED_MAX, AuditLog
 from coordinator_server.exits import ExitStatus
 from coordinator_server.logs import AUDIT_FILES_KEPT, LogFormat, LogLevel, audit_file, configure_logs
+from coordinator_server.security import audit
+from coordinator_server.security.audit import ACTS, ALIKE_MAX, ALIKE_MS, LINES_MAX, LINES_MS, LISTED_MAX, AuditLog
 from tests.harness.guarded_server import SUPER_USERS
 from tests.harness.manual_clock import ManualClock
 from tests.harness.server_process import ServerProcess

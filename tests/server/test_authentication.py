@@ -18,8 +18,10 @@ from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.clock import Clock, SystemClock
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.authentication import (
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.transports import TransportName, TransportOptions
+from coordinator_server.listeners import Identities, Listener, Listeners
+from coordinator_server.security.authentication import (
     LEFT_TO_END_SECONDS,
     AuthenticationMethod,
     Authenticator,
@@ -30,13 +32,11 @@ from coordinator_server.authentication import (
     SessionCredentials,
     Unauthenticated,
 )
-from coordinator_server.certificates import CertificateNames
-from coordinator_server.config import Config
-from coordinator_server.listeners import Identities, Listener, Listeners
-from coordinator_server.tls import ClientAuth
-from coordinator_server.tokens import KeptTokens, TokensRefused, new_token, read_tokens
-from coordinator_server.transport import Dispatcher
-from coordinator_server.transports import TransportName, TransportOptions
+from coordinator_server.security.certificates import CertificateNames
+from coordinator_server.security.tls import ClientAuth
+from coordinator_server.security.tokens import KeptTokens, TokensRefused, new_token, read_tokens
+from coordinator_server.settings.config import Config
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import DAY, Authority, Pair
 from tests.harness.manual_clock import ManualClock

@@ -21,8 +21,8 @@ from coordinator_runtime.rocks import RocksStore, open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreUnreadable
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.backups import RETRY_MS, BackupSettings, ServerBackups
-from coordinator_server.config import Config
 from coordinator_server.metrics.instruments import Readings
+from coordinator_server.settings.config import Config
 from tests.harness.manual_clock import LoopOnClock, ManualClock
 from tests.harness.patience import until
 

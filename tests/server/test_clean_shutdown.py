@@ -9,7 +9,7 @@ import pytest
 
 from coordinator_client import Abortable, Admin, AsyncProducer, Connection, Retriable, read
 from coordinator_server.exits import ExitStatus
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.server_process import ServerProcess
 from tests.harness.transports import skip_what_is_missing
 

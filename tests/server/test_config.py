@@ -11,9 +11,9 @@ from coordinator_protocol.limits import Limits
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.addresses import Address, parse_address
-from coordinator_server.admission import AdmissionLimits
-from coordinator_server.config import Config
-from coordinator_server.config_sources import ConfigRefused, LoadedConfig, load_config
+from coordinator_server.settings.config import Config
+from coordinator_server.settings.config_sources import ConfigRefused, LoadedConfig, load_config
+from coordinator_server.traffic.admission import AdmissionLimits
 from txn_coordinator.config import TwoPhase
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coordinator_runtime.store import StoreRefused
-from coordinator_server.config import Config
 from coordinator_server.process import open_rocks_store
+from coordinator_server.settings.config import Config
 
 
 def start(data_dir: Path, **settings: Any) -> None:

@@ -12,9 +12,9 @@ import structlog
 
 from coordinator_client import Abortable, Admin, Producer, TransactionError, read
 from coordinator_runtime.disk_guard import DiskGuard
-from coordinator_server import disk_watch
-from coordinator_server.disk_watch import DiskWatch
 from coordinator_server.exits import ExitStatus
+from coordinator_server.host import disk_watch
+from coordinator_server.host.disk_watch import DiskWatch
 from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
 

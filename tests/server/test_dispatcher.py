@@ -10,8 +10,9 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.transport import CallStatus, Dispatcher, TransportError
+from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.server.fake_servicer import (
     END_TXN,
     FIND_COORDINATOR,

@@ -8,8 +8,8 @@ from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, UnknownOutcome
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionRef
-from coordinator_server.transport import call_context
-from coordinator_server.wire.edge import (
+from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.wire.edge import (
     THROTTLE_MS,
     answer,
     error_response,

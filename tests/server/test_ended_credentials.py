@@ -28,12 +28,12 @@ from coordinator_client import (
 from coordinator_client.grpc_transport import SESSION_PATH
 from coordinator_client.transport import SESSION, UNARY
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.authentication import AGAIN_SECONDS, NameRule, NameSource
-from coordinator_server.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet
-from coordinator_server.kept_credentials import LOOK_SECONDS
 from coordinator_server.listeners import Identities, Listener, Listeners
-from coordinator_server.tls import ClientAuth
-from coordinator_server.tokens import KeptTokens
+from coordinator_server.security.authentication import AGAIN_SECONDS, NameRule, NameSource
+from coordinator_server.security.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet
+from coordinator_server.security.kept_credentials import LOOK_SECONDS
+from coordinator_server.security.tls import ClientAuth
+from coordinator_server.security.tokens import KeptTokens
 from tests.harness.certificates import DAY, Authority, Pair
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.manual_clock import ManualClock

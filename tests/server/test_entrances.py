@@ -18,17 +18,17 @@ from structlog.testing import capture_logs
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_runtime.clock import SystemClock
-from coordinator_server import grpc_transport
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.grpc_transport import (
+from coordinator_server.grpc_front import grpc_transport
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.grpc_transport import (
     ENTRANCE_CONNECTIONS_MIN,
     ENTRANCES_MAX,
     GrpcTransport,
     entrances_of,
 )
+from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
-from coordinator_server.transport import Dispatcher
-from coordinator_server.transports import TransportName, TransportOptions
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.harness.patience import DEADLINE_SECONDS, until
 from tests.harness.transports import VARIABLE
 from tests.server.fake_servicer import SERVICE

@@ -23,8 +23,8 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.exits import ExitStatus
-from coordinator_server.transport_choice import open_transport
-from coordinator_server.transports import Transport, TransportName, TransportOptions
+from coordinator_server.grpc_front.transport_choice import open_transport
+from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
 from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.server_process import ServerProcess
@@ -103,7 +103,7 @@ async def test_a_connection_beyond_the_most_is_closed_and_one_that_leaves_makes_
 
 
 async def test_grpc_says_when_all_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator_server.grpc_transport._WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("coordinator_server.grpc_front.grpc_transport._WATCH_SECONDS", 0.01)
     monkeypatch.setenv("TXN_TRANSPORT", TransportName.GRPC)
     with structlog.testing.capture_logs() as lines:
         async with serving(TransportOptions(1 << 20, connections_max=2)) as (served, port, _):

@@ -13,13 +13,14 @@ from coordinator_api.v1 import session_pb2, session_pb2_grpc, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.fair_messages import BYTES_MIN, CALLS_MIN, TURN_US_MAX, FairMessages
-from coordinator_server.quotas.budgets import Budgets
-from coordinator_server.quotas.metering import Metering
-from coordinator_server.quotas.rules import QuotaRow, QuotaRules
-from coordinator_server.session import Session, SessionLimits
-from coordinator_server.transport import Dispatcher, Handler
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.handler import Handler
+from coordinator_server.grpc_front.metering import Metering
+from coordinator_server.grpc_front.session import Session, SessionLimits
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from coordinator_server.traffic.fair_messages import BYTES_MIN, CALLS_MIN, TURN_US_MAX, FairMessages
+from coordinator_server.traffic.quotas.budgets import Budgets
+from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
 from tests.harness.patience import DEADLINE_SECONDS

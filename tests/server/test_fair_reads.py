@@ -14,9 +14,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.fair_reads import CALL_WORK_BYTES, FairReads, ReadLimits
-from coordinator_server.transport import CallStatus, Dispatcher, TransportError
+from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from coordinator_server.traffic.fair_reads import CALL_WORK_BYTES, FairReads, ReadLimits
 from tests.server.fake_servicer import FIND_COORDINATOR, LIST_TRANSACTIONS, SERVICE, FakeTransactionServicer
 
 LARGE = 10 * CALL_WORK_BYTES

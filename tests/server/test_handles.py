@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator_server.handles import HANDLES_MIN, TooFewHandles, plan_handles, raise_handle_limit
+from coordinator_server.host.handles import HANDLES_MIN, TooFewHandles, plan_handles, raise_handle_limit
 
 
 @given(st.integers(HANDLES_MIN, 1 << 20), st.integers(1, 100_000))

@@ -13,9 +13,9 @@ from grpc import aio
 from coordinator_api.v1 import session_pb2, session_pb2_grpc, transaction_pb2
 from coordinator_client import Admin, AsyncProducer, Connection, read
 from coordinator_client.transport import SESSION
+from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import NOBODY_ASKED, Listener, Listeners
-from coordinator_server.transports import TransportOptions
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
 from tests.server.fake_servicer import FakeTransactionServicer

@@ -19,7 +19,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from coordinator_server.authentication import (
+from coordinator_server.security.authentication import (
     SIGNATURES_AT_ONCE,
     SIGNATURES_PER_SECOND,
     Authenticator,
@@ -28,8 +28,8 @@ from coordinator_server.authentication import (
     Reason,
     Unauthenticated,
 )
-from coordinator_server.config import Config
-from coordinator_server.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet, KeySetRefused, read_key_set
+from coordinator_server.security.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet, KeySetRefused, read_key_set
+from coordinator_server.settings.config import Config
 from tests.harness.manual_clock import ManualClock
 
 NOW = 1_700_000_000

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.serialization import (
 from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.certificates import read_credentials
-from coordinator_server.kept_credentials import KeptCredentials, Taken
-from coordinator_server.tls import ClientAuth, TlsFiles, TlsRefused
+from coordinator_server.security.certificates import read_credentials
+from coordinator_server.security.kept_credentials import KeptCredentials, Taken
+from coordinator_server.security.tls import ClientAuth, TlsFiles, TlsRefused
 from tests.harness.certificates import DAY, Authority, Pair
 
 CLOCK = SystemClock()

@@ -12,9 +12,11 @@ from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode,
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.transport import Call, CallStatus, Dispatcher, TransportError
-from coordinator_server.wire.edge import error_response
+from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.handler import Call
+from coordinator_server.grpc_front.wire.edge import error_response
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactionServicer
 
 CALL = CallContext(host="10.0.0.1")

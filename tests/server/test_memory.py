@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_protocol.limits import MEBI
-from coordinator_server.memory import FreedMemory, loading_for_good
+from coordinator_server.host.memory import FreedMemory, loading_for_good
 
 
 @pytest.fixture(autouse=True)

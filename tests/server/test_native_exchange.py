@@ -10,9 +10,9 @@ from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
-from coordinator_server.authentication import Presented
-from coordinator_server.native_streams import Stream, StreamHandle
+from coordinator_server.grpc_front.native_streams import Stream, StreamHandle
+from coordinator_server.security.authentication import Presented
+from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from tests.harness.one_by_one import OneByOne
 
 native = pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
@@ -38,7 +38,7 @@ def no_streams(_method: str, _call: CallContext, _shown: Presented, _handle: Str
 
 
 async def test_answers_that_are_there_go_before_new_work_begins() -> None:
-    from coordinator_server.native_exchange import Exchange
+    from coordinator_server.grpc_front.native_exchange import Exchange
 
     network = Network()
     begun: list[Pending[bytes]] = []
@@ -60,7 +60,7 @@ async def test_answers_that_are_there_go_before_new_work_begins() -> None:
 
 
 async def test_pieces_are_handed_over_as_they_are_and_counted_as_a_whole() -> None:
-    from coordinator_server.native_exchange import Exchange
+    from coordinator_server.grpc_front.native_exchange import Exchange
 
     network, room = Network(), AnswerBytes(AnswerLimits())
     stored = bytes(3_000)

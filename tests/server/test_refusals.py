@@ -10,7 +10,7 @@ import pytest
 from coordinator_client import Admin, Misconfigured
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_runtime.ports import CallContext
-from coordinator_server.audit import AuditLog
+from coordinator_server.security.audit import AuditLog
 from tests.harness.guarded_server import SUPER_USERS
 from tests.harness.manual_clock import ManualClock
 from tests.harness.server_process import ServerProcess

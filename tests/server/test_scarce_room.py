@@ -9,9 +9,9 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.ports import CallContext, KnownConnection
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
-from coordinator_server.transport import Dispatcher
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from tests.log.log_room import Batch, LogRoom
 from tests.server.fake_servicer import LIST_TRANSACTIONS, SERVICE, FakeTransactionServicer
 

@@ -27,8 +27,8 @@ from coordinator_api.v1 import transaction_pb2
 from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
 from coordinator_client import Admin, Producer, Tls, TransactionError
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.tokens import new_token
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
+from coordinator_server.security.tokens import new_token
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import Authority, Pair
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE

@@ -13,7 +13,7 @@ import structlog
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_server.exits import ExitStatus
-from coordinator_server.service_manager import (
+from coordinator_server.host.service_manager import (
     SOCKET_VARIABLE,
     WATCHDOG_PROCESS_VARIABLE,
     WATCHDOG_VARIABLE,

@@ -15,9 +15,9 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
-from coordinator_server.transport import CallStatus, TransportError
-from coordinator_server.transports import TransportName
+from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.grpc_front.session import SESSION_METHOD, Session, SessionLimits
+from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.manual_clock import ManualClock
 from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import until

@@ -15,9 +15,9 @@ from grpc import aio
 
 from bench.raw_http2 import RawPeer, http2_over_tls
 from coordinator_runtime.clock import SystemClock
+from coordinator_server.grpc_front.transports import STRANGERS_LEAST, TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listeners
-from coordinator_server.tokens import KeptTokens
-from coordinator_server.transports import STRANGERS_LEAST, TransportName, TransportOptions
+from coordinator_server.security.tokens import KeptTokens
 from tests.harness.certificates import Authority
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.transports import skip_what_is_missing

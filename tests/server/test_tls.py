@@ -20,14 +20,14 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.config import Config
-from coordinator_server.grpc_transport import ENTRANCES_MAX
+from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.grpc_front.grpc_transport import ENTRANCES_MAX
+from coordinator_server.grpc_front.transport_choice import TransportMissing
+from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listeners import Listener, Listeners
-from coordinator_server.tls import ClientAuth, TlsRefused
-from coordinator_server.transport import Dispatcher
-from coordinator_server.transport_choice import TransportMissing
-from coordinator_server.transports import TransportName, TransportOptions
+from coordinator_server.security.tls import ClientAuth, TlsRefused
+from coordinator_server.settings.config import Config
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import Authority, Pair
 from tests.harness.patience import DEADLINE_SECONDS

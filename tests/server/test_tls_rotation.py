@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator_client import Admin, Producer, Tls, read
 from coordinator_server.exits import ExitStatus
-from coordinator_server.transports import TransportName
+from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.certificates import Authority, Pair
 from tests.harness.server_process import ServerProcess
 from tests.harness.transports import BOTH, VARIABLE, skip_what_is_missing

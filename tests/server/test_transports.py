@@ -10,8 +10,8 @@ import pytest
 from coordinator_core.row_bytes import IN_PYTHON
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
-from coordinator_server.transport_choice import TransportMissing, open_transport
-from coordinator_server.transports import Transport, TransportName, TransportOptions
+from coordinator_server.grpc_front.transport_choice import TransportMissing, open_transport
+from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
 from partition_log.codec import examine_batch
 from tests.harness.transports import skip_what_is_missing
 

@@ -12,11 +12,11 @@ import pytest
 
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.addresses import Address, parse_address, parse_listen
-from coordinator_server.config import Config
 from coordinator_server.exits import ExitStatus
-from coordinator_server.grpc_transport import GrpcTransport
+from coordinator_server.grpc_front.grpc_transport import GrpcTransport
+from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
-from coordinator_server.transports import TransportName, TransportOptions
+from coordinator_server.settings.config import Config
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 

@@ -42,9 +42,9 @@ from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
 from txn_coordinator.rules import ending, initialising, transacting
 from txn_coordinator.shard import TransactionShard
+from txn_coordinator.sink_state import Sink
 from txn_coordinator.sinks import rules as sink_rules
 from txn_coordinator.sinks.decisions import SinkDecisions
-from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Transaction
 
 _SINKING = {"sink_weight": 40.0, "tick_weight": 3.0, "steps": 600}

@@ -67,3 +67,33 @@ def test_each_knot_is_shown_once_by_its_shortest_circle(tmp_path: Path) -> None:
         },
     )
     assert circles_of(["one"]) == [("one.a", "one.b", "one.c", "one.a"), ("one.x", "one.y", "one.x")]
+
+
+def test_rooms_of_a_package_are_no_cycle(tmp_path: Path) -> None:
+    sources = {
+        "one/up/a.py": "import one.down.c",
+        "one/up/b.py": "",
+        "one/down/c.py": "",
+        "one/down/d.py": "import one.up.b",
+        "one/__init__.py": "",
+    }
+    write(tmp_path, sources)
+    assert circles_of(["one"]) == [("one.down", "one.up", "one.down")]
+
+
+def test_a_room_and_the_modules_beside_it_may_need_each_other(tmp_path: Path) -> None:
+    sources = {"one/up/a.py": "import one.records", "one/up/b.py": "", "one/records.py": "import one.up.b"}
+    write(tmp_path, sources)
+    assert circles_of(["one"]) == []
+
+
+def test_rooms_that_reach_each_other_by_a_module_beside_them_are_a_cycle(tmp_path: Path) -> None:
+    sources = {
+        "one/up/a.py": "import one.records",
+        "one/records.py": "import one.down.c",
+        "one/down/c.py": "",
+        "one/down/d.py": "import one.up.a",
+        "one/__init__.py": "",
+    }
+    write(tmp_path, sources)
+    assert circles_of(["one"]) == [("one.down", "one.up", "one.records", "one.down")]

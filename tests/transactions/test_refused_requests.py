@@ -15,7 +15,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, 
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, PartitionName
-from coordinator_server.wire.transactions.servicer import TransactionServicer
+from coordinator_server.grpc_front.wire.transactions.servicer import TransactionServicer
 from tests.conformance.transactions.room import Denies, Room
 from tests.harness.world import World
 from txn_coordinator.requests import AddPartitions, PrepareTransaction

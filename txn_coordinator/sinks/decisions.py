@@ -37,9 +37,9 @@ from txn_coordinator.records import (
     TransactionStepped,
 )
 from txn_coordinator.rules.ending import Ending
+from txn_coordinator.sink_state import Sink, Sinks
 from txn_coordinator.sinks import rules
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
-from txn_coordinator.sinks.state import Sink, Sinks
 from txn_coordinator.state import Identity, Member, Transaction, TransactionState
 
 PARTICIPANTS_AT_ONCE: Final = 64

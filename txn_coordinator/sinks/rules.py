@@ -15,7 +15,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import ID_BYTES_MAX, check_transactional_id
-from txn_coordinator.sinks.state import Sink
+from txn_coordinator.sink_state import Sink
 from txn_coordinator.state import OUTCOMES, Identity, Transaction, TransactionState
 
 MEMBERS_MAX: Final = 10_000

@@ -24,10 +24,10 @@ from coordinator_runtime.runtime import Runtime
 from txn_coordinator.requests import PrepareTransaction
 from txn_coordinator.service import TransactionService
 from txn_coordinator.shard import TransactionShard
+from txn_coordinator.sink_state import Sink
 from txn_coordinator.sinks import rules
 from txn_coordinator.sinks.decisions import Decided, Joined, in_the_way
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
-from txn_coordinator.sinks.state import Sink
 from txn_coordinator.state import Identity, Transaction
 
 

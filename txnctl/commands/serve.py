@@ -16,9 +16,9 @@ from txnctl.commands.options import Output
 from txnctl.output import Column, OutputFormat, Row, Value, print_list
 
 if TYPE_CHECKING:
-    from coordinator_server.config import Config
-    from coordinator_server.config_sources import LoadedConfig
     from coordinator_server.listeners import OpenListener
+    from coordinator_server.settings.config import Config
+    from coordinator_server.settings.config_sources import LoadedConfig
 
 DataDir = Annotated[
     Path | None,
@@ -90,7 +90,7 @@ def parse_settings(settings: list[str]) -> dict[str, object]:
 
 def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
     """Return the configuration from all sources. Raises CommandFailed."""
-    from coordinator_server.config_sources import ConfigRefused, load_config
+    from coordinator_server.settings.config_sources import ConfigRefused, load_config
 
     try:
         return load_config(file, flags).config
@@ -190,7 +190,7 @@ def show(
 
 def _loaded(file: Path | None, flags: dict[str, object]) -> LoadedConfig:
     """Return the configuration; one that lacks only the value without a default is shown, too. Raises CommandFailed."""
-    from coordinator_server.config_sources import ConfigRefused, LoadedConfig, load_config
+    from coordinator_server.settings.config_sources import ConfigRefused, LoadedConfig, load_config
 
     try:
         return load_config(file, flags)

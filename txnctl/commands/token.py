@@ -14,7 +14,7 @@ from txnctl.commands.options import Output, parse_duration_ms
 from txnctl.output import Column, OutputFormat, Row, print_list, print_note
 
 if TYPE_CHECKING:
-    from coordinator_server.tokens import TokenRow
+    from coordinator_server.security.tokens import TokenRow
 
 app = typer.Typer(
     name="token", help="Make and list the tokens of callers.", no_args_is_help=True, rich_markup_mode=None
@@ -45,7 +45,7 @@ def create(
     taking its table out of the file."""
     from coordinator_runtime.clock import SystemClock
     from coordinator_runtime.identity import new_secret
-    from coordinator_server.tokens import new_token
+    from coordinator_server.security.tokens import new_token
 
     known = _known(file) if file.exists() else {}
     if token_id in known:
@@ -77,7 +77,7 @@ def list_tokens(file: TokensFile, output: Output = OutputFormat.TABLE) -> None:
 
 
 def _known(file: Path) -> dict[str, TokenRow]:
-    from coordinator_server.tokens import TokensRefused, read_tokens
+    from coordinator_server.security.tokens import TokensRefused, read_tokens
 
     try:
         return dict(read_tokens(file))

@@ -8,7 +8,7 @@ from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import java_string_hash, shard_of
 from coordinator_runtime.ports import CallContext
-from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
+from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress, TransactionServicer
 from tests.conformance.groups.cases import case
 from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code
 

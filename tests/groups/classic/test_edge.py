@@ -10,9 +10,9 @@ from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
-from coordinator_server.wire.edge import answer
-from coordinator_server.wire.groups.administration import AdministrationServicer
-from coordinator_server.wire.groups.classic import ClassicServicer
+from coordinator_server.grpc_front.wire.edge import answer
+from coordinator_server.grpc_front.wire.groups.administration import AdministrationServicer
+from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.classic.service import ClassicService
 from tests.groups.classic.members import GROUP, OK, ClassicRoom, code, protocols

@@ -1,0 +1,1 @@
+"""The gRPC front: transports, sessions, the dispatcher and the servicers of every method."""

@@ -1,0 +1,184 @@
+"""Session streams over grpc.aio: one coroutine reads, one writes, `session` does the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, cast
+
+import grpc
+from grpc import aio
+
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.ports import AnswerRoom, CallContext
+from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, TransportError
+from coordinator_server.grpc_front.handler import Handler
+from coordinator_server.grpc_front.session import LINGER_SECONDS, STATUS_NUMBERS, Session, SessionLimits
+from coordinator_server.security.authentication import NOTHING_SHOWN, Callers, Presented
+
+_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+_Context = aio.ServicerContext[bytes, bytes]
+
+
+def status_code(status: CallStatus) -> grpc.StatusCode:
+    """Return gRPC's name of a status."""
+    return _BY_NUMBER[STATUS_NUMBERS[status]]
+
+
+def host_of(peer: str) -> str:
+    """Return the host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1",
+    "unix:..." -> "unix"."""
+    kind, _, address = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return kind
+    return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
+
+
+def _shown_by(context: _Context) -> Presented:
+    """What a caller shows of itself: the token in the metadata of the call, the certificates of its connection."""
+    authorization: str | None = None
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization" and isinstance(value, str):
+            authorization = value
+    shown = cast("Mapping[str, Sequence[bytes]]", context.auth_context())
+    chain = b"".join(shown.get("x509_pem_cert_chain", ()))
+    own = tuple(shown.get("x509_pem_cert", ()))
+    return Presented(authorization, (*own, *(each for each in _pem_blocks(chain) if each.strip() not in own)))
+
+
+def _pem_blocks(chain: bytes) -> list[bytes]:
+    end = b"-----END CERTIFICATE-----"
+    return [block + end for block in chain.split(end)[:-1]]
+
+
+class GrpcSessions:
+    """The open session streams of one server."""
+
+    def __init__(self, clock: Clock, callers: Callers, limits: SessionLimits) -> None:
+        self._clock = clock
+        self.callers = callers
+        self._limits = limits
+        self._open: set[_Stream] = set()
+        self._is_stopping = False
+
+    def shown_by(self, context: _Context) -> Presented:
+        """What a caller shows, where it is asked."""
+        return _shown_by(context) if self.callers.are_asked else NOTHING_SHOWN
+
+    def method_handler(self, handler: Handler, room: AnswerRoom) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """Return what grpc.aio calls for every new stream."""
+
+        async def serve(_requests: object, context: _Context) -> None:
+            peer = context.peer()
+            host = host_of(peer)
+            shown = self.shown_by(context)
+            try:
+                principal = self.callers.principal_of_session(shown, host)
+            except TransportError as error:
+                await context.abort(status_code(error.status), error.message)
+            call = CallContext(principal=principal, host=host, connection=self.callers.connection(principal, peer))
+            stream = _Stream(Session(handler, self._clock, call, self._limits, room), context)
+            self.callers.watch(stream, shown, host, principal)
+            try:
+                await self._serve(stream, context)
+            finally:
+                self.callers.forget(stream)
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+    def announce_stop(self) -> None:
+        """Tell the clients that the server is shutting down; each stream ends when its calls are answered."""
+        self._is_stopping = True
+        for stream in self._open:
+            stream.announce_stop()
+
+    async def _serve(self, stream: _Stream, context: _Context) -> None:
+        self._open.add(stream)
+        if self._is_stopping:
+            stream.announce_stop()
+        # No TaskGroup: one that is cancelled is a cycle with the session in it, left to the collector.
+        reading = asyncio.create_task(stream.read())  # noqa: TID251  kept here, and its failure is raised below
+        reading.add_done_callback(stream.on_read)
+        try:
+            await stream.write()
+        finally:
+            # Also where the client is gone: grpc then cancels this coroutine.
+            reading.cancel()
+            self._open.discard(stream)
+            stream.session.close()
+        if stream.defect is not None:
+            raise stream.defect
+        if stream.failure is not None:
+            await context.abort(status_code(stream.failure.status), stream.failure.message)
+
+
+async def _messages(context: _Context) -> AsyncIterator[bytes]:
+    """What the client sends, until it sends no more."""
+    while isinstance(body := await context.read(), bytes):
+        yield body
+
+
+class _Stream:
+    """One session and its gRPC stream."""
+
+    def __init__(self, session: Session, context: _Context) -> None:
+        self.session = session
+        self._context = context
+        self._outgoing = asyncio.Event()
+        self._room = asyncio.Event()
+        self.failure: TransportError | None = None
+        """The client broke the rules of sessions, and the stream must end."""
+        self.defect: BaseException | None = None
+        """A defect of ours that ended the reading; gRPC logs it and tells the client of it."""
+        session.on_outgoing = self._outgoing.set
+        session.on_room = self._room.set
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """See `idle_sessions.IdleSession`."""
+        return self.session.idle_since_ms
+
+    def announce_stop(self) -> None:
+        self.session.announce_stop()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.session.stop_lingering)
+
+    def cut(self) -> None:
+        """See `authentication.WatchedSession`."""
+        self._fail(TransportError(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED))
+
+    def _fail(self, failure: TransportError) -> None:
+        self.failure = failure
+        self._outgoing.set()
+
+    async def read(self) -> None:
+        """Hand over messages until the client sends no more, and none while the session has no room."""
+        try:
+            async for body in _messages(self._context):
+                self.session.receive(body)
+                while not self.session.has_room:
+                    self._room.clear()
+                    await self._room.wait()
+        except TransportError as failure:
+            self._fail(failure)
+        else:
+            self.session.half_close()
+
+    def on_read(self, reading: asyncio.Task[None]) -> None:
+        """End the stream where its reading failed."""
+        if not reading.cancelled():
+            self.defect = reading.exception()
+            self._outgoing.set()
+
+    async def write(self) -> None:
+        """Send what there is until everything is said. While one message is on its way the next one grows."""
+        while not self.session.is_finished and self.failure is None and self.defect is None:
+            body = self.session.take()
+            if body is None:
+                await self._outgoing.wait()
+                self._outgoing.clear()
+            else:
+                leaving_bytes = self.session.leaving_bytes
+                # Waits for the flow control of HTTP/2.
+                await self._context.write(body)
+                self.session.taken(leaving_bytes)

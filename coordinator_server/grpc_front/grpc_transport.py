@@ -1,0 +1,355 @@
+"""The gRPC adapter: grpc.aio with generic handlers that see bytes.
+
+Options come from measurements: without the two for pending requests C-core cancels calls at random once 1,000 wait, and
+clients do not retry CANCELLED. gRPC hands calls over one after the other, so several of its servers share a port, and
+who brings many calls at once holds up few others (`ENTRANCES_MAX`). They would not notice another program that shares
+the port, so that is looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final, cast
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
+from coordinator_server.calls import TransportError
+from coordinator_server.connection_numbers import ConnectionNumbers
+from coordinator_server.grpc_front.grpc_session import GrpcSessions, host_of, status_code
+from coordinator_server.grpc_front.handler import Handler
+from coordinator_server.grpc_front.session import SESSION_METHOD, SessionLimits
+from coordinator_server.grpc_front.transports import (
+    CONNECTION_AGE_GRACE_MS,
+    CONNECTION_AGE_MS_MAX,
+    HANDSHAKE_MS_MAX,
+    KEEPALIVE_MS,
+    KEEPALIVE_TIMEOUT_MS,
+    TransportName,
+    TransportOptions,
+)
+from coordinator_server.listening import (
+    AddressRefused,
+    close,
+    established_connections,
+    is_shared,
+    is_unix,
+    log_harm,
+    only_for_the_owner,
+    take_unix_address,
+    tcp_sockets,
+)
+from coordinator_server.security.authentication import Callers
+from coordinator_server.security.kept_credentials import KeptCredentials, Taken
+from coordinator_server.security.tls import ClientAuth, Credentials
+
+_PENDING_CALLS_MAX: Final = 16_384
+"""Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
+flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so this bounds
+memory."""
+_OTHERS_CALLS: Final = 512
+"""Calls that may wait at each entrance beside all those that one connection may have under way."""
+
+ENTRANCES_MAX: Final = 8
+"""Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
+call waits behind those of every connection at the same entrance. The system gives each connection to one of them."""
+ENTRANCE_CONNECTIONS_MIN: Final = 256
+"""Connections that each entrance must be allowed. The system does not spread them evenly, so with fewer an entrance
+would often be full while others are not."""
+_NEARLY_ALL: Final = 0.9
+"""The share of all connections that are allowed at which an entrance may be full."""
+
+_REQUESTS_PER_READ_MAX: Final = 32
+"""Calls of one connection that are begun before the others have their turn."""
+
+_WATCH_SECONDS: Final = 10.0
+
+_CLIENT_PING_INTERVAL_MS_MIN: Final = 20_000
+
+_METHODS_KEPT: Final = 256
+"""Methods whose handler is made once: more than there are."""
+_PEERS_KEPT: Final = 1_024
+"""Connections whose host is looked up once."""
+
+_Behavior = Callable[..., Awaitable[bytes]]
+"""Serves a call: body, gRPC's context, and who calls, where that is known already."""
+
+
+class GrpcTransport:
+    """Implements `Transport` with grpc.aio."""
+
+    name = TransportName.GRPC
+
+    def __init__(self, services: Sequence[str], clock: Clock, options: TransportOptions) -> None:
+        self._services = services
+        self._clock = clock
+        self.on_failure: Callable[[Exception], None] = lambda _failure: None
+        """Never called: grpc.aio goes on, or ends the process."""
+        self._options = options
+        self._entrances: list[aio.Server] = []
+        self._port = 0
+        callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
+        self._sessions = GrpcSessions(clock, callers, SessionLimits.within(options.message_bytes_max))
+        self._health = health.aio.HealthServicer()
+        self._next_watch: asyncio.TimerHandle | None = None
+
+    def bind(self, host: str, port: int) -> int:
+        if is_unix(host):
+            self._bind_unix(host)
+            return 0
+        named = f"[{host}]" if ":" in host else host
+        # Ask the system itself first: gRPC only says that it could not, not why.
+        sockets = tcp_sockets(host, port)
+        close(sockets)
+        try:
+            self._port = self._open_entrances(named, port, len(sockets))
+        except RuntimeError as error:
+            raise AddressRefused(f"cannot listen on {named}:{port}: {error}") from error
+        if is_shared(self._port):
+            raise AddressRefused(
+                f"cannot listen on {named}:{self._port}: another program does, and each would get some of the callers:"
+                " choose another port, or stop it"
+            )
+        return self._port
+
+    def _open_entrances(self, host: str, port: int, addresses: int) -> int:
+        """Return the port. gRPC counts connections by entrance and address, so each has its share."""
+        connections_max = self._options.connections_max // addresses
+        entrances = entrances_of(connections_max)
+        for _ in range(entrances):
+            entrance = self._new_entrance(max(1, connections_max // entrances), entrances)
+            port = self._add_port(entrance, f"{host}:{port}")
+        return port
+
+    def _add_port(self, server: aio.Server, address: str) -> int:
+        credentials = self._options.credentials
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, _server_credentials(credentials))
+
+    def _new_entrance(self, connections_max: int, entrances: int = 1) -> aio.Server:
+        entrance = aio.server(options=_channel_options(self._options, connections_max, entrances))
+        self._entrances.append(entrance)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, entrance)
+        if self._options.has_reflection:
+            names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, entrance)
+        return entrance
+
+    def _bind_unix(self, address: str) -> None:
+        try:
+            take_unix_address(address)
+            with only_for_the_owner():
+                self._new_entrance(self._options.connections_max).add_insecure_port(address)
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise AddressRefused(f"cannot listen on {address}: {reason}") from error
+
+    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
+        assert self._entrances, "bind comes before start"
+        await self.set_ready(False)
+        calls = _Calls(handler, self._clock, self._sessions, room)
+        for entrance in self._entrances:
+            # Last of the handlers, because it takes every name that nobody before it knew.
+            entrance.add_generic_rpc_handlers((calls,))
+            await entrance.start()
+        self._watch_connections()
+
+    async def set_ready(self, is_ready: bool) -> None:
+        for service in self._services:
+            await self.set_health(service, is_serving=is_ready)
+
+    async def set_health(self, name: str, *, is_serving: bool) -> None:
+        response = health_pb2.HealthCheckResponse
+        await self._health.set(name, response.SERVING if is_serving else response.NOT_SERVING)
+
+    async def announce_stop(self) -> None:
+        await self._health.enter_graceful_shutdown()
+        self._sessions.announce_stop()
+
+    async def stop(self, grace_ms: int) -> None:
+        if self._next_watch is not None:
+            self._next_watch.cancel()
+        await asyncio.gather(*(entrance.stop(grace_ms / 1000) for entrance in self._entrances))
+
+    def numbers(self) -> ConnectionNumbers:
+        credentials = self._options.credentials
+        return ConnectionNumbers(
+            self._options.connections_max,
+            established_connections(self._port),
+            handshakes=0 if credentials is None else credentials.handshakes,
+        )
+
+    def _watch_connections(self) -> None:
+        """Say when connections are refused, which gRPC does without a word: whenever there are about as many as may
+        be."""
+        loop = asyncio.get_running_loop()
+        self._next_watch = loop.call_later(_WATCH_SECONDS, self._watch_connections)
+        # In a thread, because the system's table may be long; no state of ours is touched there.
+        loop.run_in_executor(None, self._look_at_connections)
+
+    def _look_at_connections(self) -> None:
+        numbers = self.numbers()
+        share = 1 if len(self._entrances) == 1 else _NEARLY_ALL
+        if (numbers.open_connections or 0) >= share * numbers.connections_max:
+            log_harm("connections", details=f"{numbers.open_connections} are open")
+
+
+class _Calls(grpc.GenericRpcHandler):
+    """Hands every call to the handler, those of a session too."""
+
+    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, room: AnswerRoom) -> None:
+        self._handler = handler
+        self._room = room
+        self._clock = clock
+        self._sessions = sessions
+        # Bounded, because callers choose the names: those that the handler does not know come here too.
+        self._method_handler = lru_cache(_METHODS_KEPT)(self._make_method_handler)
+        self._host_of = lru_cache(_PEERS_KEPT)(host_of)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        return self._method_handler(handler_call_details.method)
+
+    def _make_method_handler(self, method: str) -> grpc.RpcMethodHandler[bytes, bytes]:
+        if method == SESSION_METHOD:
+            return self._sessions.method_handler(self._handler, self._room)
+        serve = self._behavior(method)
+        if not self._sessions.callers.are_asked:
+            return grpc.unary_unary_rpc_method_handler(serve)
+
+        async def ask_and_serve(bodies: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]) -> bytes:
+            # As a stream of one request, because that one is read when it is asked for: of a stranger, never.
+            call = await self._caller(context)
+            body = await anext(bodies, None)
+            if body is None:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a request")
+            return await serve(body, context, call)
+
+        return grpc.stream_unary_rpc_method_handler(ask_and_serve)
+
+    def _behavior(self, method: str) -> _Behavior:
+        async def serve(
+            body: bytes, context: aio.ServicerContext[bytes, bytes], call: CallContext | None = None
+        ) -> bytes:
+            call = call or await self._caller(context)
+            held = _HeldAnswer(self._room, call.connection)
+            pending = self._handler(method, body, call)
+            # At once and not after the await: what is decided in between must know of it.
+            pending.on_settled(held.hold)
+            # A client that gives up cancels this coroutine, and awaiting passes that on to the Pending.
+            try:
+                answer = await pending
+            except TransportError as error:
+                await context.abort(status_code(error.status), error.message)
+            except asyncio.CancelledError:
+                held.release()
+                raise
+            if held.size_bytes:
+                # Called when gRPC has sent it, which the flow control of HTTP/2 decides, or the caller is gone.
+                context.add_done_callback(cast("Any", held.release))
+            return answer
+
+        return serve
+
+    async def _caller(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
+        """Who calls; a call of somebody unknown ends here."""
+        try:
+            return self._call_context(context)
+        except TransportError as error:
+            await context.abort(status_code(error.status), error.message)
+
+    def _call_context(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
+        seconds_left = context.time_remaining()
+        deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
+        peer = context.peer()
+        host = self._host_of(peer)
+        callers = self._sessions.callers
+        principal = callers.principal(self._sessions.shown_by(context), host)
+        by = callers.connection(principal, peer)
+        return CallContext(principal=principal, host=host, deadline_ms=deadline_ms, connection=by)
+
+
+class _HeldAnswer:
+    """The answer of one call, as far as it counts among those that wait for their callers."""
+
+    __slots__ = ("_connection", "_is_over", "_room", "size_bytes")
+
+    def __init__(self, room: AnswerRoom, connection: Connection) -> None:
+        self._room = room
+        self._connection = connection
+        self._is_over = False
+        self.size_bytes = 0
+
+    def hold(self, settled: Pending[bytes]) -> None:
+        if self._is_over:
+            # What was staged goes on when its caller leaves. Nobody takes this answer, and nothing keeps it.
+            return
+        if settled.error is not None:
+            return
+        size_bytes = len(settled.result())
+        if size_bytes >= COUNTED_BYTES_MIN:
+            self.size_bytes = size_bytes
+            self._room.hold(self._connection, size_bytes)
+
+    def release(self, _context: object = None) -> None:
+        self._is_over = True
+        if self.size_bytes:
+            self._room.release(self._connection, self.size_bytes)
+            self.size_bytes = 0
+
+
+def _server_credentials(kept: KeptCredentials) -> grpc.ServerCredentials:
+    """Those that are kept, and at every new connection what they have become. gRPC's C core (BoringSSL) takes TLS 1.2
+    and 1.3 by default; a test holds it to that."""
+    taken = Taken(kept)
+    # Its types do not say that None stands for "as before".
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, taken))
+    is_required = kept.client_auth is ClientAuth.REQUIRED
+    return grpc.dynamic_ssl_server_credentials(_configuration(taken.current), fetch, is_required)
+
+
+def _changed_configuration(taken: Taken) -> grpc.ServerCertificateConfiguration | None:
+    """Called by gRPC at every new connection, on a thread of its own; None: as before."""
+    return _configuration(taken.current) if taken.renew() else None
+
+
+def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
+    pairs = [(credentials.key, credentials.certificate)]
+    return grpc.ssl_server_certificate_configuration(pairs, credentials.client_ca)
+
+
+def entrances_of(connections_max: int) -> int:
+    """How many servers of gRPC share a port where so many connections may be open. Only Linux spreads connections."""
+    return max(1, min(ENTRANCES_MAX, connections_max // ENTRANCE_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
+
+
+def _channel_options(options: TransportOptions, connections_max: int, entrances: int) -> list[tuple[str, int]]:
+    message_bytes_max = options.message_bytes_max
+    pending_calls_max = max(_PENDING_CALLS_MAX // entrances, options.streams_max + _OTHERS_CALLS)
+    return [
+        ("grpc.server.max_pending_requests", pending_calls_max),
+        ("grpc.server.max_pending_requests_hard_limit", pending_calls_max),
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", message_bytes_max),
+        ("grpc.so_reuseport", int(entrances > 1)),
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        ("grpc.max_concurrent_streams", options.streams_max),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
+        # Not `grpc.http.overload_protection`: it resets calls of callers that keep the rules when many begin at once.
+        ("grpc.http2.max_requests_per_read", _REQUESTS_PER_READ_MAX),
+        ("grpc.http2.ping_on_rst_stream_percent", 100),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_PING_INTERVAL_MS_MIN),
+        ("grpc.max_connection_age_ms", CONNECTION_AGE_MS_MAX),
+        ("grpc.max_connection_age_grace_ms", CONNECTION_AGE_GRACE_MS),
+    ]

@@ -1,0 +1,279 @@
+"""The session stream: many calls in one message, many answers in one message back.
+
+A message of a stream costs as much as a unary call, whatever is in it. So a session takes the calls of a message
+one after the other, in the order sent, through the same handler as unary calls, and gathers the answers that come while
+the last message is being written. It knows no network: an adapter hands bytes in and takes bytes out.
+
+Source: design 6 (`Session`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from msgspec.structs import replace
+
+from coordinator_api.v1 import session_pb2
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import MEBI
+from coordinator_protocol.names import ID_BYTES_MAX
+from coordinator_protocol.wire import has_more_fields
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext
+from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.grpc_front.handler import Call, Handler
+
+SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
+SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
+
+LINGER_SECONDS: Final = 0.3
+"""How long a stream stays open after its client was told that the session ends, so that what the client had sent before
+it heard of that is answered. Many libraries take a message that meets the end of its stream for an error."""
+
+STATUS_NUMBERS: Final = {
+    CallStatus.CANCELLED: 1,
+    CallStatus.INVALID_ARGUMENT: 3,
+    CallStatus.RESOURCE_EXHAUSTED: 8,
+    CallStatus.UNIMPLEMENTED: 12,
+    CallStatus.INTERNAL: 13,
+    CallStatus.UNAUTHENTICATED: 16,
+}
+"""Our statuses by gRPC's numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Bounds of one stream."""
+
+    calls_in_flight_max: int = 4_096
+    message_bytes_max: int = MEBI
+    """Largest message in; a message out may be larger only if one answer is."""
+
+    @classmethod
+    def within(cls, message_bytes_max: int) -> SessionLimits:
+        """Those of a transport that takes messages of this size."""
+        return cls(message_bytes_max=min(cls().message_bytes_max, message_bytes_max))
+
+
+class Session:
+    """One stream. `receive` and `take` are called by the adapter, on the loop; it is told through `on_outgoing` when
+    `take` has something, and through `on_room` when the stream may be read again."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        clock: Clock,
+        context: CallContext,
+        limits: SessionLimits,
+        room: AnswerRoom = BOUNDLESS_ROOM,
+    ) -> None:
+        self._handler = handler
+        self._room = room
+        self._clock = clock
+        self._context = context
+        self._limits = limits
+        self._unanswered: dict[int, Pending[bytes]] = {}
+        self._answers: deque[tuple[int, bytes, TransportError | None]] = deque()
+        """What waits for the next message: correlation id, answer, and why there is none."""
+        self._held_bytes = 0
+        """Bytes counted in `room`: answers that wait here, or that the adapter has not reported as taken."""
+        self.leaving_bytes = 0
+        """Bytes of those that are in the message that `take` gave last."""
+        self._heard_ms = clock.monotonic_ms()
+        """When the last message came."""
+        self._has_begun = False
+        self._is_greeted = False
+        self._says_draining = False
+        self._is_ending = False
+        self._lingers = False
+        self._is_closed = False
+        self._is_behind = False
+        """Whether calls that were received wait for their turn of the loop."""
+        self.on_outgoing: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read. False while as many calls as allowed wait for their answers, or their answers for
+        the network, and while calls wait to be begun: then the flow control of the transport holds the client back."""
+        return not self._is_behind and len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
+
+    def receive(self, body: bytes) -> None:
+        """Begin the calls of one message, or refuse them all once the session is ending.
+
+        Raises TransportError for what is no message, or too large a one, and for a correlation id that is in use: then
+        nobody could tell the answers apart, and the stream must end."""
+        bytes_max, calls_max = self._limits.message_bytes_max, self._limits.calls_in_flight_max
+        if len(body) > bytes_max:
+            raise TransportError(
+                CallStatus.RESOURCE_EXHAUSTED,
+                f"a message of {len(body)} bytes was sent and SessionHello.message_bytes_max is {bytes_max}: no call in"
+                " it was begun; send several messages, and a call that alone is larger as a unary call",
+            )
+        # Before it is parsed: an empty call takes two bytes here, and fifty there.
+        if len(body) > 2 * calls_max and has_more_fields(body, 0, len(body), 2 * calls_max):
+            raise _too_many_calls(calls_max)
+        try:
+            request = session_pb2.SessionRequest.FromString(body)
+        except DecodeError as error:
+            raise TransportError(
+                CallStatus.INVALID_ARGUMENT, f"{len(body)} bytes were sent that are no SessionRequest: {error}"
+            ) from error
+        if max(len(request.calls), len(request.cancels)) > calls_max:
+            raise _too_many_calls(calls_max)
+        if not self._has_begun:
+            self._has_begun = True
+            client_id = request.header.client_id
+            if len(client_id) > ID_BYTES_MAX:
+                # Kept as long as the stream; what else is wrong with it, every call is told.
+                raise TransportError(CallStatus.INVALID_ARGUMENT, f"the client id is longer than {ID_BYTES_MAX} bytes")
+            self._context = replace(self._context, client_id=client_id)
+        self._heard_ms = now_ms = self._clock.monotonic_ms()
+        self._begin(request.calls, now_ms)
+        for correlation_id in request.cancels:
+            pending = self._unanswered.get(correlation_id)
+            if pending is not None:
+                pending.cancel()
+        self._is_behind = self._handler.is_behind(self._context.connection, self._catch_up)
+
+    def _catch_up(self) -> None:
+        """All that was received has begun."""
+        self._is_behind = False
+        if not self._is_closed and self.has_room:
+            self.on_room()
+
+    def _begin(self, calls: Iterable[session_pb2.SessionCall], now_ms: int) -> None:
+        contexts = {0: self._context}
+        begun: dict[int, Call] = {}
+        for call in calls:
+            correlation_id, timeout_ms = call.correlation_id, max(call.timeout_ms, 0)
+            if correlation_id in begun:
+                # Unless it is answered at once.
+                self._hand_over(begun)
+                begun = {}
+            if correlation_id in self._unanswered:
+                self._hand_over(begun)
+                raise TransportError(
+                    CallStatus.INVALID_ARGUMENT,
+                    f"correlation id {correlation_id} belongs to a call that is not answered yet; choose another",
+                )
+            context = contexts.get(timeout_ms)
+            if context is None:
+                context = contexts[timeout_ms] = replace(self._context, deadline_ms=now_ms + timeout_ms)
+            begun[correlation_id] = (call.method, call.body, context)
+        self._hand_over(begun)
+
+    def _hand_over(self, calls: Mapping[int, Call]) -> None:
+        handle = self._refuse if self._is_ending else self._handler.message
+        for correlation_id, pending in zip(calls, handle([*calls.values()]), strict=True):
+            if pending.is_settled:
+                self._answer(correlation_id, pending)
+            else:
+                self._unanswered[correlation_id] = pending
+                pending.on_settled(partial(self._answer, correlation_id))
+
+    def _refuse(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+        """Answer calls that the client sent before it knew that the session is ending."""
+        why = "the session is ending and the call was not begun; make it in another session"
+        return [
+            self._handler.refuse(method, Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, why)) for method, _, _ in calls
+        ]
+
+    def _answer(self, correlation_id: int, settled: Pending[bytes]) -> None:
+        self._unanswered.pop(correlation_id, None)
+        if self._is_closed:
+            return
+        error = settled.error
+        if isinstance(error, TransportError):
+            self._answers.append((correlation_id, b"", error))
+        else:
+            body = settled.result()
+            self._answers.append((correlation_id, body, None))
+            if len(body) >= COUNTED_BYTES_MIN:
+                self._held_bytes += len(body)
+                self._room.hold(self._context.connection, len(body))
+        self.on_outgoing()
+
+    def half_close(self) -> None:
+        """The client sends no more; it is answered, and then the stream ends."""
+        self._is_ending = True
+        self.stop_lingering()
+
+    def announce_stop(self) -> None:
+        """Tell the client to go on in another session. What was begun is answered, and what comes now is refused, until
+        the client sends no more or `stop_lingering`. Then the stream ends well: whatever it did not answer was not
+        begun."""
+        if not self._is_ending:
+            self._is_ending = self._lingers = self._says_draining = True
+            self.on_outgoing()
+
+    def stop_lingering(self) -> None:
+        """Wait for nothing more that the client may have sent: it was told LINGER_SECONDS ago."""
+        self._lingers = False
+        self.on_outgoing()
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """See `idle_sessions.IdleSession`. Answers that nobody takes do not count: it may be idle with them."""
+        return None if self._unanswered else self._heard_ms
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything has been said, and nothing will follow."""
+        is_silent = not self._says_draining and not self._unanswered and not self._answers
+        return self._is_ending and is_silent and not self._lingers
+
+    def take(self) -> bytes | None:
+        """The next message for the client; None if there is nothing to say. Report its `leaving_bytes` to `taken` once
+        it needs no memory any more."""
+        response = session_pb2.SessionResponse(is_draining=self._says_draining)
+        self._says_draining = False
+        if not self._is_greeted:
+            self._is_greeted = True
+            response.hello.calls_in_flight_max = self._limits.calls_in_flight_max
+            response.hello.message_bytes_max = self._limits.message_bytes_max
+        had_room, size, size_max = self.has_room, 0, self._limits.message_bytes_max
+        self.leaving_bytes = 0
+        answers, add = self._answers, response.answers.add
+        while answers and (size == 0 or size + len(answers[0][1]) <= size_max):
+            correlation_id, body, error = answers.popleft()
+            size += len(body)
+            if len(body) >= COUNTED_BYTES_MIN:
+                self.leaving_bytes += len(body)
+            answer = add()
+            answer.correlation_id = correlation_id
+            if error is None:
+                answer.body = body
+            else:
+                answer.status, answer.status_message = STATUS_NUMBERS[error.status], error.message
+        if not had_room and self.has_room:
+            self.on_room()
+        body = response.SerializeToString()
+        return body or None
+
+    def taken(self, size_bytes: int) -> None:
+        """Report that this many of the bytes that left need no memory any more."""
+        if size_bytes and not self._is_closed:
+            self._held_bytes -= size_bytes
+            self._room.release(self._context.connection, size_bytes)
+
+    def close(self) -> None:
+        """The stream is gone: nobody waits any more. What was staged goes on. Idempotent."""
+        self.taken(self._held_bytes)
+        self._is_closed = True
+        for pending in list(self._unanswered.values()):
+            pending.cancel()
+        self._unanswered.clear()
+        self._answers.clear()
+
+
+def _too_many_calls(calls_max: int) -> TransportError:
+    return TransportError(
+        CallStatus.INVALID_ARGUMENT, f"a message has more than {calls_max} calls or cancellations: send several"
+    )

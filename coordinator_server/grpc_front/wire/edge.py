@@ -1,0 +1,126 @@
+"""The edge that all servicers share: between messages on the wire and values inside.
+
+A servicer function takes a request message and a CallContext, and returns a Pending response message. It only maps: it
+may raise Refused while it does, and the Pending may be refused. Whoever calls it (the dispatcher of the server, a test)
+puts a function of the dispatcher and one of this module around it, so that no servicer repeats them:
+
+    call = call_context(request.header, transport_call)
+    answer(method, response_type, lambda: servicer.EndTxn(request, call))
+
+Both are idempotent: a servicer that uses them itself gives the same answers.
+
+Source: design 6 (error fields, request header, retries that name themselves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
+from coordinator_core.lane import Lane
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import PartitionName, PartitionRef
+
+THROTTLE_MS: Final = 50
+"""Pause that a refusal for want of room asks for: several group commits long, short beside a client's deadline."""
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+def answer(
+    method: Method, response_type: Callable[[], ResponseT], use_case: Callable[[], Pending[ResponseT]]
+) -> Pending[ResponseT]:
+    """The response of a use case, in which a refusal and an unknown outcome are error fields.
+
+    A defect stays an error of the Pending: the transport answers it with INTERNAL and logs it."""
+    try:
+        pending = use_case()
+    except Exception as error:  # noqa: BLE001  refusals are answered below, defects stay the error of the reply
+        pending = failed(error)
+
+    def as_fields(error: Exception) -> ResponseT:
+        if not isinstance(error, CoordinatorError):
+            raise error
+        return error_response(method, response_type, error)
+
+    return pending.recover(as_fields)
+
+
+def error_response(method: Method, response_type: Callable[[], ResponseT], error: CoordinatorError) -> ResponseT:
+    """A response that says nothing but why the whole request failed."""
+    response = response_type()
+    set_error(response, method, error)
+    if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_ms" in response.DESCRIPTOR.fields_by_name:
+        response.throttle_ms = throttle_ms_of(error)  # type: ignore[attr-defined]  # asked the line above
+    return response
+
+
+class Front:
+    """What the calls of all methods share on their way into the lane (`LaneFront` of the dispatcher)."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.end, self.take_back = lane.end, lane.take_back
+
+    def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as LaneFront
+        """Raises the error: of most methods it is all that there is to say."""
+        raise error
+
+
+def throttle_ms_of(error: CoordinatorError) -> int:
+    """How long a caller who found no room should wait."""
+    own = error.throttle_ms if isinstance(error, Refused) else None
+    return THROTTLE_MS if own is None else own
+
+
+def set_error(message: ResponseT, method: Method, error: CoordinatorError | None) -> ResponseT:
+    """Return a response or one of its items with its error fields filled in, if there is an error."""
+    if error is None:
+        return message
+    message.error_code = int(error.code)  # type: ignore[attr-defined]  # a convention of our .proto files
+    message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
+    message.error_message = error.message  # type: ignore[attr-defined]  # the same
+    error.drop_frames()
+    return message
+
+
+def set_item_error(
+    item: Message, method: Method, error: CoordinatorError | None, whole: CoordinatorError | None
+) -> None:
+    """Fill in the error fields of an item in a response with the error `whole`. What that says is not said again:
+    thousands of copies of it would be more than many clients take."""
+    set_error(item, method, error)
+    if error is not None and (error is whole or error.code is ErrorCode.OPERATION_NOT_ATTEMPTED):
+        item.ClearField("error_message")
+
+
+def outcome_of(
+    message: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest | log_pb2.ControlMarker,
+) -> Outcome:
+    """Raises Refused INVALID_REQUEST where it is not said: who forgets it would abort, and be told success."""
+    if not message.HasField("committed"):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"
+        )
+    return Outcome.COMMIT if message.committed else Outcome.ABORT
+
+
+def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:
+    """All partitions of a request, in the order named, for a service that checks them."""
+    return [PartitionName(each.topic, each.topic_id, number) for each in topics for number in each.partitions]
+
+
+def topic_partitions(partitions: Sequence[PartitionRef]) -> list[common_pb2.TopicPartitions]:
+    """Partitions grouped by topic, topics and partitions ascending."""
+    by_topic: dict[tuple[str, bytes], list[int]] = {}
+    for ref in partitions:
+        by_topic.setdefault((ref.topic, ref.topic_id), []).append(ref.partition)
+    return [
+        common_pb2.TopicPartitions(topic=topic, topic_id=topic_id, partitions=sorted(numbers))
+        for (topic, topic_id), numbers in sorted(by_topic.items())
+    ]

@@ -1,0 +1,57 @@
+"""All servicers of one server: together they have one function for every method that it serves."""
+
+from __future__ import annotations
+
+from coordinator_core.assembly import Core
+from coordinator_server.grpc_front.dispatcher import LaneFront
+from coordinator_server.grpc_front.wire.admin.acls import AclServicer
+from coordinator_server.grpc_front.wire.admin.backups import BackupServicer
+from coordinator_server.grpc_front.wire.admin.servicer import AdminServicer
+from coordinator_server.grpc_front.wire.groups.administration import AdministrationServicer
+from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
+from coordinator_server.grpc_front.wire.groups.committed import OffsetServicer
+from coordinator_server.grpc_front.wire.groups.consumer import ConsumerServicer
+from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
+from coordinator_server.grpc_front.wire.log.servicer import LogServicer, ProduceFront
+from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
+from coordinator_server.grpc_front.wire.transactions.servicer import (
+    EndFront,
+    InitFront,
+    TransactFront,
+    TransactionServicer,
+)
+from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress as NodeAddress
+from coordinator_server.grpc_front.wire.transactions.sinks import SinkServicer
+
+
+def servicers(core: Core, address: NodeAddress) -> list[object]:
+    """The servicers of a core, whose clients reach it at this address."""
+    transactions, log = core.transactions, core.log
+    return [
+        TransactionServicer(transactions.service, transactions.reader, address),
+        SinkServicer(transactions.sinks),
+        LogServicer(log.topics, log.records, log.foreign_markers),
+        RangeServicer(log.ranges),
+        SnapshotServicer(log.snapshots),
+        AdminServicer(core.config.limits, core.admin, core.checks.disk),
+        AclServicer(core.admin.acls),
+        BackupServicer(core.admin.backups),
+        *group_servicers(core),
+    ]
+
+
+def lane_fronts(core: Core) -> list[LaneFront]:
+    """Return what feeds the lane of a core; nothing where it has none."""
+    lane = core.lane
+    return [] if lane is None else [TransactFront(lane), ProduceFront(lane), EndFront(lane), InitFront(lane)]
+
+
+def group_servicers(core: Core) -> list[object]:
+    """Return the servicers of the parts of the group coordinator, which make GroupService together."""
+    groups = core.groups
+    return [
+        ClassicServicer(groups.classic),
+        ConsumerServicer(groups.consumer),
+        OffsetServicer(groups.offsets),
+        AdministrationServicer(groups.administration),
+    ]

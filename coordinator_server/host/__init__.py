@@ -1,0 +1,1 @@
+"""The process on its machine: disk, file handles, memory, service manager."""

@@ -1,0 +1,1 @@
+"""Identities, certificates, tokens, and the audit log."""

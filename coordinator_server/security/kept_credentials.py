@@ -1,0 +1,165 @@
+"""Credentials of listeners that are taken up again when their files change.
+
+What is wrong with a file is told to the operator, precisely; a caller only sees a handshake that fails. Files that
+change while the server runs are used for connections made from then on, if they are whole: until then, and so between
+the two steps of a rotation that replaces key and certificate one after the other, the old ones serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import structlog
+
+from coordinator_runtime.clock import Clock
+from coordinator_server.file_signature import FileSignature, signature_of
+from coordinator_server.security.tls import ClientAuth, Credentials, TlsFiles, TlsRefused
+
+LOOK_SECONDS: Final = 1.0
+"""How often the files are looked at. A look that finds nothing new costs a few microseconds."""
+
+_log = structlog.get_logger("tls")
+
+_Signature = tuple[FileSignature | None, ...]
+"""What changes when a file is replaced, or written again."""
+
+
+class KeptCredentials:
+    """The credentials of one listener: the newest that were right."""
+
+    def __init__(self, files: TlsFiles, clock: Clock) -> None:
+        """Raises TlsRefused."""
+        self._files = files
+        self._clock = clock
+        self._seen = _signature(files)
+        self._lock = threading.Lock()
+        self._has_expired = False
+        self.handshakes = 0
+        """Handshakes that began with them."""
+        self.current = _read(files, clock.wall_ms())
+        self.on_changed: Callable[[Credentials], None] = lambda _new: None
+        """Called with what is about to be used, on the thread that looks; what it refuses with ValueError is not."""
+        self.refusal: str | None = None
+        """Why the files that lie there now are not used; None if they are."""
+
+    @property
+    def files(self) -> TlsFiles:
+        return self._files
+
+    @property
+    def client_auth(self) -> ClientAuth:
+        return self._files.client_auth
+
+    def count_handshake(self) -> None:
+        """Count a handshake that begins. On any thread."""
+        with self._lock:
+            self.handshakes += 1
+
+    def look(self) -> None:
+        """Take up what the files hold now, if they have changed and are right. Reads files."""
+        now_ms = self._clock.wall_ms()
+        signature = _signature(self._files)
+        # Refused files are tried again: a certificate that is not valid yet becomes so without a change.
+        if signature != self._seen or self.refusal is not None:
+            self._seen = signature
+            self._read_again(now_ms)
+        if self.current.ends_ms <= now_ms and not self._has_expired:
+            self._has_expired = True
+            _log.error(
+                "certificate_expired",
+                file=str(self._files.certificate_file),
+                advice="callers refuse it: replace the file, and it is used at once",
+            )
+
+    def _read_again(self, now_ms: int) -> None:
+        try:
+            found = _read(self._files, now_ms)
+        except TlsRefused as refusal:
+            self._refuse(str(refusal))
+            return
+        if found == self.current:
+            self.refusal = None
+            return
+        try:
+            self.on_changed(found)
+        except ValueError as error:
+            self._refuse(str(error))
+            return
+        self.refusal = None
+        self.current = found
+        self._has_expired = False
+        _log.info(
+            "credentials_changed",
+            file=str(self._files.certificate_file),
+            expires=datetime.fromtimestamp(found.ends_ms / 1000, UTC).isoformat(),
+        )
+
+    def _refuse(self, reason: str) -> None:
+        if reason != self.refusal:
+            self.refusal = reason
+            _log.warning("credentials_refused", reason=reason, advice="the old ones serve until these are right")
+
+
+class Taken:
+    """The credentials that one of those who make handshakes uses."""
+
+    def __init__(self, kept: KeptCredentials) -> None:
+        self._kept = kept
+        self.current = kept.current
+
+    def renew(self) -> bool:
+        """Take the newest; whether they are others than before. Call it for each handshake that begins. On any thread,
+        without waiting for a disk."""
+        self._kept.count_handshake()
+        newest = self._kept.current
+        is_new = newest is not self.current
+        self.current = newest
+        return is_new
+
+
+def _signature(files: TlsFiles) -> _Signature:
+    return tuple(
+        signature_of(file)
+        for file in (files.certificate_file, files.key_file, files.client_ca_file)
+        if file is not None
+    )
+
+
+def _read(files: TlsFiles, now_ms: int) -> Credentials:
+    from coordinator_server.security.certificates import read_credentials  # Late: its library takes 9 MB of memory.
+
+    return read_credentials(files, now_ms)
+
+
+class Kept(Protocol):
+    """What is kept of files, and looks at them."""
+
+    def look(self) -> None:
+        """Take up what the files hold now, if they have changed and are right. Reads files."""
+
+
+class CredentialsWatch:
+    """Looks at the files of certificates and tokens, on a thread of the loop's pool: a disk may be slow."""
+
+    def __init__(self, kept: Sequence[Kept]) -> None:
+        self._kept = kept
+
+    def start(self) -> None:
+        """Look from now on, for as long as the running loop runs."""
+        if self._kept:
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        asyncio.get_running_loop().run_in_executor(None, self._look_at_all).add_done_callback(self._on_looked)
+
+    def _look_at_all(self) -> None:
+        for each in self._kept:
+            each.look()
+
+    def _on_looked(self, looked: asyncio.Future[None]) -> None:
+        self.start()
+        looked.result()

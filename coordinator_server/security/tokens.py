@@ -1,0 +1,140 @@
+"""Tokens of callers: made once, kept as hashes in a file, and taken up again when the file changes.
+
+A token is `txl_ID_SECRET`. The file has the SHA-256 of the secret, so who reads the file cannot call with it; a fast
+hash is enough, because a secret has 256 bits that nobody chose. A file that cannot be used leaves the old tokens in
+force, which the log says; a token that is gone from it counts no more within seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import tomllib
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import structlog
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from coordinator_protocol.acls import ANY_PRINCIPAL, check_principal
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.clock import Clock
+from coordinator_server.file_signature import signature_of
+from coordinator_server.security.authentication import TOKEN_PREFIX, IdentityRefused, Reason, Unauthenticated
+from coordinator_server.validation import first_problem
+
+TOKEN_LENGTH_MAX: Final = 200
+
+_NOBODY: Final = "0" * 64
+"""The hash of nothing: compared with where the id is unknown, so that it takes as long."""
+
+_NAMES: Final = ("tokens", "id", "principal", "sha256", "expires")
+"""What may stand in the file."""
+
+_log = structlog.get_logger("tokens")
+
+
+class TokensRefused(IdentityRefused):
+    """The file of tokens cannot be used. The message says where and why, and what to do."""
+
+
+def _principal(name: str) -> str:
+    try:
+        check_principal(name)
+    except Refused as refusal:
+        raise ValueError(refusal.message) from refusal
+    if name == ANY_PRINCIPAL:
+        raise ValueError("a token is one caller's: write User:NAME")
+    return name
+
+
+class TokenRow(BaseModel):
+    """One token, as the file has it: a table `[[tokens]]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    id: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9-]{1,64}$")]
+    principal: Annotated[str, AfterValidator(_principal)]
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    expires: AwareDatetime | None = None
+    """None: never."""
+
+
+class _TokenFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    tokens: list[TokenRow] = []
+
+
+def read_tokens(file: Path) -> Mapping[str, TokenRow]:
+    """The tokens of a file, by id. Raises TokensRefused."""
+    try:
+        found = _TokenFile.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).tokens
+    except OSError as error:
+        raise TokensRefused(f"the tokens file {file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TokensRefused(f"the tokens file {file} is no TOML: {error}") from error
+    except ValidationError as error:
+        raise TokensRefused(f"the tokens file {file}: {first_problem(error, _NAMES)}") from error
+    tokens = {token.id: token for token in found}
+    if len(tokens) < len(found):
+        raise TokensRefused(f"the tokens file {file} has two tokens of one id: each needs an id of its own")
+    return tokens
+
+
+def new_token(token_id: str, secret: bytes, principal: str, expires: datetime | None) -> tuple[str, str]:
+    """A token for the caller, and its table for the file. The secret is random bytes."""
+    text = urlsafe_b64encode(secret).rstrip(b"=").decode()
+    row = TokenRow(id=token_id, principal=principal, sha256=_hash(text), expires=expires)
+    named = json.dumps(row.principal, ensure_ascii=False)
+    lines = ["[[tokens]]", f'id = "{row.id}"', f"principal = {named}", f'sha256 = "{row.sha256}"']
+    if row.expires is not None:
+        lines.append(f"expires = {row.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    return f"{TOKEN_PREFIX}{row.id}_{text}", "\n".join(lines) + "\n"
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class KeptTokens:
+    """The newest tokens of a file that were right. Implements `authentication.TokenPrincipals`."""
+
+    def __init__(self, file: Path, clock: Clock) -> None:
+        """Raises TokensRefused."""
+        self._file = file
+        self._clock = clock
+        self._seen = signature_of(file)
+        self._tokens = read_tokens(file)
+        self.refusal: str | None = None
+        """Why the file that lies there now is not used; None if it is."""
+
+    def of_token(self, token: str) -> str:
+        """The principal of a token. Raises Unauthenticated."""
+        token_id, _, secret = token[:TOKEN_LENGTH_MAX].removeprefix(TOKEN_PREFIX).partition("_")
+        row = self._tokens.get(token_id)
+        is_right = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.sha256)
+        if row is None or not is_right or not token.startswith(TOKEN_PREFIX):
+            raise Unauthenticated(Reason.UNKNOWN_TOKEN)
+        if row.expires is not None and row.expires.timestamp() * 1_000 <= self._clock.wall_ms():
+            raise Unauthenticated(Reason.EXPIRED_TOKEN, f"token {row.id} of {row.principal}")
+        return row.principal
+
+    def look(self) -> None:
+        """Take up what the file holds now, if it has changed and is right. Reads the file."""
+        signature = signature_of(self._file)
+        if signature == self._seen:
+            return
+        self._seen = signature
+        try:
+            self._tokens = read_tokens(self._file)
+        except TokensRefused as refused:
+            self.refusal = str(refused)
+            _log.warning("tokens_refused", reason=self.refusal, advice="the old ones count until the file is right")
+            return
+        self.refusal = None
+        _log.info("tokens_changed", file=str(self._file), number=len(self._tokens))

@@ -18,10 +18,10 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::rustls::ServerConfig;
 use tonic::transport::server::Connected;
 
-use crate::backlog::Backlog;
 use crate::frames::{Farewell, Flood, Watch};
 use crate::identity::{FailedHosts, Shown};
 use crate::inbox::{Arrival, Inbox};
+use crate::peer::Peer;
 use crate::strangers::{Entry, Stranger, Strangers};
 use crate::tls::{Credentials, Socket, shake_hands};
 
@@ -37,29 +37,6 @@ const HARM_INTERVAL: Duration = Duration::from_secs(10);
 const FRAMES_PER_TURN: usize = 64;
 /// How long a connection that floods is kept, and not read, before it is cut: its peer comes back no sooner.
 const FLOOD_PAUSE: Duration = Duration::from_secs(1);
-
-/// Who calls.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    pub host: Arc<str>,
-    /// Names the connection. Never used again.
-    pub connection: u64,
-    pub shown: Arc<Shown>,
-    /// Its place among those of whom nobody is known; None where there are no strangers.
-    pub stranger: Option<Arc<Stranger>>,
-    /// Whether Python was asked about a caller of the connection, and so wants to hear when it ends.
-    pub is_told_of: Arc<AtomicBool>,
-    pub backlog: Arc<Backlog>,
-}
-
-impl Peer {
-    /// Its connection is no stranger's any more. Idempotent.
-    pub fn becomes_known(&self) {
-        if let Some(stranger) = &self.stranger {
-            stranger.leave();
-        }
-    }
-}
 
 /// What was refused or cut, so that the others are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use pyo3::types::{PyBytes, PyTuple};
 use tonic::Status;
 
 use crate::backlog::Backlog;
-use crate::connection::Peer;
 use crate::held::HeldBytes;
 use crate::identity::Authorization;
+use crate::peer::Peer;
 use crate::wake::Bell;
 
 pub const CALL: u8 = 0;

@@ -28,6 +28,7 @@ mod identity;
 mod inbox;
 mod joining;
 mod message;
+mod peer;
 mod pieces;
 mod producers;
 mod records;

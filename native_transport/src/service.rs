@@ -20,11 +20,12 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::calls::{Answer, COPIED_BYTES_MAX, Calls, Outgoing, Presence};
 use crate::codec::Raw;
-use crate::connection::{Connections, Harm, Peer};
+use crate::connection::{Connections, Harm};
 use crate::deadline::time_left;
 use crate::gathering::{Counted, Gathered, Gathering};
 use crate::identity::Authorization;
 use crate::inbox::{Arrival, Inbox, Token};
+use crate::peer::Peer;
 use crate::taken::{Leaving, Told, Watched, tie};
 use crate::whole::Whole;
 

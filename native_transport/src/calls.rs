@@ -7,21 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::{Code, Status};
 
 use crate::inbox::{Arrival, Inbox, Token};
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, bytes_of};
 use crate::taken::Told;
 
 pub const REPLY: u8 = 0;
 pub const END: u8 = 1;
 pub const SEND: u8 = 2;
 pub const CREDIT: u8 = 3;
-
-pub const COPIED_BYTES_MAX: usize = 32 * 1024;
 
 /// One thing that Python gives.
 #[derive(Debug)]
@@ -56,16 +53,6 @@ impl Given {
             }
             _ => Err(PyValueError::new_err(format!("{kind} is nothing that can be given"))),
         }
-    }
-}
-
-/// The same bytes, for the I/O thread. Large ones stay where they are: Python gets them back some later time that it calls
-/// this module. For small ones that costs more than a copy.
-pub fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
-    if body.as_bytes().len() < COPIED_BYTES_MAX {
-        Bytes::copy_from_slice(body.as_bytes())
-    } else {
-        Bytes::from_owner(PyBackedBytes::from(body))
     }
 }
 

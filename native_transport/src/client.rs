@@ -11,9 +11,10 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use tokio::sync::{Semaphore, mpsc};
 use tonic::transport::Endpoint;
 
-use crate::calls::{Calls, Given, bytes_of};
+use crate::calls::{Calls, Given};
 use crate::dialing::{Asking, Opening, Order, Streams, run};
 use crate::inbox::{Inbox, InboxLimits, Token};
+use crate::pieces::bytes_of;
 
 const THREAD_NAME: &str = "grpc-client-io";
 

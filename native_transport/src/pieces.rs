@@ -1,4 +1,4 @@
-//! An answer in the pieces that Python has it in: what was stored goes out from where it was read.
+//! What Python gives to be sent, in the pieces that it has it in: what was stored goes out from where it was read.
 //!
 //! Each piece becomes frames of HTTP/2 of its own. So only large ones stay where they are; what lies between them is
 //! joined.
@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::calls::{COPIED_BYTES_MAX, bytes_of};
+/// From so many bytes on, what Python gives stays where it is; less is copied.
+pub const COPIED_BYTES_MAX: usize = 32 * 1024;
 
 /// The bytes of an answer, one piece after the other. Most answers have one.
 #[derive(Debug, Default)]
@@ -115,6 +116,16 @@ impl Gathered {
         let mut pieces = self.pieces.into_iter();
         let first = pieces.next().unwrap_or_default();
         Pieces { first, others: pieces.collect() }
+    }
+}
+
+/// The same bytes, for the I/O thread. Large ones stay where they are: Python gets them back some later time that it calls
+/// this module. For small ones that costs more than a copy.
+pub fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
+    if body.as_bytes().len() < COPIED_BYTES_MAX {
+        Bytes::copy_from_slice(body.as_bytes())
+    } else {
+        Bytes::from_owner(PyBackedBytes::from(body))
     }
 }
 

@@ -18,7 +18,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::calls::{Answer, COPIED_BYTES_MAX, Calls, Outgoing, Presence};
+use crate::calls::{Answer, Calls, Outgoing, Presence};
 use crate::codec::Raw;
 use crate::connection::{Connections, Harm};
 use crate::deadline::time_left;
@@ -26,6 +26,7 @@ use crate::gathering::{Counted, Gathered, Gathering};
 use crate::identity::Authorization;
 use crate::inbox::{Arrival, Inbox, Token};
 use crate::peer::Peer;
+use crate::pieces::COPIED_BYTES_MAX;
 use crate::taken::{Leaving, Told, Watched, tie};
 use crate::whole::Whole;
 

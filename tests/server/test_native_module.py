@@ -106,7 +106,7 @@ async def test_calls_that_find_the_queue_full_are_told_so_and_did_not_begin() ->
 
 
 COPIED_BYTES_MAX = 32 * 1024
-"""From here on an answer is not copied on its way out (`calls.rs`)."""
+"""From here on an answer is not copied on its way out (`pieces.rs`)."""
 
 
 @pytest.mark.parametrize("size", [0, COPIED_BYTES_MAX - 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 1 << 20])

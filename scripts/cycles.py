@@ -7,6 +7,7 @@ share lie there. An import that only type checkers follow (`if TYPE_CHECKING`) c
 follows it too, and so does one inside a function.
 
 The packages are those that the import law is about (`root_packages` in pyproject.toml), the benchmarks and the scripts.
+The modules of the compiled transport are looked at, too, as `scripts.rust_cycles` reads them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Final
 
 import grimp
 
+from scripts.rust_cycles import imports_of_crate
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 _OTHERS: Final = ("bench", "scripts")
 
@@ -28,6 +31,7 @@ def main() -> int:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = [*settings["tool"]["importlinter"]["root_packages"], *_OTHERS]
     found = circles_of(packages)
+    found += circles_in(imports_of_crate(ROOT / "native_transport" / "src"))
     for circle in found:
         print(f"import cycle: {' -> '.join(circle)}", file=sys.stderr)
     if found:

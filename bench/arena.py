@@ -15,7 +15,7 @@ from bench.programs import begin, output_of, run_of_output
 from bench.results import CannotRun, Run
 from bench.scale import Scale
 from bench.server import HERE, OwnServer
-from coordinator_client.admin import Admin
+from coordinator_client.admin.admin import Admin
 
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker

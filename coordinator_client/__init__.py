@@ -12,17 +12,14 @@ for record in read("invoices", "127.0.0.1:7070"):
 ```
 """
 
-from coordinator_client.acl_admin import PermissionCheck
-from coordinator_client.admin import Admin, TopicDescription, TopicSetting, TransactionListing
-from coordinator_client.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
-from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
-from coordinator_client.connection import Connection
+from coordinator_client.admin.acl_admin import PermissionCheck
+from coordinator_client.admin.admin import Admin, TopicDescription, TopicSetting, TransactionListing
+from coordinator_client.admin.offset_reset import OffsetReset, ResetTo
 from coordinator_client.consumer.async_consumer import AsyncConsumer
 from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.consumers import Consumer
 from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords
-from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.descriptions import (
     BlockingTransaction,
     DeletedRecords,
@@ -54,14 +51,16 @@ from coordinator_client.errors import (
     TransactionError,
     Unreachable,
 )
-from coordinator_client.offset_reset import OffsetReset, ResetTo
-from coordinator_client.producer import PreparedTransaction, Producer, Transaction
-from coordinator_client.producer_shell import ProducerConfig, ProducerOptions
-from coordinator_client.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
+from coordinator_client.producer.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
+from coordinator_client.producer.producer import PreparedTransaction, Producer, Transaction
+from coordinator_client.producer.shell import ProducerConfig, ProducerOptions
+from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, PartitionRange
+from coordinator_client.reading.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
+from coordinator_client.reading.snapshots import Snapshot
 from coordinator_client.settings import Skipped
-from coordinator_client.snapshots import Snapshot
-from coordinator_client.state import Identity
 from coordinator_client.tls import Tls
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import GroupMetadata, Identity, OffsetAndMetadata, TopicPartition
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, PermissionType, ResourceType
 from coordinator_protocol.next_event import NextEvent
 

@@ -22,7 +22,7 @@ except ImportError as error:
 
 from coordinator_client.errors import corrupt
 from coordinator_client.fetch_reply import Payload
-from coordinator_client.state import Row
+from coordinator_client.values import Row
 
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))

@@ -12,8 +12,7 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import TopicPartitions
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.state import Identity
+from coordinator_client.values import Identity, OffsetAndMetadata, TopicPartition
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, subscribed_topics
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.next_event import NextEvent

@@ -21,7 +21,7 @@ from msgspec import Struct
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.errors import CorruptBatch, Rejected, TransactionError, corrupt, rejected
 from coordinator_client.fetch_reply import Payload, WireBatch
-from coordinator_client.state import Headers, Row
+from coordinator_client.values import Headers, Row
 from coordinator_protocol.batch import (
     FORMAT_VERSION,
     NO_PRODUCER_EPOCH,

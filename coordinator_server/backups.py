@@ -18,10 +18,10 @@ from coordinator_runtime.backups import BackupRefused, KeptBackup, Manifest, bac
 from coordinator_runtime.backups.creation import backup_name
 from coordinator_runtime.backups.files import Progress
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.durable_mark import read_mark
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.rocks.durable_mark import read_mark
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
-from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.metrics.instruments import MS, Readings, by_label, counts, single
 
 RETRY_MS: Final = 60_000

@@ -21,9 +21,9 @@ from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.rocks import StoreStatistics
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
-from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.addresses import Address
 from coordinator_server.backups import ServerBackups

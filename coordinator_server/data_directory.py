@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from coordinator_runtime.rocks.files import holds_data
-from coordinator_runtime.segments import segments_in
+from coordinator_runtime.rocks.segments import segments_in
+from coordinator_runtime.rocks.store_directory import StoreDirectory, refused_in_words
 from coordinator_runtime.store import StoreRefused
-from coordinator_runtime.store_directory import StoreDirectory, refused_in_words
 from coordinator_server.listening import UNIX_PREFIX, is_unix
 from coordinator_server.settings.config import Config
 

@@ -28,7 +28,7 @@ from collections import Counter
 from typing import Final
 
 from coordinator_client import Abortable, Admin, Consumer, ConsumerRecords, Producer, Transaction, read
-from coordinator_client.reader import ReadRecord
+from coordinator_client.reading.reader import ReadRecord
 
 IDLE_MS: Final = 3_000
 """After this long without new records it is checked whether the copy is complete."""

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> None:
     """Load, read, compare, report. Raises: Differs, and whatever keeps the demo from its end."""
-    from coordinator_client.admin import Admin
+    from coordinator_client.admin.admin import Admin
     from examples.demo_parts.load import run_load
     from examples.demo_parts.reading import read_and_compare, spark_session
     from examples.demo_parts.report import problems, report, verdict

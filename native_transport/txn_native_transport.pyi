@@ -1,7 +1,8 @@
-"""The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
-(`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`).
-The core uses `examine_batch`, `transaction_value` and `producer_rows`, whichever transport its server has, and readers
-of Arrow use `join_arrow`.
+"""The compiled gRPC transport: tonic in one thread that never waits for Python.
+
+Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
+(`coordinator_client.transport.native_channel`). The core uses `examine_batch`, `transaction_value` and `producer_rows`,
+whichever transport its server has, and readers of Arrow use `join_arrow`.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 

@@ -2,8 +2,8 @@
 
 In this order, which a crash may end anywhere: the new log start becomes durable; a later group deletes the rows of
 records, stretches and aborted transactions before it, by one range each, so that it takes as long for a gigabyte as for
-a record; the store gives back files that nothing names any more (`coordinator_runtime.segments`), and room in those
-that hold other things too (`coordinator_runtime.rocks.reclaim`). Whoever comes after a crash looks what is left.
+a record; the store gives back files that nothing names any more (`coordinator_runtime.rocks.segments`), and room in
+those that hold other things too (`coordinator_runtime.rocks.reclaim`). Whoever comes after a crash looks what is left.
 
 A few partitions are looked at in each turn of the loop. What cannot be read is left, and told.
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark_txnlog.account import Summary
     from pyspark_txnlog.advice import Option
-    from pyspark_txnlog.job_settings import JobSettings
+    from pyspark_txnlog.job_parts.account import Summary
+    from pyspark_txnlog.job_parts.job_settings import JobSettings
 
 
 _EXPLANATION: Final = """\
@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from coordinator_client.errors import TransactionError
     from pyspark_txnlog.bounds import InvalidOption
-    from pyspark_txnlog.job_settings import JobFailed
-    from pyspark_txnlog.planning import UnknownTopic
-    from pyspark_txnlog.ranges import DataLoss
-    from pyspark_txnlog.spark_session import JavaMissing
+    from pyspark_txnlog.job_parts.job_settings import JobFailed
+    from pyspark_txnlog.job_parts.spark_session import JavaMissing
+    from pyspark_txnlog.read.planning import UnknownTopic
+    from pyspark_txnlog.read.ranges import DataLoss
 
     try:
         summary = _run(_settings(asked))
@@ -70,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: JobSettings) -> Summary:
-    from pyspark_txnlog.committed_read import run_job
-    from pyspark_txnlog.job_settings import Mode
-    from pyspark_txnlog.streaming_job import run_stream
+    from pyspark_txnlog.job_parts.committed_read import run_job
+    from pyspark_txnlog.job_parts.job_settings import Mode
+    from pyspark_txnlog.job_parts.streaming_job import run_stream
 
     if settings.mode is Mode.ONCE:
         return run_job(settings, say=_say)
@@ -128,7 +128,7 @@ def flag_of(option: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     from pyspark_txnlog.advice import DEFAULT_ENDPOINT
-    from pyspark_txnlog.job_settings import FORMATS, TRIGGER_INTERVAL, Mode
+    from pyspark_txnlog.job_parts.job_settings import FORMATS, TRIGGER_INTERVAL, Mode
 
     parser = argparse.ArgumentParser(
         prog="pyspark_txnlog.job",
@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(asked: argparse.Namespace) -> JobSettings:
-    from pyspark_txnlog.job_settings import CONSOLE, PARQUET, JobSettings, Mode
+    from pyspark_txnlog.job_parts.job_settings import CONSOLE, PARQUET, JobSettings, Mode
 
     given: dict[str, str | None] = {name: getattr(asked, name) for name in source_flags()}
     given |= {"endpoint": asked.endpoint, "subscribe": ",".join(asked.topics) or None}
@@ -215,7 +215,7 @@ def _missing_package() -> str | None:
         # Python put this directory first, where our modules would stand in for others of the same name.
         sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own]  # noqa: PTH100
     try:
-        from pyspark_txnlog.reading import check_dependencies
+        from pyspark_txnlog.read.reading import check_dependencies
 
         check_dependencies()
     except ImportError as error:

@@ -27,9 +27,9 @@ from pyspark.sql.types import (
 
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
-from pyspark_txnlog.reading import NarrowedReader, RangeReader, settle_planner, told_shortly
-from pyspark_txnlog.sink import BatchWriter, StreamWriter, check_columns
-from pyspark_txnlog.sink_options import WriteOptions, parse_write_options
+from pyspark_txnlog.read.reading import NarrowedReader, RangeReader, settle_planner, told_shortly
+from pyspark_txnlog.write.sink import BatchWriter, StreamWriter, check_columns
+from pyspark_txnlog.write.sink_options import WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ class DefaultSource(DataSource):
         Spark is older than 4.2."""
         options = self._checked(schema, is_stream=True)
         try:
-            from pyspark_txnlog.stream_source import StreamReader
+            from pyspark_txnlog.read.stream_source import StreamReader
         except ImportError as error:
             raise ImportError(
                 f"a stream of txnlog needs Spark 4.2 or newer ({error}); spark.read works with this one"

@@ -14,7 +14,7 @@ from bench.filled import FullTopic, fill_kafka, fill_own, full_topics
 from bench.load.fill import ABORTED_OF_TEN, PARTITIONS
 from bench.programs import output_of, run_of_output
 from bench.results import ROWS_PER_SECOND, CannotRun, Run
-from pyspark_txnlog.spark_session import JavaMissing, check_java
+from pyspark_txnlog.job_parts.spark_session import JavaMissing, check_java
 
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker

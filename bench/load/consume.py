@@ -11,10 +11,10 @@ from bench.load.fill import PARTITIONS
 from bench.results import LoadFailed, Run
 from bench.window import Window
 from coordinator_client import Consumer
-from coordinator_client.batch_reader import BatchReader
-from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import TopicPartition
-from coordinator_client.reader import ReadPlan, plan_ranges
+from coordinator_client.reading.batch_reader import BatchReader
+from coordinator_client.reading.reader import ReadPlan, plan_ranges
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import TopicPartition
 
 _POLLED_RECORDS_MAX: Final = 5_000
 _POLL_MS: Final = 100

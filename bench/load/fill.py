@@ -8,8 +8,8 @@ from typing import Final
 
 from bench.results import Run
 from bench.window import Window
-from coordinator_client.admin import Admin
-from coordinator_client.producer import Producer, Transaction
+from coordinator_client.admin.admin import Admin
+from coordinator_client.producer.producer import Producer, Transaction
 
 PARTITIONS: Final = 3
 ABORTED_OF_TEN: Final = 1

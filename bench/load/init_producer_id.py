@@ -19,8 +19,8 @@ from bench.load.stubs import TRANSACTION_TIMEOUT_MS, checked, new_prefix, open_c
 from bench.load.workers import AsyncWorker, Span, run_as_tasks
 from bench.results import Run
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client.async_producer import AsyncProducer
-from coordinator_client.connection import Connection
+from coordinator_client.producer.async_producer import AsyncProducer
+from coordinator_client.transport.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from bench.load.workers import Span, run_as_tasks
 from bench.results import Run
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import AsyncConsumer
-from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import OffsetAndMetadata, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

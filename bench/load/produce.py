@@ -19,7 +19,7 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.log_pb2_grpc import LogServiceStub
 from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
-from coordinator_client.producer import Producer
+from coordinator_client.producer.producer import Producer
 from coordinator_protocol.limits import KIBI, MEBI
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator_client.async_producer import AsyncProducer
-from coordinator_client.connection import Connection
-from coordinator_client.producer import Producer
+from coordinator_client.producer.async_producer import AsyncProducer
+from coordinator_client.producer.producer import Producer
+from coordinator_client.transport.connection import Connection
 
 PARTITIONS: Final = 3
 

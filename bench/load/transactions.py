@@ -21,9 +21,9 @@ from bench.load.stubs import StubProducer, new_prefix, open_channel
 from bench.load.transact import TransactProducer, transact_request
 from bench.load.workers import Span, run_as_tasks, run_in_threads
 from bench.results import Run
-from coordinator_client.connection import Connection
 from coordinator_client.tls import Tls
-from coordinator_client.transport import GRPC_SESSION, SESSION, UNARY
+from coordinator_client.transport.connection import Connection
+from coordinator_client.transport.transport import GRPC_SESSION, SESSION, UNARY
 
 SDK_GRPC: Final = "SDK, grpc.aio"
 """The SDK without the compiled transport, even where that is installed."""

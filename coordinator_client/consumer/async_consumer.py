@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Never, Self, TypeVar, Unpack
 
 from coordinator_client.calls import CUT_OFF_CLOSE_MS, timed_out
-from coordinator_client.connection import Connection
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.consumer.engine import Engine
@@ -26,11 +25,12 @@ from coordinator_client.consumer.shell import (
     Partitions,
     note_repeating,
 )
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.reader import ReadRecord
+from coordinator_client.reading.reader import ReadRecord
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 

@@ -21,16 +21,10 @@ from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.joining import Assignors, Joining, JoiningMember, as_names, as_share
 from coordinator_client.consumer.membership import Pace, Subscription
 from coordinator_client.consumer.positions import Reader
-from coordinator_client.consumer.state import (
-    NO_GENERATION,
-    ClassicStatus,
-    GroupMetadata,
-    TopicPartition,
-    classic_step,
-)
+from coordinator_client.consumer.state import ClassicStatus, classic_step
 from coordinator_client.consumer.topics import TopicWatch, compiled
 from coordinator_client.errors import PASSING, CommitFailed, RebalanceInProgress, TransactionError
-from coordinator_client.state import TopicPartitionCount
+from coordinator_client.values import NO_GENERATION, GroupMetadata, TopicPartition, TopicPartitionCount
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 

@@ -17,7 +17,6 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.calls import OFFSET_COMMIT, RetryingCall
 from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.owned import OwnedPartition
-from coordinator_client.consumer.state import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import (
     PASSING,
     TOPIC_GONE,
@@ -29,6 +28,7 @@ from coordinator_client.errors import (
     known_code,
     rejected,
 )
+from coordinator_client.values import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 COMMIT_AGAIN: Final = "Commit again: it does no harm twice."

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, TypedDict
 
 from coordinator_client.errors import check_here, wrong_setting
-from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.settings import RAISE, check_durations, check_on_corrupt_batch, isolation_level
 from coordinator_client.tls import Tls
-from coordinator_client.transport import MESSAGE_BYTES_MAX
+from coordinator_client.transport.first_contact import GIVE_UP_MS
+from coordinator_client.transport.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
 from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import MEBI

@@ -19,8 +19,9 @@ from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.membership import Pace, Subscription
 from coordinator_client.consumer.positions import Reader
-from coordinator_client.consumer.state import GroupMetadata, MemberStatus, TopicPartition, member_step
+from coordinator_client.consumer.state import MemberStatus, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
+from coordinator_client.values import GroupMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _S = MemberStatus

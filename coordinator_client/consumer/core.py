@@ -28,12 +28,12 @@ from coordinator_client.consumer.membership import Membership, NoMembership, Sub
 from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
 from coordinator_client.consumer.polled import Handed
 from coordinator_client.consumer.positions import Positions, Reader
-from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.consumer.topics import AbsentTopics
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource, uuid_text
+from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_protocol.errors import ErrorCode
 
 T = TypeVar("T")

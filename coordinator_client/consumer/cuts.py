@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_COMMITTED_TRANSACTIONS, TAKE_SNAPSHOT, Rpc
-from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import Verdict
+from coordinator_client.values import TopicPartition
 from coordinator_protocol.cuts import Committed, Stretch, greatest_cut
 
 _AT_ONCE_MAX: Final = 100

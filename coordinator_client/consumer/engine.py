@@ -15,11 +15,11 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from coordinator_client.calls import Reply
-from coordinator_client.connection import Connection
 from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.errors import Loss, TransactionError, rejected
 from coordinator_client.loops import Loop, Timer
-from coordinator_client.transport import Call, Transport
+from coordinator_client.transport.connection import Connection
+from coordinator_client.transport.transport import Call, Transport
 from coordinator_protocol.errors import ErrorCode
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from coordinator_client.consumer.commits import CommitJob, CommitQueue
 from coordinator_client.consumer.context import ConsumerContext
-from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import TransactionError
+from coordinator_client.values import TopicPartition
 
 
 class RebalanceListener:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol, Self
 
 from coordinator_client.consumer.polled import ConsumerRecords, Unread
-from coordinator_client.reader import ReadRecord
+from coordinator_client.reading.reader import ReadRecord
 
 
 class _Reading(Protocol):

@@ -14,10 +14,9 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import JOIN_GROUP, SYNC_GROUP, Deadlines, RetryingCall
 from coordinator_client.consumer.context import Backoff, ConsumerContext
-from coordinator_client.consumer.state import NO_GENERATION, TopicPartition
 from coordinator_client.consumer.topics import ask_topics, topics_in
 from coordinator_client.errors import PASSING, TransactionError, misconfigured
-from coordinator_client.state import TopicPartitionCount
+from coordinator_client.values import NO_GENERATION, TopicPartition, TopicPartitionCount
 from coordinator_protocol.assignors.classic import (
     CLASSIC_ASSIGNORS,
     Assignor,

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from coordinator_client.consumer.commits import Standing, no_group
 from coordinator_client.consumer.handover import Then
 from coordinator_client.consumer.positions import Reader
-from coordinator_client.consumer.state import GroupMetadata
 from coordinator_client.errors import TransactionError
+from coordinator_client.values import GroupMetadata
 
 EARLY_PAUSE_MS_FIRST: Final = 100
 _DOUBLINGS_MAX: Final = 10

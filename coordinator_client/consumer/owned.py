@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.encodings import checked_batch
 from coordinator_client.errors import rejected
 from coordinator_client.fetch_reply import WireBatch
-from coordinator_client.reader import ReadRecord
-from coordinator_client.state import Row
+from coordinator_client.reading.reader import ReadRecord
+from coordinator_client.values import OffsetAndMetadata, Row, TopicPartition
 from coordinator_protocol.errors import ErrorCode
 
 

@@ -8,9 +8,9 @@ from operator import length_hint
 from typing import Protocol, overload
 
 from coordinator_client.consumer.owned import Slice
-from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import CorruptBatch, TransactionError
-from coordinator_client.reader import ReadRecord
+from coordinator_client.reading.reader import ReadRecord
+from coordinator_client.values import TopicPartition
 
 
 class ConsumerRecords(Sequence[ReadRecord]):

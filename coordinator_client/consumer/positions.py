@@ -17,10 +17,10 @@ from coordinator_client.consumer.config import EARLIEST
 from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
-from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import PASSING, TOPIC_GONE, TransactionError, Verdict, class_of, failure, rejected
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
+from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _PASSING: Final = PASSING | {ErrorClass.REJOIN}

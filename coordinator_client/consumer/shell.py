@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, Deadlines, Patience, RetryingCall, Rpc
-from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.commits import COMMIT_AGAIN
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.core import CommitCallback, ConsumerCore, Future
@@ -25,10 +24,11 @@ from coordinator_client.consumer.membership import Subscription
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.positions import offset_fetch_request
-from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
 from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import TransactionError, Verdict, check_here, failure, rejected
 from coordinator_client.settings import SKIP, Skipped, duration_ms, isolation_level, timestamp_ms
+from coordinator_client.transport.connection import Connection, client_id_for, connection_to
+from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.names import check_topic_name
 

@@ -1,4 +1,4 @@
-"""Frozen values of consumers, and the two tables of a member's legal steps: one per group protocol.
+"""The statuses of a member, and the two tables of a member's legal steps: one per group protocol.
 
 A member of a group of the consumer protocol (KIP-848):
 ```
@@ -20,61 +20,9 @@ Source: spec groups 7.2 and 7.7.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol, TypeVar
-
-BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
-
-NO_GENERATION: Final = -1
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic. A plain pair `(topic, partition)` is equal to it and may stand for it."""
-
-    topic: str
-    partition: int
-
-
-class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset of the next record to read, and a text of the application."""
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int | None = None
-    """Leader epoch of what lies before the offset; None: not known. Who begins there with it is told where what was
-    read before was lost since."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadata:
-    """Who a consumer is to its group at this moment. Commits carry it, so that the group can fence a member that is out
-    of date (KIP-447)."""
-
-    group_id: str
-    generation: int = NO_GENERATION
-    """Generation of a classic group, member epoch in the consumer protocol; -1 = not a member."""
-    member_id: str = ""
-    group_instance_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionOffsets:
-    """The offsets to commit, and the member that commits them: the group refuses them once that member is out of date
-    (KIP-447)."""
-
-    metadata: GroupMetadata
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    topic_ids: Mapping[TopicPartition, bytes]
-
-
-class OffsetSource(Protocol[BatchT_contra]):
-    """The part of a consumer that a transaction uses."""
-
-    def transaction_offsets(self, batch: BatchT_contra) -> TransactionOffsets:
-        """Return the offsets to commit once the batch is processed. Raises: Abortable where the batch is not this
-        consumer's any more."""
+from typing import Final
 
 
 class MemberStatus(StrEnum):

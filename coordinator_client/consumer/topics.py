@@ -24,11 +24,10 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import DESCRIBE_GROUPS, DESCRIBE_TOPICS, RetryingCall
 from coordinator_client.consumer.context import BACKOFF_MS_MAX, Backoff, ConsumerContext
-from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.descriptions import described_classic
 from coordinator_client.errors import TOPIC_GONE, TransactionError, known_code, rejected
 from coordinator_client.log import Told
-from coordinator_client.state import TopicPartitionCount
+from coordinator_client.values import TopicPartition, TopicPartitionCount
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 

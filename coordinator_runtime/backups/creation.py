@@ -20,8 +20,8 @@ from coordinator_runtime.backups.manifest import LAYOUT, BackedUpFile, Manifest,
 from coordinator_runtime.backups.shelf import PARTIAL_SUFFIX, backups_in, shelf_held
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks.opening import Found, inspect
+from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, sync_directory
 from coordinator_runtime.store import StoreRefused
-from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, sync_directory
 
 _NEVER_CHANGED: Final = frozenset({".sst", ".segment"})
 """Endings of files that are written once, under a name that no other file of this line of the store ever has."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from coordinator_runtime.store_directory import with_advice
+from coordinator_runtime.rocks.store_directory import with_advice
 
 _PIECE_BYTES: Final = 1 << 20
 """Long enough that the disk is the limit; short enough that the interpreter is never kept for long."""

@@ -23,8 +23,8 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.incarnation import Incarnation, LineCause, next_beginning_ms
 from coordinator_runtime.rocks.opening import Found, inspect, open_store
+from coordinator_runtime.rocks.store_directory import StoreDirectory, sync_directory
 from coordinator_runtime.store import StoreFailed, StoreRefused
-from coordinator_runtime.store_directory import StoreDirectory, sync_directory
 
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 """What an empty disk has in it."""

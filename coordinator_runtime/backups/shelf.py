@@ -12,7 +12,7 @@ from typing import Final
 
 from coordinator_runtime.backups.files import BackupRefused, held, refused_in_words
 from coordinator_runtime.backups.manifest import Manifest, read_manifest
-from coordinator_runtime.store_directory import sync_directory
+from coordinator_runtime.rocks.store_directory import sync_directory
 
 PARTIAL_SUFFIX: Final = ".partial"
 _LOCK_NAME: Final = ".lock"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coordinator_runtime.backups.files import Progress, checksum_of
 from coordinator_runtime.backups.manifest import Manifest, paths_in, read_manifest
-from coordinator_runtime.store_directory import with_advice
+from coordinator_runtime.rocks.store_directory import with_advice
 
 
 def verify_backup(path: Path, progress: Progress | None = None) -> tuple[Manifest, Sequence[str]]:

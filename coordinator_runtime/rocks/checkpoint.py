@@ -13,10 +13,10 @@ from contextlib import suppress
 
 from rocksdict import Checkpoint, Rdict
 
-from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
+from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.rocks.files import current_manifest, growth_of
-from coordinator_runtime.segments import segment_path, segments_in
-from coordinator_runtime.store_directory import StoreDirectory, sync_directory
+from coordinator_runtime.rocks.segments import segment_path, segments_in
+from coordinator_runtime.rocks.store_directory import StoreDirectory, sync_directory
 
 
 def link_files(database: Rdict, directory: StoreDirectory) -> None:

@@ -14,9 +14,9 @@ from typing import Final
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from coordinator_runtime.rocks.files import RESTORE, DamagedFiles, blamed_file
-from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.rocks.segments import SegmentOptions
+from coordinator_runtime.rocks.store_directory import StoreDirectory, with_advice
 from coordinator_runtime.store import Family, StoreRefused
-from coordinator_runtime.store_directory import StoreDirectory, with_advice
 
 _MEBIBYTE: Final = 1024 * 1024
 

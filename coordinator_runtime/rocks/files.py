@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from coordinator_runtime.durable_mark import FileGrowth
+from coordinator_runtime.rocks.durable_mark import FileGrowth
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family, StoreRefused
-from coordinator_runtime.store_directory import StoreDirectory
 
 _DATA_FILE: Final = re.compile(r"MANIFEST-\d+|\d+\.(sst|log)")
 _MANIFEST: Final = re.compile(r"MANIFEST-(\d+)\n?")

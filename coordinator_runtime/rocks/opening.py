@@ -20,7 +20,6 @@ from typing import Final
 from rocksdict import Rdict
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked, read_mark
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.incarnation import (
     Incarnation,
@@ -31,6 +30,7 @@ from coordinator_runtime.incarnation import (
 )
 from coordinator_runtime.rocks import own_rows
 from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
+from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked, read_mark
 from coordinator_runtime.rocks.files import (
     RESTORE,
     DamagedFiles,
@@ -52,12 +52,19 @@ from coordinator_runtime.rocks.own_rows import (
     number_of,
     stored_number,
 )
+from coordinator_runtime.rocks.segment_rows import (
+    LENGTH_PREFIX,
+    NAMED_PREFIX,
+    length_key,
+    named_of,
+    number_in,
+    segment_of,
+)
+from coordinator_runtime.rocks.segments import segment_path, segments_in
 from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
+from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, refused_in_words
 from coordinator_runtime.running_version import running_version
-from coordinator_runtime.segment_rows import LENGTH_PREFIX, NAMED_PREFIX, length_key, named_of, number_in, segment_of
-from coordinator_runtime.segments import segment_path, segments_in
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
-from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words
 from coordinator_runtime.unknown_rows import UnknownRow
 
 _UNUSED_FAMILY: Final = "default"

@@ -8,7 +8,7 @@ store_id         16 B   drawn when the store is made: which of several copies or
 writer           UTF-8  version of the newest program that opened the store for writing
 incarnation      u32, cause u8  which line of its history this is (coordinator_runtime/incarnation.py); none: the first
 features         UTF-8  names, separated by commas: what is stored here that an older program cannot do without
-segment/..., segment_length/...   (`coordinator_runtime/segment_rows.py`)
+segment/..., segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`)
 ```
 Other names: one that begins with `!` and is unknown refuses the store, any other unknown one is left alone.
 

@@ -15,9 +15,9 @@ from weakref import WeakSet
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from coordinator_runtime.rocks.own_rows import number_of
-from coordinator_runtime.segments import SegmentDamaged, SegmentReader, cut_value
+from coordinator_runtime.rocks.segments import SegmentDamaged, SegmentReader, cut_value
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family, StoreDamaged, StoreFailed, StoreUnreadable
-from coordinator_runtime.store_directory import StoreDirectory
 
 _OF_THE_PROCESS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors that tell nothing of the bytes that were to be read."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from rocksdict import CompactOptions, Rdict, WriteBatch, WriteOptions
 
-from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.rocks.checkpoint import finish_checkpoint, link_files
+from coordinator_runtime.rocks.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.own_rows import (
     FORMAT_VERSION_KEY,
@@ -24,10 +24,10 @@ from coordinator_runtime.rocks.own_rows import (
 )
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.rocks.reclaim import Reclaimer
-from coordinator_runtime.segment_rows import NAMED_PREFIX, named_of, number_in
-from coordinator_runtime.segments import SegmentOptions, SegmentReader, SegmentWriter
+from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of, number_in
+from coordinator_runtime.rocks.segments import SegmentOptions, SegmentReader, SegmentWriter
+from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreUnreadable
-from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files, with_advice
 
 _STALL_PAUSE_SECONDS: Final = 0.005
 """How long a write waits before it asks a stalled RocksDB again: short beside a memtable flush, long beside a write."""

@@ -14,8 +14,8 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, MEBI, SHARD_COUNT_MAX, Limits
 from coordinator_runtime.history_trim import HISTORY_RETENTION_MS
 from coordinator_runtime.rocks import StoreOptions
+from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.runtime import RuntimeLimits
-from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.addresses import AddressText
 from coordinator_server.backups import BackupSettings
 from coordinator_server.grpc_front.transports import NO_UNIX_SOCKETS, TransportName

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Final, TypeAlias
 
-from coordinator_client.admin import Admin
+from coordinator_client.admin.admin import Admin
 from coordinator_client.errors import Retriable
 from examples.demo_parts.crew import Aborted, Committed, Crew, Opened, ProducerProcess, Refused, Report
 from examples.demo_parts.failures import LoadFailed, ProducerFailed

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from coordinator_client.errors import Abortable, Fenced, Recoverable
-from coordinator_client.producer import Producer, Transaction
+from coordinator_client.producer.producer import Producer, Transaction
 from coordinator_protocol.errors import ErrorCode
 from examples.demo_parts.crew import Aborted, Committed, Line, Opened, Refused, stop_this_producer
 from examples.demo_parts.flights import FlightRecord, records

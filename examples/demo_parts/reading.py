@@ -13,7 +13,7 @@ from examples.demo_parts.check import KEY, Comparison, Distance, compare_distanc
 from examples.demo_parts.flights import ROW, SCHEMA, TEXTS, expected_flights
 from examples.demo_parts.interrupts import Interrupts
 from examples.demo_parts.plan import TOPIC
-from pyspark_txnlog.account import Summary
+from pyspark_txnlog.job_parts.account import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class SparkResult:
 @contextmanager
 def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
     """Start Spark on this machine, with its scratch files below the directory; its JVM is gone at the end."""
-    from pyspark_txnlog.spark_session import start_spark
+    from pyspark_txnlog.job_parts.spark_session import start_spark
 
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "spark")
     session: SparkSession | None = None
@@ -63,8 +63,8 @@ def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSess
 
 def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path) -> SparkResult:
     """Run the Spark job on the topic, and compare what it wrote with the first rows of the data set."""
-    from pyspark_txnlog.committed_read import run_job
-    from pyspark_txnlog.job_settings import PARQUET, JobSettings
+    from pyspark_txnlog.job_parts.committed_read import run_job
+    from pyspark_txnlog.job_parts.job_settings import PARQUET, JobSettings
 
     source = {"endpoint": endpoint, "subscribe": TOPIC, "columns": "key,value,topic,partition"}
     job = run_job(JobSettings(options=source, format=PARQUET, output=str(output)), spark=spark)

@@ -184,7 +184,7 @@ def test_a_full_disk_is_said_to_be_one() -> None:
 def test_a_reader_that_left_ends_the_program_quietly(call: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    program = f"from coordinator_server import output\n{call}\nraise AssertionError('it went on')"
+    program = f"from txnctl import output\n{call}\nraise AssertionError('it went on')"
     ended = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, b"")

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator_client import Admin, Producer, read
-from coordinator_client.connection import Connection
+from coordinator_client.transport.connection import Connection
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.metrics.families import Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES, ProbeMetrics

@@ -11,7 +11,7 @@ import pytest
 
 import coordinator_client as sdk
 from coordinator_client.arrow_encoding import SCHEMA
-from coordinator_client.sink import Committed, Sink, SinkMember
+from coordinator_client.producer.sink import Committed, Sink, SinkMember
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 

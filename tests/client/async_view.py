@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from coordinator_client import AsyncProducer
-from coordinator_client.async_producer import AsyncTransaction
-from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.producer.async_producer import AsyncTransaction
+from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.values import Identity
 from tests.client.world import World
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator_api.v1 import session_pb2
 from coordinator_client import calls
 from coordinator_client.errors import Loss
-from coordinator_client.session_transport import OpenSession, SharedSession
+from coordinator_client.transport.session_transport import OpenSession, SharedSession
 from tests.client.world import LATE_MS, WAY_MS, FakeCall, Held, World
 
 RPCS = {str(rpc.method): rpc for rpc in vars(calls).values() if isinstance(rpc, calls.Rpc)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.consumer.joining import as_share
-from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.values import TopicPartition
 from coordinator_protocol.consumer_protocol import Assignment, decode_assignment, encode_assignment
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.fake_group import FakeGroup

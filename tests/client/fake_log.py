@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_COMMITTED
 from coordinator_client.encodings import BatchStamp, header_of, write_batch
-from coordinator_client.state import Row
+from coordinator_client.values import Row
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coordinator_api.v1 import log_pb2
-from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import TopicPartition
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName

@@ -28,8 +28,8 @@ from coordinator_client import (
     plan_ranges,
     read,
 )
-from coordinator_client.connection import Connection
-from coordinator_client.reader import ReadPlan
+from coordinator_client.reading.reader import ReadPlan
+from coordinator_client.transport.connection import Connection
 from coordinator_protocol.compression import COMPRESSION_NAMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome

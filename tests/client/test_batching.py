@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Producer
-from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
-from coordinator_client.session import CALL_OVERHEAD_BYTES_MAX
-from coordinator_client.state import Identity, TopicPartitionCount
+from coordinator_client.producer.batching import Accumulator, BatchFormat, SealedBatch
+from coordinator_client.transport.session import CALL_OVERHEAD_BYTES_MAX
+from coordinator_client.values import Identity, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding
 from coordinator_protocol.errors import Method
 from coordinator_protocol.hashing import partition_for

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordinator_client import AsyncProducer, OutcomeUnknown, Rejected, TransactionError
-from coordinator_client.async_producer import AsyncPreparedTransaction
+from coordinator_client.producer.async_producer import AsyncPreparedTransaction
 from coordinator_protocol.errors import Method
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import World

@@ -15,15 +15,15 @@ from grpc import aio
 
 import coordinator_client
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client import connection
 from coordinator_client.calls import FETCH
-from coordinator_client.connection import open_best_channel, open_grpc_channel
 from coordinator_client.errors import Loss
 from coordinator_client.fetch_reply import FetchReply
-from coordinator_client.grpc_transport import SESSION_PATH, GrpcChannel
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.session_transport import Channel, OpenChannel
-from coordinator_client.transport import MESSAGE_BYTES_MAX, Call
+from coordinator_client.transport import connection
+from coordinator_client.transport.connection import open_best_channel, open_grpc_channel
+from coordinator_client.transport.grpc_transport import SESSION_PATH, GrpcChannel
+from coordinator_client.transport.session_transport import Channel, OpenChannel
+from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, Call
 from tests.harness.patience import until
 
 needs_compiled = pytest.mark.skipif(
@@ -216,7 +216,7 @@ async def test_a_closed_line_cuts_its_streams(open_channel: OpenChannel) -> None
 
 @needs_compiled
 async def test_a_line_whose_thread_broke_goes_on_over_grpc_aio() -> None:
-    from coordinator_client.native_channel import NativeChannel
+    from coordinator_client.transport.native_channel import NativeChannel
 
     lost, user = User(b"hi"), User(b"again")
     user.waits_for = 1
@@ -383,7 +383,7 @@ async def test_a_channel_that_is_closed_reports_its_bulk_reads_as_lost(open_chan
 
 @needs_compiled
 async def test_a_bulk_read_whose_thread_broke_is_lost_and_the_next_goes_over_grpc_aio() -> None:
-    from coordinator_client.native_channel import NativeChannel
+    from coordinator_client.transport.native_channel import NativeChannel
 
     hanging = Hanging()
     async with log_server(hanging.serve) as endpoint:
@@ -409,8 +409,8 @@ async def test_a_module_of_another_interface_is_as_good_as_none(
     old = ModuleType("txn_native_transport")
     monkeypatch.setattr(old, "INTERFACE", 99, raising=False)
     monkeypatch.setitem(sys.modules, old.__name__, old)
-    monkeypatch.delitem(sys.modules, "coordinator_client.native_channel", raising=False)
-    monkeypatch.delattr(coordinator_client, "native_channel", raising=False)
+    monkeypatch.delitem(sys.modules, "coordinator_client.transport.native_channel", raising=False)
+    monkeypatch.delattr(coordinator_client.transport, "native_channel", raising=False)
     connection._compiled.cache_clear()
     channel = open_best_channel("127.0.0.1:1", AsyncioLoop())
     connection._compiled.cache_clear()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_client import Abortable, Admin, AsyncConsumer, Consumer, Misconfigured, Producer, TopicPartition
-from coordinator_client.consumer.state import OffsetAndMetadata, TransactionOffsets
+from coordinator_client.values import OffsetAndMetadata, TransactionOffsets
 from coordinator_protocol.marker import Outcome
 from tests.client.consumers import Diary, poll_all, values
 from tests.harness.server_process import ServerProcess

@@ -25,8 +25,8 @@ from coordinator_client import (
 )
 from coordinator_client.calls import CREATE_TOPICS
 from coordinator_client.errors import Loss, OutcomeUnknown
-from coordinator_client.grpc_transport import GrpcChannel, UnaryTransport
 from coordinator_client.loops import AsyncioLoop
+from coordinator_client.transport.grpc_transport import GrpcChannel, UnaryTransport
 from tests.harness.server_process import ServerProcess
 
 needs_compiled = pytest.mark.skipif(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import encodings
-from coordinator_client.batching import Accumulator, BatchFormat
 from coordinator_client.encodings import (
     BATCH_OVERHEAD_BYTES,
     BatchStamp,
@@ -18,7 +17,8 @@ from coordinator_client.encodings import (
     write_batch,
 )
 from coordinator_client.errors import Rejected
-from coordinator_client.state import TopicPartitionCount
+from coordinator_client.producer.batching import Accumulator, BatchFormat
+from coordinator_client.values import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, Compression, Encoding, check_client_batch
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_client import Admin, AsyncProducer, Connection, Consumer, Misconfigured, Producer, Rejected, read
-from coordinator_client.reader import ReadPlan, plan_ranges
+from coordinator_client.reading.reader import ReadPlan, plan_ranges
 from coordinator_protocol.hashing import partition_for
 from tests.client.consumers import values
 from tests.harness.patience import looks

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from coordinator_client import AsyncConsumer, Consumer, RebalanceListener, Rejected, TopicPartition
-from coordinator_client.reader import ReadRecord
+from coordinator_client.reading.reader import ReadRecord
 from tests.client.consumers import T0, T1, T2, Room
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.world import World

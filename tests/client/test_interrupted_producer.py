@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator_client import Abortable, OutcomeUnknown, Producer, Rejected, TransactionError
-from coordinator_client.producer import PreparedTransaction
+from coordinator_client.producer.producer import PreparedTransaction
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.producers import producer_in
 from tests.client.world import World

@@ -19,11 +19,11 @@ from coordinator_client import (
     Rejected,
     TopicPartition,
     TransactionError,
-    producer_shell,
 )
-from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TransactionOffsets
 from coordinator_client.errors import Loss
-from coordinator_client.producer_shell import STEP
+from coordinator_client.producer import shell
+from coordinator_client.producer.shell import STEP
+from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TransactionOffsets
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.fake_server import refuse
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
@@ -117,7 +117,7 @@ class LateDict(dict[str, Any]):
 def test_what_was_noted_as_given_by_an_interrupted_return_was_not_given(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer_shell, "new_given", LateDict)
+    monkeypatch.setattr(shell, "new_given", LateDict)
     producer = small(world)
     commit(producer, b"a")
     LateDict.is_armed = True

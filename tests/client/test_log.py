@@ -22,7 +22,7 @@ from coordinator_client import (
 )
 from coordinator_client.errors import Loss
 from coordinator_client.log import Answers
-from coordinator_client.state import ProducerStatus
+from coordinator_client.producer.state import ProducerStatus
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import T0, ClassicRoom, Room
 from tests.client.fake_server import refuse

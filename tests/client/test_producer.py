@@ -18,7 +18,8 @@ from coordinator_client import (
     Retriable,
 )
 from coordinator_client.errors import Loss
-from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.values import Identity
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from tests.client.producers import commit, ended, produce_refused, producer_in, refused
 from tests.client.world import WALL_MS, Fault, World

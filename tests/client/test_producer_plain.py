@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_client import OutcomeUnknown, Recoverable, Rejected
-from coordinator_client.state import Identity
+from coordinator_client.values import Identity
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.producers import produce_refused, producer_in
 from tests.client.world import Fault, World

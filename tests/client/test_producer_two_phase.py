@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_client import Abortable, Fenced, OutcomeUnknown, PreparedTransaction, Producer, Rejected
-from coordinator_client.state import ProducerStatus
+from coordinator_client.producer.state import ProducerStatus
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from tests.client.producers import commit, ended, producer_in, refused
 from tests.client.world import Fault, World

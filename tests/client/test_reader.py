@@ -17,7 +17,7 @@ from coordinator_client import (
     read,
 )
 from coordinator_client.encodings import header_of
-from coordinator_client.reader import ReadPlan, plan_ranges
+from coordinator_client.reading.reader import ReadPlan, plan_ranges
 from coordinator_protocol.batch import Compression, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Outcome

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_client.clock import SystemClock
-from coordinator_client.server_look import ServerLook, look_at, place_of, what_is_wrong
+from coordinator_client.transport.server_look import ServerLook, look_at, place_of, what_is_wrong
 
 HTTP1 = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"

@@ -12,8 +12,8 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import Connection, Misconfigured, Producer
 from coordinator_client.calls import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.errors import Loss
-from coordinator_client.session import DRAINING, SESSION_ENDED
-from coordinator_client.session_transport import ANSWERS_PER_TURN, LOOK_MS
+from coordinator_client.transport.session import DRAINING, SESSION_ENDED
+from coordinator_client.transport.session_transport import ANSWERS_PER_TURN, LOOK_MS
 from coordinator_protocol.errors import Method
 from tests.client.consumers import T0, Room, values
 from tests.client.fake_channel import BROKEN, FakeChannel, SessionWorld, Weather

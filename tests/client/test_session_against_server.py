@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_client import Admin, AsyncConsumer, AsyncProducer, Connection, Producer, read
-from coordinator_client.session_transport import _SHARED
+from coordinator_client.transport.session_transport import _SHARED
 from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.server_process import ROOT, ServerProcess
 from tests.harness.transports import skip_what_is_missing

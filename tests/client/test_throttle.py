@@ -17,8 +17,8 @@ from coordinator_client.calls import CREATE_TOPICS, DESCRIBE_TOPICS, END_TXN, LA
 from coordinator_client.errors import TransactionError
 from coordinator_client.flights import Flights
 from coordinator_client.log import LOGGER
-from coordinator_client.reader import ReadPlan, plan_ranges
-from coordinator_client.state import ProducerStatus
+from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.reading.reader import ReadPlan, plan_ranges
 from coordinator_client.throttle import Throttle
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.throttling import NEVER_REFUSED, PAUSE_MS_MAX

@@ -22,8 +22,8 @@ from coordinator_client import (
 )
 from coordinator_client.arrow_encoding import rows_to_arrow
 from coordinator_client.log import LOGGER
-from coordinator_client.reader import ReadPlan
-from coordinator_client.sink import Sink, SinkMember
+from coordinator_client.producer.sink import Sink, SinkMember
+from coordinator_client.reading.reader import ReadPlan
 from tests.harness.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from grpc import aio
 
 from coordinator_client import Connection, Misconfigured, Tls
 from coordinator_client.clock import SystemClock
-from coordinator_client.kept_channel import ChannelOptions, KeptChannel
-from coordinator_client.server_look import look_at
+from coordinator_client.transport.kept_channel import ChannelOptions, KeptChannel
+from coordinator_client.transport.server_look import look_at
 from tests.harness.certificates import DAY, Authority, Pair
 
 HOST = "127.0.0.1"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_client import Admin, AsyncProducer, Connection, Misconfigured, Tls, read
-from coordinator_client.transport import SESSION, UNARY
+from coordinator_client.transport.transport import SESSION, UNARY
 from coordinator_server.security.tokens import new_token
 from tests.harness.certificates import Authority
 from tests.harness.in_process import InProcessServer, in_process_server

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from coordinator_client.connection import Connection
 from coordinator_client.errors import Loss
+from coordinator_client.transport.connection import Connection
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.fake_server import FakeServer, refuse
 

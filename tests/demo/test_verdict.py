@@ -10,7 +10,7 @@ from examples.demo_parts.check import Comparison, Distance
 from examples.demo_parts.load import Killed, Loaded, Outage, Tally, Zombie
 from examples.demo_parts.reading import Contrast, SparkResult
 from examples.demo_parts.report import problems, verdict
-from pyspark_txnlog.account import PartitionSummary, Summary
+from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
 
 ROWS = 1_000
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_client.admin import Admin
-from coordinator_client.producer import Producer
+from coordinator_client.admin.admin import Admin
+from coordinator_client.producer.producer import Producer
 from pyspark_txnlog.advice import ALIASES, OPTIONS
-from pyspark_txnlog.sink_options import SINK_ALIASES, SINK_OPTIONS
+from pyspark_txnlog.write.sink_options import SINK_ALIASES, SINK_OPTIONS
 from tests.docs.fences import PROGRAMS, ROOT, commands, fences
 
 NAME = "docs/spark.md"
@@ -22,7 +22,7 @@ PAGE = (ROOT / NAME).read_text()
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
 COMMANDS = commands(NAME)
 PRELUDE = """\
-from pyspark_txnlog.spark_session import start_spark
+from pyspark_txnlog.job_parts.spark_session import start_spark
 spark = start_spark("page")
 """
 END = """

@@ -29,8 +29,8 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.acls import Acl, AclFilter, PatternType, Permission, ResourceType
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import ReadOnlyStore, RocksStore, open_read_only, open_store, own_rows
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family
-from coordinator_runtime.store_directory import StoreDirectory
 from tests.harness.inside import WorldOptions
 from tests.harness.rocks_shelf import SHARD_COUNT, RocksShelf
 from tests.harness.script import Script

@@ -23,7 +23,7 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.marker import Marker, Outcome, encode_tail
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
-from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family, Mutation, Store, StoreDamaged
 from partition_log import codec
 from partition_log.batches import LogDamaged, batches

@@ -173,7 +173,7 @@ def by_arrow(shown: Iterator[FetchedBatch]) -> Seen:
 
 
 def by_spark(shown: Iterator[FetchedBatch]) -> Seen:
-    from pyspark_txnlog.arrow_rows import spark_batches
+    from pyspark_txnlog.read.arrow_rows import spark_batches
 
     found: Seen = []
     for made in spark_batches(shown, ("offset", "key", "timestamp", "partition")):
@@ -183,8 +183,8 @@ def by_spark(shown: Iterator[FetchedBatch]) -> Seen:
 
 def by_spark_with_values(shown: Iterator[FetchedBatch]) -> Seen:
     """With values, batches wait unopened where they may, and the compiled function joins them where it is installed."""
-    from pyspark_txnlog.arrow_rows import spark_batches
-    from pyspark_txnlog.joining import fastest_join_arrow
+    from pyspark_txnlog.read.arrow_rows import spark_batches
+    from pyspark_txnlog.read.joining import fastest_join_arrow
 
     found: Seen = []
     for made in spark_batches(shown, ("offset", "key", "value"), join=fastest_join_arrow()):
@@ -193,7 +193,7 @@ def by_spark_with_values(shown: Iterator[FetchedBatch]) -> Seen:
 
 
 def by_spark_without_payload(shown: Iterator[FetchedBatch]) -> list[int]:
-    from pyspark_txnlog.arrow_rows import spark_batches
+    from pyspark_txnlog.read.arrow_rows import spark_batches
 
     return [offset for made in spark_batches(shown, ("partition", "offset")) for offset in made["offset"].to_pylist()]
 

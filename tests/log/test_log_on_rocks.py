@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
-from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.requests import DeleteTopics, DescribeTopics, TopicName

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator_client import Admin, Connection, Consumer, Producer
 from coordinator_client.arrow_encoding import SCHEMA
-from coordinator_client.sink import Sink, SinkMember
+from coordinator_client.producer.sink import Sink, SinkMember
 from tests.docs.fences import PROGRAMS
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.harness.tools import require_tool

@@ -19,7 +19,7 @@ from coordinator_api.v1 import (
     transaction_pb2,
     transaction_pb2_grpc,
 )
-from coordinator_client.grpc_transport import SESSION_PATH
+from coordinator_client.transport.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.ports import Level
 from coordinator_server.traffic.quotas.budgets import LEVEL_PAUSE_MS

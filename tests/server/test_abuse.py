@@ -37,7 +37,7 @@ from coordinator_api.v1 import (
     transaction_pb2_grpc,
 )
 from coordinator_client import Admin, Connection, Producer, Tls, read
-from coordinator_client.grpc_transport import SESSION_PATH
+from coordinator_client.transport.grpc_transport import SESSION_PATH
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_server.exits import ExitStatus

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from coordinator_api.v1 import session_pb2, transaction_pb2
-from coordinator_client.grpc_transport import SESSION_PATH
+from coordinator_client.transport.grpc_transport import SESSION_PATH
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.clock import Clock, SystemClock

@@ -18,8 +18,8 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.backups import backups_in
 from coordinator_runtime.identity import uuid_text
 from coordinator_runtime.rocks import RocksStore, open_store
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import CommitGroup, Family, StoreUnreadable
-from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.backups import RETRY_MS, BackupSettings, ServerBackups
 from coordinator_server.metrics.instruments import Readings
 from coordinator_server.settings.config import Config

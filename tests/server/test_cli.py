@@ -109,7 +109,7 @@ def test_a_defect_is_said_in_words_and_how_to_see_more(txnctl, monkeypatch: pyte
 @pytest.mark.slow
 def test_help_needs_neither_the_network_nor_the_store() -> None:
     source = (
-        "import sys; from coordinator_server import cli; sys.argv = ['txnctl', '--help']\n"
+        "import sys; from txnctl import cli; sys.argv = ['txnctl', '--help']\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
         "heavy = {'grpc', 'rocksdict', 'pydantic', 'structlog', 'uvloop', 'pyarrow', 'pyspark'} & set(sys.modules)\n"

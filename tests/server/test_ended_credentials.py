@@ -25,8 +25,8 @@ from coordinator_client import (
     Tls,
     read,
 )
-from coordinator_client.grpc_transport import SESSION_PATH
-from coordinator_client.transport import SESSION, UNARY
+from coordinator_client.transport.grpc_transport import SESSION_PATH
+from coordinator_client.transport.transport import SESSION, UNARY
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.listeners import Identities, Listener, Listeners
 from coordinator_server.security.authentication import AGAIN_SECONDS, NameRule, NameSource

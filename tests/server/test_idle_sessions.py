@@ -12,7 +12,7 @@ from grpc import aio
 
 from coordinator_api.v1 import session_pb2, session_pb2_grpc, transaction_pb2
 from coordinator_client import Admin, AsyncProducer, Connection, read
-from coordinator_client.transport import SESSION
+from coordinator_client.transport.transport import SESSION
 from coordinator_server.grpc_front.transports import TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listeners import NOBODY_ASKED, Listener, Listeners

@@ -17,9 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-from coordinator_runtime.durable_mark import read_mark
 from coordinator_runtime.rocks import open_read_only, open_store, own_rows
-from coordinator_runtime.store_directory import StoreDirectory
+from coordinator_runtime.rocks.durable_mark import read_mark
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_server.exits import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks

@@ -28,7 +28,7 @@ async def stopped(transport: Transport) -> TransportName:
 @pytest.fixture
 def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "txn_native_transport", None)
-    for module in ("native_exchange", "native_transport"):
+    for module in ("native_interface", "grpc_front.native_exchange", "grpc_front.native_transport"):
         monkeypatch.delitem(sys.modules, f"coordinator_server.{module}", raising=False)
 
 

@@ -20,9 +20,9 @@ from coordinator_runtime.backups import BackupRefused
 from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.rocks import StoreOptions, checkpoint, opening
 from coordinator_runtime.rocks import store as rocks_store
-from coordinator_runtime.segments import SegmentOptions, SegmentWriter, segments_in
+from coordinator_runtime.rocks.segments import SegmentOptions, SegmentWriter, segments_in
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import CommitGroup
-from coordinator_runtime.store_directory import StoreDirectory
 from partition_log import shard as log_shard
 from tests.harness import memory_store
 from tests.harness.memory_store import MemoryStore

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator_client.admin import Admin
-from coordinator_client.connection import Connection
+from coordinator_client.admin.admin import Admin
+from coordinator_client.transport.connection import Connection
 from tests.harness.server_process import ServerProcess
 from tests.spark.streams import Stream
 from tests.spark.topics import Topics

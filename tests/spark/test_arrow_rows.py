@@ -10,13 +10,14 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordinator_client.arrow_encoding import encode_arrow
-from coordinator_client.batch_reader import BatchReader, Hidden
-from coordinator_client.connection import Connection
 from coordinator_client.encodings import FetchedBatch, encode_records
+from coordinator_client.reading.batch_reader import BatchReader, Hidden
 from coordinator_client.settings import Skipped
-from coordinator_client.state import Row
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
-from pyspark_txnlog.arrow_rows import (
+from pyspark_txnlog.options import COLUMNS, ReadOptions, Report, Topics
+from pyspark_txnlog.read.arrow_rows import (
     CUT_BYTES,
     JOINED_BYTES_MIN,
     JOINED_ROWS_MAX,
@@ -25,8 +26,7 @@ from pyspark_txnlog.arrow_rows import (
     report_batch,
     spark_batches,
 )
-from pyspark_txnlog.options import COLUMNS, ReadOptions, Report, Topics
-from pyspark_txnlog.ranges import OffsetRange
+from pyspark_txnlog.read.ranges import OffsetRange
 from pyspark_txnlog.source import schema_of
 
 ALL = (*COLUMNS, "headers")

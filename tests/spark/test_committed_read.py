@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_txnlog import register
-from pyspark_txnlog.account import PartitionSummary
-from pyspark_txnlog.committed_read import run_job
-from pyspark_txnlog.job_settings import PARQUET, JobFailed, JobSettings
+from pyspark_txnlog.job_parts.account import PartitionSummary
+from pyspark_txnlog.job_parts.committed_read import run_job
+from pyspark_txnlog.job_parts.job_settings import PARQUET, JobFailed, JobSettings
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:

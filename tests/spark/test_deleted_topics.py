@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_txnlog import planning
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.planning import UnknownTopic
-from pyspark_txnlog.ranges import DataLoss
-from pyspark_txnlog.reading import RangeReader
-from pyspark_txnlog.stream_source import StreamReader
+from pyspark_txnlog.read import planning
+from pyspark_txnlog.read.planning import UnknownTopic
+from pyspark_txnlog.read.ranges import DataLoss
+from pyspark_txnlog.read.reading import RangeReader
+from pyspark_txnlog.read.stream_source import StreamReader
 from tests.spark.topics import Topics
 
 LEVELS = ["read_committed", "snapshot"]

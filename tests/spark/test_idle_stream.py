@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from coordinator_client.connection import Connection
+from coordinator_client.transport.connection import Connection
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.stream_source import StreamReader
+from pyspark_txnlog.read.stream_source import StreamReader
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.slow

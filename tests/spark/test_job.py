@@ -13,9 +13,9 @@ import pyspark
 import pytest
 
 import pyspark_txnlog.job
-from pyspark_txnlog.committed_read import run_job
 from pyspark_txnlog.job import flag_of, main, source_flags
-from pyspark_txnlog.job_settings import PARQUET, JobSettings
+from pyspark_txnlog.job_parts.committed_read import run_job
+from pyspark_txnlog.job_parts.job_settings import PARQUET, JobSettings
 from tests.docs.fences import ROOT
 from tests.spark.topics import Topics
 

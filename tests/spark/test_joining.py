@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from coordinator_client.arrow_encoding import SCHEMA, decode_arrow, encode_arrow
 from coordinator_client.encodings import FetchedBatch, encode_records
 from coordinator_client.errors import CorruptBatch, Rejected
-from coordinator_client.state import Row
+from coordinator_client.values import Row
 from coordinator_protocol.batch import BatchHeader, Encoding
-from pyspark_txnlog.arrow_rows import arrow_schema, spark_batches
-from pyspark_txnlog.joining import JOINABLE, JoinArrow, fastest_join_arrow
+from pyspark_txnlog.read.arrow_rows import arrow_schema, spark_batches
+from pyspark_txnlog.read.joining import JOINABLE, JoinArrow, fastest_join_arrow
 
 ENCODERS: Final = {Encoding.ARROW_V1: encode_arrow, Encoding.RECORDS_V1: encode_records}
 COLUMNS: Final = ("offset", "value", "timestamp", "key", "partition")

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from coordinator_client.errors import Rejected
-from coordinator_runtime.store_directory import StoreDirectory
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from pyspark_txnlog.bounds import Position, offsets_json
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.ranges import DataLoss, OffsetRange
-from pyspark_txnlog.reading import RangeReader
+from pyspark_txnlog.read.ranges import DataLoss, OffsetRange
+from pyspark_txnlog.read.reading import RangeReader
 from tests.harness.server_process import ServerProcess
 from tests.spark.topics import Topics
 

@@ -37,7 +37,7 @@ from pyspark_txnlog.options import (
     parse_options,
     topic_ids_json,
 )
-from pyspark_txnlog.sink_options import SINK_OPTIONS, parse_write_options
+from pyspark_txnlog.write.sink_options import SINK_OPTIONS, parse_write_options
 
 LEAST = {"endpoint": "127.0.0.1:7070", "subscribe": "flights"}
 
@@ -327,7 +327,8 @@ def test_source_sink_and_job_look_for_the_server_at_the_same_place() -> None:
 def test_a_python_that_lacks_a_package_can_still_unpack_a_reader_to_say_so(module: str) -> None:
     unpacking = (
         f"import sys; sys.modules[{module!r}] = None; "
-        "import pyspark_txnlog.stream_source, pyspark_txnlog.source, pyspark_txnlog.pushdown, pyspark_txnlog.sink"
+        "import pyspark_txnlog.read.stream_source, pyspark_txnlog.source, pyspark_txnlog.read.pushdown; "
+        "import pyspark_txnlog.write.sink"
     )
     done = subprocess.run([sys.executable, "-c", unpacking], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from coordinator_client.admin import Admin
-from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.admin.admin import Admin
 from coordinator_client.errors import Rejected
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import OffsetAndMetadata, TopicPartition
 from pyspark_txnlog.bounds import InvalidOption
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.planning import measured_steps, plan_read, split_read
-from pyspark_txnlog.ranges import DataLoss
-from pyspark_txnlog.reading import RangeReader
+from pyspark_txnlog.read.planning import measured_steps, plan_read, split_read
+from pyspark_txnlog.read.ranges import DataLoss
+from pyspark_txnlog.read.reading import RangeReader
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.slow

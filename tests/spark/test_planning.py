@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
-from coordinator_client.connection import Connection
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
-from coordinator_client.transport import Call
+from coordinator_client.transport.connection import Connection
+from coordinator_client.transport.transport import Call
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_runtime.incarnation import LineCause
 from partition_log.leadership import divergence, epoch_at
 from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership
 from pyspark_txnlog.bounds import Position
 from pyspark_txnlog.options import ReadOptions, Topics, parse_options
-from pyspark_txnlog.planning import UnknownTopic, plan_read, shared_connection
-from pyspark_txnlog.ranges import DataLoss
+from pyspark_txnlog.read.planning import UnknownTopic, plan_read, shared_connection
+from pyspark_txnlog.read.ranges import DataLoss
 
 
 class PositionsOnly:

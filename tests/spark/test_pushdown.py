@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from pyspark_txnlog.pushdown import EVERYTHING, Narrowing, narrowed, narrowing_of
-from pyspark_txnlog.ranges import OffsetRange
+from pyspark_txnlog.read.pushdown import EVERYTHING, Narrowing, narrowed, narrowing_of
+from pyspark_txnlog.read.ranges import OffsetRange
 
 
 def at(milliseconds: float) -> dt.datetime:

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_txnlog.bounds import FROM_EARLIEST, TO_LATEST, InvalidOption, Position
 from pyspark_txnlog.options import ReadOptions, Topics
-from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges
+from pyspark_txnlog.read.ranges import DataLoss, OffsetRange, Positions, plan_ranges
 
 TOPIC_ID = bytes(16)
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import (
 )
 
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.sink import check_columns
-from pyspark_txnlog.sink_options import parse_write_options
-from pyspark_txnlog.sink_rows import InvalidRows, as_records
+from pyspark_txnlog.write.sink import check_columns
+from pyspark_txnlog.write.sink_options import parse_write_options
+from pyspark_txnlog.write.sink_rows import InvalidRows, as_records
 
 OPTIONS = parse_write_options({"endpoint": "h:1", "topic": "t"})
 TEXT, BYTES = StringType(), BinaryType()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.sink_options import (
+from pyspark_txnlog.write.sink_options import (
     BATCH_ID,
     QUERY_ID,
     RUN_ID,

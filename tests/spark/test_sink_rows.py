@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coordinator_client.arrow_encoding import SCHEMA, arrow_rows
 from coordinator_protocol.hashing import partition_for
-from pyspark_txnlog import sink_rows
-from pyspark_txnlog.sink_rows import InvalidRows, RowsByPartition, as_records
+from pyspark_txnlog.write import sink_rows
+from pyspark_txnlog.write.sink_rows import InvalidRows, RowsByPartition, as_records
 
 COUNTS = {"a": 1, "b": 3}
 # As Spark names them.

@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 
 from coordinator_client import Connection, Producer, read
-from coordinator_client.admin import Admin
+from coordinator_client.admin.admin import Admin
 from coordinator_client.arrow_encoding import SCHEMA
 from coordinator_client.errors import Abortable, Rejected, TransactionError
-from coordinator_client.sink import Sink, SinkMember
+from coordinator_client.producer.sink import Sink, SinkMember
 from coordinator_protocol.errors import ErrorCode, Method
-from pyspark_txnlog import end_of_rows
-from pyspark_txnlog.end_of_rows import RowsCutShort
-from pyspark_txnlog.planning import UnknownTopic, shared_connection
-from pyspark_txnlog.sink import BatchWriter, Written
-from pyspark_txnlog.sink_options import Batch, WriteOptions, batch_of, parse_write_options
-from pyspark_txnlog.sink_rows import InvalidRows
-from pyspark_txnlog.sink_task import write_member
+from pyspark_txnlog.read.planning import UnknownTopic, shared_connection
+from pyspark_txnlog.write import end_of_rows
+from pyspark_txnlog.write.end_of_rows import RowsCutShort
+from pyspark_txnlog.write.sink import BatchWriter, Written
+from pyspark_txnlog.write.sink_options import Batch, WriteOptions, batch_of, parse_write_options
+from pyspark_txnlog.write.sink_rows import InvalidRows
+from pyspark_txnlog.write.sink_task import write_member
 from tests.spark.topics import Topics
 
 ENOUGH: Final = b"x" * 5_000_000

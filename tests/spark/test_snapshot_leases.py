@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from coordinator_client.calls import RELEASE_SNAPSHOT
-from coordinator_client.connection import Connection
 from coordinator_client.errors import rejected
+from coordinator_client.transport.connection import Connection
 from coordinator_protocol.errors import ErrorCode
 from pyspark_txnlog.options import parse_options
-from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.snapshot_leases import give_up, numbered, while_held
+from pyspark_txnlog.read.ranges import OffsetRange
+from pyspark_txnlog.read.snapshot_leases import give_up, numbered, while_held
 
 OPTIONS = parse_options(
     {"endpoint": "h:1", "subscribe": "t", "isolationLevel": "snapshot", "snapshotLease": "3s", "rpcTimeoutMs": "500"}

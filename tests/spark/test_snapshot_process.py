@@ -22,7 +22,7 @@ PARTITIONS: Final = 2
 
 PROGRAM: Final = """
 import sys
-from pyspark_txnlog.spark_session import start_spark
+from pyspark_txnlog.job_parts.spark_session import start_spark
 
 endpoint, topic, directory, trigger = sys.argv[1:]
 spark = start_spark("snapshots", master="local[2]")

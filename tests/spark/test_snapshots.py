@@ -11,7 +11,7 @@ import pytest
 
 from coordinator_client import Admin, TopicPartition
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.committed_read import planned_and_standing
+from pyspark_txnlog.job_parts.committed_read import planned_and_standing
 from pyspark_txnlog.options import parse_options
 from tests.spark.topics import Topics
 

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.splitting import Step, gathered, split_ranges
+from pyspark_txnlog.read.ranges import OffsetRange
+from pyspark_txnlog.read.splitting import Step, gathered, split_ranges
 
 
 def a_range(start: int, end: int, partition: int = 0) -> OffsetRange:

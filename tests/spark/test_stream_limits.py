@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_txnlog.options import TriggerLimits
-from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.splitting import Step
-from pyspark_txnlog.stream_limits import is_held_back, is_measured, limited
+from pyspark_txnlog.read.ranges import OffsetRange
+from pyspark_txnlog.read.splitting import Step
+from pyspark_txnlog.read.stream_limits import is_held_back, is_measured, limited
 
 
 def spread(partition: int, start: int, end: int) -> OffsetRange:

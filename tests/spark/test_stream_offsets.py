@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pyspark_txnlog.bounds import Position
 from pyspark_txnlog.options import ReadOptions, Topics
-from pyspark_txnlog.ranges import DataLoss, Positions
-from pyspark_txnlog.stream_offsets import (
+from pyspark_txnlog.read.ranges import DataLoss, Positions
+from pyspark_txnlog.read.stream_offsets import (
     InvalidCheckpoint,
     Line,
     Standing,

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from coordinator_client.admin import Admin
-from coordinator_client.connection import Connection
+from coordinator_client.admin.admin import Admin
 from coordinator_client.errors import Loss, Rejected, Retriable, rejected
+from coordinator_client.transport.connection import Connection
 from coordinator_protocol.errors import ErrorCode, Method
-from pyspark_txnlog import planning, stream_source
 from pyspark_txnlog.options import RPC_TIMEOUT_MS, parse_options
-from pyspark_txnlog.planning import UnknownTopic
-from pyspark_txnlog.ranges import DataLoss
-from pyspark_txnlog.stream_offsets import Standing
-from pyspark_txnlog.stream_source import StreamReader
+from pyspark_txnlog.read import planning, stream_source
+from pyspark_txnlog.read.planning import UnknownTopic
+from pyspark_txnlog.read.ranges import DataLoss
+from pyspark_txnlog.read.stream_offsets import Standing
+from pyspark_txnlog.read.stream_source import StreamReader
 from tests.harness.manual_clock import ManualClock
 from tests.spark.test_planning import PositionsOnly
 from tests.spark.topics import Topics

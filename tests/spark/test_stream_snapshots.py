@@ -10,8 +10,8 @@ import pytest
 
 from coordinator_protocol.snapshots import SnapshotFilter
 from pyspark_txnlog.options import ReadOptions, Topics
-from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions
-from pyspark_txnlog.stream_offsets import (
+from pyspark_txnlog.read.ranges import DataLoss, OffsetRange, Positions
+from pyspark_txnlog.read.stream_offsets import (
     InvalidCheckpoint,
     Standing,
     Vector,
@@ -21,7 +21,7 @@ from pyspark_txnlog.stream_offsets import (
     standings,
     to_json,
 )
-from pyspark_txnlog.stream_snapshots import delta_ranges
+from pyspark_txnlog.read.stream_snapshots import delta_ranges
 
 STRICT = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), isolation="snapshot")
 LENIENT = replace(STRICT, is_loss_fatal=False)

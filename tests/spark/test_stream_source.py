@@ -8,8 +8,8 @@ import json
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from coordinator_client.admin import Admin
-from coordinator_client.consumer.state import OffsetAndMetadata
+from coordinator_client.admin.admin import Admin
+from coordinator_client.values import OffsetAndMetadata
 from tests.spark.streams import Stream
 from tests.spark.topics import Topics
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_txnlog.account import PartitionSummary, Summary
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.job_settings import CONSOLE, DELTA, ICEBERG, PARQUET, JobFailed, JobSettings, Mode
-from pyspark_txnlog.ranges import DataLoss
-from pyspark_txnlog.streaming_job import run_stream
+from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
+from pyspark_txnlog.job_parts.job_settings import CONSOLE, DELTA, ICEBERG, PARQUET, JobFailed, JobSettings, Mode
+from pyspark_txnlog.job_parts.streaming_job import run_stream
+from pyspark_txnlog.read.ranges import DataLoss
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark_txnlog.account import PartitionSummary, Summary
 from pyspark_txnlog.job import first_cause
+from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
 
 
 def partition(

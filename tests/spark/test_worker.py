@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_txnlog import reading
+from pyspark_txnlog.read import reading
 
 pytestmark = pytest.mark.slow
 
-_RARE = {"pyspark_txnlog.pushdown"}
+_RARE = {"pyspark_txnlog.read.pushdown"}
 """Loaded on the driver only."""
 
 
-_WORKER = "from pyspark_txnlog import reading; reading.settle_worker()"
+_WORKER = "from pyspark_txnlog.read import reading; reading.settle_worker()"
 _PLANNER = "from pyspark_txnlog import DefaultSource; DefaultSource({'subscribe': 'orders'}).schema()"
 
 
@@ -31,7 +31,7 @@ def test_a_settled_worker_has_loaded_what_its_tasks_import() -> None:
     functions = [each for each in ast.walk(ast.parse(Path(reading.__file__).read_text())) if _is_function(each)]
     inside = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
     imported = {str(node.module) for node in inside}
-    assert {"pyspark_txnlog.arrow_rows", "pyspark_txnlog.planning"} <= imported
+    assert {"pyspark_txnlog.read.arrow_rows", "pyspark_txnlog.read.planning"} <= imported
     assert imported - _RARE <= {*_settled_says("sys.modules")}
 
 

@@ -11,10 +11,10 @@ from typing import Final, Self
 import grpc
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
-from coordinator_client.admin import Admin
-from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import TopicPartition
-from coordinator_client.producer import Producer
+from coordinator_client.admin.admin import Admin
+from coordinator_client.producer.producer import Producer
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import TopicPartition
 from tests.harness.patience import DEADLINE_SECONDS
 
 OPEN_MS: Final = 900_000

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
-from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused, StoreUnreadable
 
 ROOT: Final = Path(__file__).parents[2]

@@ -31,11 +31,11 @@ from coordinator_protocol.batch import HEADER_BYTES_COUNTED, BatchHeader, Encodi
 from coordinator_protocol.marker import Marker, Outcome, marker_row
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store, opening
+from coordinator_runtime.rocks.segment_rows import NAMED_PREFIX, named_of
+from coordinator_runtime.rocks.segments import SegmentOptions, segment_path, segments_in
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.running_version import running_version
-from coordinator_runtime.segment_rows import NAMED_PREFIX, named_of
-from coordinator_runtime.segments import SegmentOptions, segment_path, segments_in
 from coordinator_runtime.store import CommitGroup, Family, Mutation, StoreRefused, StoreUnreadable
-from coordinator_runtime.store_directory import StoreDirectory
 from partition_log.codec import log_key, partition_key
 
 SHARDS: Final = 4

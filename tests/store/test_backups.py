@@ -28,7 +28,7 @@ from coordinator_runtime.backups.files import Progress
 from coordinator_runtime.backups.manifest import read_manifest
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
-from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused, StoreUnreadable
 from partition_log.codec import log_key
 from tests.harness.manual_clock import ManualClock

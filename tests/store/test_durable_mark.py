@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_runtime.durable_mark import DurableMark, Marked, read_mark
+from coordinator_runtime.rocks.durable_mark import DurableMark, Marked, read_mark
 from coordinator_runtime.store import StoreRefused
 
 SLOTS = (0, 4096)

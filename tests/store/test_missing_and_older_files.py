@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from coordinator_protocol.checksum import crc32c
-from coordinator_runtime.durable_mark import DurableMark, Marked, read_mark
 from coordinator_runtime.rocks import open_read_only, open_store
+from coordinator_runtime.rocks.durable_mark import DurableMark, Marked, read_mark
+from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import CommitGroup, Family, StoreRefused
-from coordinator_runtime.store_directory import StoreDirectory
 from tests.store.damage import (
     GROUPS,
     GROUPS_MARKED,

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from rocksdict import Options, Rdict
 
-from coordinator_runtime.durable_mark import DurableMark, Marked
 from coordinator_runtime.incarnation import FIRST, LineCause
 from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, StoreOptions, open_read_only, open_store, opening
+from coordinator_runtime.rocks.durable_mark import DurableMark, Marked
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreRefused
 
 SHARDS = 64

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_runtime.rocks import RocksStore
-from coordinator_runtime.segment_rows import (
+from coordinator_runtime.rocks.segment_rows import (
     LENGTH_PREFIX,
     NAMED_PREFIX,
     SegmentRows,

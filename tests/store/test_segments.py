@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_runtime import segments
-from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
-from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store, segments
+from coordinator_runtime.rocks.segments import SegmentOptions
 from coordinator_runtime.store import (
     CommitGroup,
     Family,
@@ -298,7 +297,8 @@ def test_a_store_of_before_the_first_release_is_refused(
 DOOMED = """
 import os, signal, sys
 from pathlib import Path
-from coordinator_runtime import rocks, segments
+from coordinator_runtime import rocks
+from coordinator_runtime.rocks import segments
 from tests.store.test_segments import LARGE, Shelf
 from coordinator_runtime.store import Family
 from partition_log.codec import log_key

@@ -11,7 +11,9 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("user", ["coordinator_server/native_interface.py", "coordinator_client/native_channel.py"])
+@pytest.mark.parametrize(
+    "user", ["coordinator_server/native_interface.py", "coordinator_client/transport/native_channel.py"]
+)
 def test_its_users_know_the_interface_of_the_compiled_transport(user: str) -> None:
     made = re.search(r"const INTERFACE: u32 = (\d+);", (TOP / "native_transport/src/lib.rs").read_text())
     known = re.search(r"_INTERFACE: Final = (\d+)", (TOP / user).read_text())

@@ -22,7 +22,7 @@ from txnctl.commands.options import (
 from txnctl.output import Column, OutputFormat, Row, moment, print_document, print_facts, print_list, print_note, size
 
 if TYPE_CHECKING:
-    from coordinator_client.connection import Connection
+    from coordinator_client.transport.connection import Connection
     from coordinator_runtime.backups import KeptBackup, Manifest
     from coordinator_runtime.backups.files import Progress
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from coordinator_client.errors import CorruptBatch
-from coordinator_client.state import Row as RecordRow
+from coordinator_client.values import Row as RecordRow
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
 from coordinator_server.exits import CommandFailed, ExitStatus

@@ -75,7 +75,7 @@ def probe(
     later, until the probe is interrupted. Each round leaves two records and two markers in its topic. Ends with status
     1 if a round failed.
     """
-    from coordinator_client.transport import UNARY
+    from coordinator_client.transport.transport import UNARY
     from coordinator_runtime.clock import SystemClock
     from coordinator_server.metrics.probe import ProbeMetrics
     from txnctl.commands.probing import Probe, Step, keep_probing

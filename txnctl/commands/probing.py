@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from coordinator_client.admin import Admin, TopicDescription
-from coordinator_client.connection import Connection
+from coordinator_client.admin.admin import Admin, TopicDescription
 from coordinator_client.errors import TransactionError
-from coordinator_client.producer import Producer
-from coordinator_client.reader import read
+from coordinator_client.producer.producer import Producer
+from coordinator_client.reading.reader import read
+from coordinator_client.transport.connection import Connection
 from coordinator_runtime.clock import Clock
 from txnctl.commands.remote import error_name
 

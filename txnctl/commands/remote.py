@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from coordinator_client.admin import Admin, TopicDescription
+from coordinator_client.admin.admin import Admin, TopicDescription
 from coordinator_client.calls import Deadlines, ReplyT, RequestT, Rpc
 from coordinator_client.clock import SystemClock
-from coordinator_client.connection import Connection
 from coordinator_client.errors import (
     Fenced,
     Loss,
@@ -21,12 +20,13 @@ from coordinator_client.errors import (
     Retriable,
     TransactionError,
 )
-from coordinator_client.first_contact import GIVE_UP_MS
-from coordinator_client.grpc_library import grpc
-from coordinator_client.grpc_transport import UnaryTransport, kept_channel
-from coordinator_client.server_look import look_at
 from coordinator_client.tls import Tls
-from coordinator_client.transport import UNIX_SCHEMES
+from coordinator_client.transport.connection import Connection
+from coordinator_client.transport.first_contact import GIVE_UP_MS
+from coordinator_client.transport.grpc_library import grpc
+from coordinator_client.transport.grpc_transport import UnaryTransport, kept_channel
+from coordinator_client.transport.server_look import look_at
+from coordinator_client.transport.transport import UNIX_SCHEMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.options import SERVER_TLS, SERVER_VARIABLE, SERVER_WAIT

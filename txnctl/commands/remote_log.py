@@ -10,13 +10,13 @@ from functools import partial
 
 import typer
 
-from coordinator_client.batch_reader import AbortedTransaction, BatchReader, FetchOptions, Hidden
-from coordinator_client.connection import Connection
 from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import CorruptBatch
-from coordinator_client.reader import ReadPlan, list_offsets, plan_ranges
+from coordinator_client.reading.batch_reader import AbortedTransaction, BatchReader, FetchOptions, Hidden
+from coordinator_client.reading.reader import ReadPlan, list_offsets, plan_ranges
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, RAISE, Skipped
-from coordinator_client.state import TopicPartitionCount
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
 from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.commands.log_rows import Fate, LoggedBatch, Placed, chosen_partitions

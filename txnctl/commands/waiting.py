@@ -12,8 +12,8 @@ from typing import Final
 from grpc_health.v1 import health_pb2
 
 from coordinator_client.clock import Clock
-from coordinator_client.first_contact import GIVE_UP_MS
-from coordinator_client.grpc_library import grpc
+from coordinator_client.transport.first_contact import GIVE_UP_MS
+from coordinator_client.transport.grpc_library import grpc
 from txnctl.output import duration
 
 Look = Callable[[int], str | None]

@@ -12,8 +12,8 @@ from typing import Final
 
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import own_rows
+from coordinator_runtime.rocks.segment_rows import LENGTH_PREFIX, NAMED_PREFIX
 from coordinator_runtime.rows import SHARD_EPOCH_TYPE
-from coordinator_runtime.segment_rows import LENGTH_PREFIX, NAMED_PREFIX
 from coordinator_runtime.store import Family
 from coordinator_runtime.unknown_rows import IGNORABLE_FROM
 from group_coordinator import codec as group_types

@@ -1,0 +1,1 @@
+"""Administration: topics, groups, transactions, access control lists."""

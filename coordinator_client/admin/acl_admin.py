@@ -1,0 +1,159 @@
+"""The administration of who may do what: rules are created, deleted and listed, and asked what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from coordinator_api.v1 import admin_pb2 as admin
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.calls import CHECK_PERMISSION, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Deadlines
+from coordinator_client.errors import check_here
+from coordinator_client.transport.connection import Connection
+from coordinator_protocol.acls import (
+    WIRE_NAMES,
+    Acl,
+    AclFilter,
+    PatternType,
+    Permission,
+    PermissionType,
+    ResourceType,
+    check_acl,
+    check_principal,
+    check_question,
+)
+from coordinator_protocol.errors import Method
+
+MemberT = TypeVar("MemberT", ResourceType, PatternType, Permission, PermissionType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionCheck:
+    """Whether a principal may do something, and why."""
+
+    is_allowed: bool
+    rule: Acl | None
+    """The rule that says so; None: the principal is a superuser, or no rule allows it."""
+    is_super_user: bool
+    is_enforced: bool
+    """False: the server goes by no rules, so everybody may do everything whatever the answer."""
+
+
+class AclCalls:
+    """Calls of an administrator about ACLs; `Admin` is what users make."""
+
+    _connection: Connection
+    _deadlines: Deadlines
+
+    def create_acls(self, acls: Iterable[Acl], *, dry_run: bool = False) -> list[Acl]:
+        """Add rules, all of them or none, and return those that were not there before; in force, and durable, when this
+        returns. `dry_run`: return what would be created, and change nothing.
+
+        Raises: Rejected (INVALID_REQUEST for a rule that could have no effect; POLICY_VIOLATION where there would be
+        more than 10,000); Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
+        """
+        wanted = list(acls)
+        for acl in wanted:
+            check_here(lambda _name, acl=acl: check_acl(acl), acl.resource_name, Method.CREATE_ACLS)  # type: ignore[misc]
+        request = admin.CreateAclsRequest(header=self._mutation(), acls=map(_message, wanted), dry_run=dry_run)
+        reply = self._connection.ask(CREATE_ACLS, request, deadlines=self._deadlines)
+        return [*map(_acl, reply.created)]
+
+    def delete_acls(self, filters: Iterable[AclFilter], *, dry_run: bool = False) -> list[Acl]:
+        """Delete every rule that one of the filters means, and return them; in force no more, durably, when this
+        returns. `AclFilter()` means all rules. `dry_run`: return what would be deleted, and change nothing.
+
+        Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
+        """
+        request = admin.DeleteAclsRequest(header=self._mutation(), filters=map(_filter, filters), dry_run=dry_run)
+        reply = self._connection.ask(DELETE_ACLS, request, deadlines=self._deadlines)
+        return [*map(_acl, reply.deleted)]
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """Return the rules in force, or those that the filter means, by resource and principal.
+
+        Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
+        """
+        request = admin.DescribeAclsRequest(header=self._connection.header(), filter=_filter(wanted or AclFilter()))
+        return [*map(_acl, self._connection.ask(DESCRIBE_ACLS, request, deadlines=self._deadlines).acls)]
+
+    def check_permission(
+        self, principal: str, permission: Permission, resource_type: ResourceType, name: str, *, host: str = ""
+    ) -> PermissionCheck:
+        """Return whether a principal may do this with the resource of this name, and which rule says so. `host`: where
+        the principal would come from; empty: from one that no rule names. Everybody may ask it of themselves.
+
+        Raises: Rejected (INVALID_REQUEST for an operation that the resource does not have); Misconfigured
+        (CLUSTER_AUTHORIZATION_FAILED).
+        """
+        check_here(check_principal, principal, Method.CHECK_PERMISSION)
+        check_here(lambda name: check_question(resource_type, name, permission), name, Method.CHECK_PERMISSION)
+        request = admin.CheckPermissionRequest(
+            header=self._connection.header(),
+            principal=principal,
+            host=host,
+            operation=_number(permission),
+            resource_type=_number(resource_type),
+            resource_name=name,
+        )
+        reply = self._connection.ask(CHECK_PERMISSION, request, deadlines=self._deadlines)
+        return PermissionCheck(
+            is_allowed=reply.allowed,
+            rule=_acl(reply.rule) if reply.HasField("rule") else None,
+            is_super_user=reply.super_user,
+            is_enforced=reply.enforced,
+        )
+
+    def _mutation(self) -> RequestHeader:
+        return self._connection.header(self._connection.random_source.request_id())
+
+
+def _number(member: ResourceType | PatternType | Permission | PermissionType) -> Any:  # noqa: ANN401  one of four enums
+    return getattr(admin, WIRE_NAMES[type(member)] + member.name)
+
+
+def _message(acl: Acl) -> admin.Acl:
+    return admin.Acl(
+        resource_type=_number(acl.resource_type),
+        resource_name=acl.resource_name,
+        pattern_type=_number(acl.pattern_type),
+        principal=acl.principal,
+        host=acl.host,
+        operation=_number(acl.operation),
+        permission_type=_number(acl.permission_type),
+    )
+
+
+def _filter(wanted: AclFilter) -> admin.AclFilter:
+    made = admin.AclFilter(
+        resource_name=wanted.resource_name or "", principal=wanted.principal or "", host=wanted.host or ""
+    )
+    if wanted.resource_type is not None:
+        made.resource_type = _number(wanted.resource_type)
+    if wanted.operation is not None:
+        made.operation = _number(wanted.operation)
+    if wanted.permission_type is not None:
+        made.permission_type = _number(wanted.permission_type)
+    if wanted.pattern_type is not None:
+        made.pattern_type = _number(wanted.pattern_type)
+    if wanted.matches_name:
+        made.pattern_type = admin.ACL_PATTERN_TYPE_MATCH
+    return made
+
+
+def _acl(message: admin.Acl) -> Acl:
+    """A rule of a newer server may have a word that this client does not know: ValueError."""
+
+    def member(of: type[MemberT], name: str) -> MemberT:
+        return of(name.removeprefix(WIRE_NAMES[of]).lower())
+
+    return Acl(
+        principal=message.principal,
+        resource_type=member(ResourceType, admin.AclResourceType.Name(message.resource_type)),
+        resource_name=message.resource_name,
+        operation=member(Permission, admin.AclOperation.Name(message.operation)),
+        permission_type=member(PermissionType, admin.AclPermissionType.Name(message.permission_type)),
+        pattern_type=member(PatternType, admin.AclPatternType.Name(message.pattern_type)),
+        host=message.host,
+    )

@@ -1,0 +1,354 @@
+"""The administration of groups: who their members are, where they read, and where they should go on.
+
+Whatever is returned here was durable. A call that asks several parts of the server makes several requests: the group
+may have moved in between.
+
+Source: spec groups 3.12, 4.3, 4.6, 4.8; spec ecosystem 8, rows 1, 30 and 31; KIP-122, KIP-496.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.admin.offset_reset import OffsetReset, ResetTo, planned
+from coordinator_client.calls import (
+    ALTER_GROUP_CONFIGS,
+    CONSUMER_GROUP_DESCRIBE,
+    COUNT_RECORDS,
+    DELETE_GROUPS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_GROUPS,
+    DESCRIBE_TOPICS,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    Deadlines,
+)
+from coordinator_client.consumer.commits import fill_topics
+from coordinator_client.descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupOffset,
+    PartitionPositions,
+    PlannedOffset,
+    RecordCount,
+    described_classic,
+    described_consumer,
+    group_offset,
+    topic_partitions,
+)
+from coordinator_client.errors import (
+    TOPIC_GONE,
+    Rejected,
+    TransactionError,
+    Verdict,
+    check_here,
+    rejected,
+)
+from coordinator_client.settings import isolation_level
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import OffsetAndMetadata, TopicPartition
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.names import check_group_id
+
+_COUNTED_AT_ONCE_MAX: Final = 400
+"""Partitions in one request: about as many as the server counts before it lets others have their turn."""
+
+
+class GroupCalls:
+    """Calls of an administrator about groups; `Admin` is what users make."""
+
+    def __init__(self, connection: Connection, deadlines: Deadlines) -> None:
+        self._connection = connection
+        self._deadlines = deadlines
+
+    # Groups and their members
+
+    def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        """Return the groups whose state is one of `states` and whose type one of `types`, by id; what is not given
+        holds for all. A name that the server does not know matches nothing."""
+        request = group.ListGroupsRequest(header=self._connection.header(), state_filters=states, type_filters=types)
+        reply = self._connection.ask(LIST_GROUPS, request, deadlines=self._deadlines)
+        return [
+            GroupListing(
+                group_id=found.group_id,
+                group_type=found.group_type,
+                state=found.group_state,
+                protocol_type=found.protocol_type,
+            )
+            for found in reply.groups
+        ]
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """Return a group of either type. Raises: Rejected (GROUP_ID_NOT_FOUND)."""
+        check_here(check_group_id, group_id, Method.CONSUMER_GROUP_DESCRIBE)
+        request = group.ConsumerGroupDescribeRequest(header=self._connection.header(), group_ids=[group_id])
+        try:
+            reply = self._connection.ask(
+                CONSUMER_GROUP_DESCRIBE, request, deadlines=self._deadlines, items=lambda reply: reply.groups
+            )
+        except Rejected as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            return self._describe_classic_group(group_id)
+        return described_consumer(reply.groups[0])
+
+    def _describe_classic_group(self, group_id: str) -> GroupDescription:
+        request = group.DescribeGroupsRequest(header=self._connection.header(), group_ids=[group_id])
+        reply = self._connection.ask(
+            DESCRIBE_GROUPS, request, deadlines=self._deadlines, items=lambda reply: reply.groups
+        )
+        return described_classic(reply.groups[0])
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group with all its offsets. Raises: Rejected (NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND)."""
+        check_here(check_group_id, group_id, Method.DELETE_GROUPS)
+        request = group.DeleteGroupsRequest(header=self._mutation(), group_ids=[group_id])
+        try:
+            self._connection.ask(DELETE_GROUPS, request, deadlines=self._deadlines, items=lambda reply: reply.groups)
+        except Rejected as error:
+            # The first attempt may have deleted it and lost its answer.
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not error.lost_attempts:
+                raise
+
+    # Where groups read
+
+    def group_offsets(self, group_id: str) -> list[GroupOffset]:
+        """Return by partition what a group has committed, and what waits for transactions. Empty for a group that does
+        not exist."""
+        check_here(check_group_id, group_id, Method.OFFSET_FETCH)
+        offsets = {found.partition: found for found in self._fetch_offsets(group_id, require_stable=False)}
+        for found in self._fetch_offsets(group_id, require_stable=True):
+            if found.pending:
+                known = offsets.get(found.partition)
+                is_same = known is not None and known.topic_id == found.topic_id
+                offsets[found.partition] = replace(known, pending=found.pending) if known and is_same else found
+        return [offsets[name] for name in sorted(offsets)]
+
+    def _fetch_offsets(self, group_id: str, *, require_stable: bool) -> list[GroupOffset]:
+        request = group.OffsetFetchRequest(
+            header=self._connection.header(),
+            groups=[group.OffsetFetchGroup(group_id=group_id)],
+            require_stable=require_stable,
+        )
+
+        def verdicts(reply: group.OffsetFetchResponse) -> Iterable[Verdict]:
+            # An offset that waits is what is asked for here, and no reason to wait for it.
+            offsets = [each for found in reply.groups for each in found.offsets]
+            return [*reply.groups, *_without(offsets, {ErrorCode.UNSTABLE_OFFSET_COMMIT})]
+
+        reply = self._connection.ask(OFFSET_FETCH, request, deadlines=self._deadlines, items=verdicts)
+        return [group_offset(found) for found in reply.groups[0].offsets]
+
+    def group_lag(self, group_id: str) -> list[GroupLag]:
+        """Return `group_offsets`, each with the number of records behind the committed offset."""
+        offsets = self.group_offsets(group_id)
+        starts = {each.partition: each.committed.offset for each in offsets if each.committed is not None}
+        counts = self.count_records(starts, topic_ids={each.partition: each.topic_id for each in offsets})
+        return [GroupLag(offset=each, lag=counts.get(each.partition)) for each in offsets]
+
+    def count_records(
+        self,
+        start_offsets: Mapping[TopicPartition, int],
+        *,
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> dict[TopicPartition, RecordCount]:
+        """Return how many records lie behind each offset; partitions that do not exist are left out, and those of which
+        the topic has another id than in `topic_ids`.
+
+        A long count takes several requests, and ends where the log ended at the last of them.
+        """
+        counts: dict[TopicPartition, RecordCount] = {}
+        missing, ids = dict(start_offsets), dict(topic_ids)
+        while missing:
+            asked = list(islice(missing, _COUNTED_AT_ONCE_MAX))
+            request = log.CountRecordsRequest(header=self._connection.header())
+            for name in asked:
+                topic, partition = name
+                request.partitions.add(
+                    topic=topic, topic_id=ids.get(name), partition=partition, start_offset=missing[name]
+                )
+            reply = self._connection.ask(
+                COUNT_RECORDS,
+                request,
+                deadlines=self._deadlines,
+                items=lambda reply: _without(reply.results, TOPIC_GONE),
+            )
+            for name, result in zip(asked, reply.results, strict=True):
+                del missing[name]
+                if result.error_code:
+                    counts.pop(name, None)
+                    continue
+                ids[name] = result.topic_id
+                counts[name] = _added(counts.get(name), result)
+                if result.next_offset < result.high_watermark:
+                    missing[name] = result.next_offset
+        return counts
+
+    # Where groups go on
+
+    def plan_offset_resets(self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]) -> list[PlannedOffset]:
+        """Return where the group would go on in each partition; nothing is changed.
+
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift of what is not committed).
+        """
+        committed = {each.partition: each for each in self.group_offsets(group_id)}
+        positions = self._positions(resets, committed)
+        times_ms = {name: reset.number for name, reset in resets.items() if reset.to is ResetTo.TIME}
+        times = self._offsets_at(times_ms, positions)
+        return [planned(name, reset, positions[name], times.get(name)) for name, reset in sorted(resets.items())]
+
+    def _positions(
+        self, partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, GroupOffset]
+    ) -> dict[TopicPartition, PartitionPositions]:
+        names = sorted({name.topic for name in partitions})
+        if not names:
+            return {}
+        request = log.DescribeTopicsRequest(
+            header=self._connection.header(), topics=[log.TopicName(name=name) for name in names]
+        )
+        reply = self._connection.ask(
+            DESCRIBE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.topics
+        )
+        found: dict[TopicPartition, PartitionPositions] = {}
+        for topic in reply.topics:
+            for described in topic.partitions:
+                name = TopicPartition(topic.name, described.partition)
+                known = committed.get(name)
+                # What is committed in a topic that had the name before counts for nothing.
+                offset = known.committed if known is not None and known.topic_id in (b"", topic.topic_id) else None
+                found[name] = PartitionPositions(
+                    log_start_offset=described.log_start_offset,
+                    last_stable_offset=described.last_stable_offset,
+                    high_watermark=described.high_watermark,
+                    committed_offset=None if offset is None else offset.offset,
+                    topic_id=topic.topic_id,
+                )
+        for name in partitions:
+            if name not in found:
+                raise rejected(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name.topic} has no partition {name.partition}"
+                )
+        return found
+
+    def _offsets_at(
+        self, times_ms: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, PartitionPositions]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset at each time, of committed records; partitions without a record that new are left
+        out."""
+        if not times_ms:
+            return {}
+        request = log.ListOffsetsRequest(
+            header=self._connection.header(), isolation_level=isolation_level("read_committed")
+        )
+        for (topic, partition), time_ms in times_ms.items():
+            topic_id = positions[TopicPartition(topic, partition)].topic_id
+            request.partitions.add(topic=topic, topic_id=topic_id, partition=partition, timestamp_ms=time_ms)
+        reply = self._connection.ask(
+            LIST_OFFSETS, request, deadlines=self._deadlines, items=lambda reply: reply.results
+        )
+        found = zip(times_ms, reply.results, strict=True)
+        return {name: result.offset for name, result in found if result.offset >= 0}
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> None:
+        """Let a group without members go on at these offsets; durable when this returns. The group is created where it
+        does not exist. An offset in a transaction that is still open does not replace these when it commits.
+        `topic_ids`: the topics that the offsets are of, as far as they are known; one that was made again since is
+        refused.
+
+        Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID).
+        Partitions that were not refused are changed.
+        """
+        check_here(check_group_id, group_id, Method.OFFSET_COMMIT)
+        request = group.OffsetCommitRequest(header=self._mutation(), group_id=group_id)
+        wanted = {
+            TopicPartition(*name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for name, offset in offsets.items()
+        }
+        fill_topics(request.topics, wanted, topic_ids)
+        try:
+            self._connection.ask(OFFSET_COMMIT, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+        except TransactionError as error:
+            if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+                raise _in_use(group_id) from error
+            raise
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete what a group has committed in these partitions, and what waits there for transactions.
+
+        Raises: Rejected (GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND). Partitions that were not
+        refused are deleted.
+        """
+        check_here(check_group_id, group_id, Method.OFFSET_DELETE)
+        request = group.OffsetDeleteRequest(
+            header=self._mutation(), group_id=group_id, topics=topic_partitions(partitions)
+        )
+        self._connection.ask(OFFSET_DELETE, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+
+    # Settings
+
+    def group_configs(self, group_id: str) -> dict[str, int]:
+        """Return the settings of a group that differ from the server's, by name."""
+        check_here(check_group_id, group_id, Method.DESCRIBE_GROUP_CONFIGS)
+        request = group.DescribeGroupConfigsRequest(header=self._connection.header(), group_id=group_id)
+        reply = self._connection.ask(DESCRIBE_GROUP_CONFIGS, request, deadlines=self._deadlines)
+        return {config.name: config.value for config in reply.configs}
+
+    def alter_group_configs(
+        self, group_id: str, set_to: Mapping[str, int], *, unset: Sequence[str] = (), validate_only: bool = False
+    ) -> None:
+        """Change settings of one group, which need not exist yet; those in `unset` follow the server's again. Members
+        learn of them with their next heartbeats.
+
+        Raises: Misconfigured (INVALID_CONFIG); then nothing was changed.
+        """
+        check_here(check_group_id, group_id, Method.ALTER_GROUP_CONFIGS)
+        request = group.AlterGroupConfigsRequest(
+            header=self._mutation(),
+            group_id=group_id,
+            set=[group.GroupConfig(name=name, value=value) for name, value in set_to.items()],
+            unset=unset,
+            validate_only=validate_only,
+        )
+        self._connection.ask(ALTER_GROUP_CONFIGS, request, deadlines=self._deadlines)
+
+    def _mutation(self) -> RequestHeader:
+        return self._connection.header(self._connection.random_source.request_id())
+
+
+def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:
+    """Return the count so far plus what lies behind it."""
+    return RecordCount(
+        to_last_stable_offset=result.committed_records + (known.to_last_stable_offset if known else 0),
+        to_high_watermark=result.records + (known.to_high_watermark if known else 0),
+        log_start_offset=result.log_start_offset,
+        last_stable_offset=result.last_stable_offset,
+        high_watermark=result.high_watermark,
+    )
+
+
+def _without(verdicts: Iterable[Verdict], codes: Collection[ErrorCode]) -> list[Verdict]:
+    return [verdict for verdict in verdicts if verdict.error_code not in codes]
+
+
+def _in_use(group_id: str) -> Rejected:
+    return rejected(
+        ErrorCode.NON_EMPTY_GROUP,
+        f"group {group_id!r} has members, who would not hear of it and commit their own offsets: stop them first",
+    )

@@ -1,0 +1,498 @@
+"""The asyncio producer: the same core on the application's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from coordinator_client.calls import Patience, Reply
+from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError, rejected
+from coordinator_client.loops import AsyncioLoop, Loop, Timer
+from coordinator_client.process import keep_memory_of_batches
+from coordinator_client.producer.progress import FAILURE
+from coordinator_client.producer.shell import (
+    OPEN,
+    OUTCOME,
+    PREPARED,
+    STEP,
+    TRANSACTION,
+    PreparedShell,
+    ProducerOptions,
+    ProducerShell,
+    TransactionShell,
+)
+from coordinator_client.producer.state import Goal, ProducerStatus
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import Row
+from coordinator_protocol.errors import ErrorCode
+
+_CALLS: Final = {
+    Goal.INIT: "init",
+    Goal.RECOVER: "recover",
+    Goal.LEARN: "send",
+    Goal.BEGIN: "begin a transaction",
+    Goal.FLUSH: "flush",
+    Goal.PREPARE: "prepare",
+    Goal.COMMIT: "commit",
+    Goal.ABORT: "abort",
+    Goal.RESOLVE: "resolve_outcome",
+}
+"""The call that works towards each goal."""
+
+
+class AsyncProducer(ProducerShell):
+    """`Producer` for asyncio: what waits is awaited, everything else is the same.
+
+    Its requests travel on the loop of the task that uses it first, in one session with everything else on that loop: a
+    thousand producers in a thousand tasks share messages. Tasks may send at the same time; every other call belongs to
+    one task at a time, and is refused while another one waits for its own. Use it in an `async with`, or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
+        """Check the settings; the server is not asked yet. Options by name: see `ProducerConfig`.
+
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        super().__init__(endpoint, **options)
+        self._open_loop = self._connection.open_loop or AsyncioLoop
+        self._loop: Loop
+        self._has_loop = False
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._user: asyncio.Task[Any] | None = None
+        """The task that waits for a goal, or has not gone on since it was reached."""
+        self._doing: Goal | None = None
+        """The goal that it waits for."""
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._patience: Patience | None = None
+        """How long to work towards the goal; None = until the core ends it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            # A task that is cancelled does not want to wait for the network.
+            await self._close(is_patient=isinstance(error, Exception))
+        except TransactionError as failed:
+            error.add_note(f"closing the producer failed too: {failed}")
+
+    async def init(self) -> None:
+        """Get an identity now instead of at the first use.
+
+        With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
+        process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
+        """
+        self._clear_up()
+        self._change(self._core.init)
+        await self._reach_goal()
+
+    async def recover(self) -> AsyncPreparedTransaction | None:
+        """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open; see
+        `Producer.recover`."""
+        self._clear_up()
+        self._change(self._core.recover)
+        await self._reach_goal()
+        return None if self._core.prepared is None else AsyncPreparedTransaction(self, self._core.prepared)
+
+    def transaction(self) -> AsyncTransaction:
+        """Return a transaction for an `async with`: commits on a clean exit, aborts on any exception and lets it
+        through.
+
+        Raises: Rejected without a transactional id.
+        """
+        if not self._core.is_transactional:
+            self._check_transactional()
+        return AsyncTransaction(self)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record outside transactions; it is in the log once `flush` or `close` returned.
+
+        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call.
+        """
+        self._check_plain()
+        await self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
+
+    async def flush(self) -> None:
+        """Return once everything sent so far is in the log.
+
+        Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
+        Misconfigured, Fenced.
+        """
+        self._clear_up()
+        self._change(self._core.flush)
+        await self._reach_goal()
+
+    async def resolve_outcome(self) -> bool:
+        """Ask again what became of a commit that ended in OutcomeUnknown, or was cancelled: True = committed, False =
+        aborted. See `Producer.resolve_outcome`."""
+        self._clear_up()
+        known = self._known_outcome()
+        if known is not None:
+            return known
+        self._change(self._core.resolve)
+        try:
+            await self._reach_goal()
+        except (Abortable, Rejected) as error:
+            if error.may_have_committed:
+                raise
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
+        prepared transaction is left as it is. How long that takes: see `Producer.close`.
+
+        Raises: as `flush`; the producer is closed all the same.
+        """
+        await self._close(is_patient=True)
+
+    async def _close(self, *, is_patient: bool) -> None:
+        is_patient = is_patient and self.status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent
+        if is_patient:
+            self._clear_up()
+        try:
+            if is_patient and not self._core.is_transactional:
+                await self.flush()
+            elif is_patient and self.status in OPEN:
+                self._patience = self._leaving()
+                await self._abort()
+        finally:
+            self._core.close()
+            # Ends what another task waits for.
+            self._core.transmissions(self._clock.monotonic_ms())
+            self._wake()
+            self._cancel_given_up()
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._is_own:
+                self._connection.close()
+
+    async def _take(self, topic: str, row: Row, partition: int | None) -> None:
+        core = self._core
+        if self._step is not None or (core.goal is not None and not self._is_learning):
+            self._clear_up()
+        writer = core.writer_for(topic, partition)
+        while writer is None:
+            if self._is_learning:
+                await self._news()
+                writer = core.writer_for(topic, partition)
+            else:
+                self._learn(topic)
+                await self._reach_goal()
+                # As it is now: a partition that it does not have is refused.
+                writer = core.writers[topic]
+        self._step = STEP
+        try:
+            is_due = core.append(writer, row, partition)
+        except TransactionError:
+            self._step = None
+            raise
+        self._step = None
+        if is_due:
+            keep_memory_of_batches()
+            await self._make_room()
+
+    async def _make_room(self) -> None:
+        """Send what is full, and wait until there is room for more. The record is taken already: an interruption makes
+        the transaction abort-only."""
+        try:
+            self._turn()
+            while self._core.is_full:
+                await self._news()
+        except BaseException:
+            if self._step is None:
+                self._fail_transaction()
+                # Other tasks may wait for room, or for the end of the transaction.
+                self._go_on()
+            raise
+
+    async def _begin(self) -> None:
+        self._clear_up()
+        core = self._core
+        if core.status is not ProducerStatus.READY and self._is_abandoned(core.status):
+            await self._abort()
+        self._forget_given()
+        self._change(core.begin)
+        if core.goal is None:
+            # The goal was reached without a request. In a fork this raises all the same.
+            self._connection.transport_on(self._open_loop)
+        else:
+            await self._reach_goal()
+
+    async def _commit(self) -> int:
+        self._clear_up()
+        self._change(self._core.commit)
+        try:
+            await self._reach_goal()
+        except TransactionError:
+            raise
+        except BaseException as interruption:
+            if not self._explain(interruption):
+                await self._abort_because(interruption)
+            raise
+        return self._core.csn
+
+    async def _prepare(self) -> AsyncPreparedTransaction:
+        self._clear_up()
+        self._change(self._core.prepare)
+        await self._reach_goal()
+        assert self._core.prepared is not None, "what was prepared has a name"
+        return AsyncPreparedTransaction(self, self._core.prepared)
+
+    async def _commit_prepared(self) -> int:
+        self._clear_up()
+        core = self._core
+        if core.is_committed and OUTCOME not in self._given:
+            return core.csn
+        self._change(core.resolve if core.is_unresolved else core.commit)
+        await self._reach_goal()
+        return core.csn
+
+    async def _abort(self) -> None:
+        self._clear_up()
+        self._change(self._core.abort)
+        await self._reach_goal()
+
+    async def _abort_because(self, error: BaseException) -> None:
+        own = self._core.failure
+        try:
+            await self._abort()
+        except TransactionError as failed:
+            self._note_failed_abort(error, own, failed)
+
+    def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
+        task = opened_by()
+        return task is not None and task is not asyncio.current_task() and not task.done()
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether another task is in the middle of a call."""
+        user = self._user
+        return user is not None and user is not asyncio.current_task() and not user.done()
+
+    @property
+    def _is_learning(self) -> bool:
+        """Whether a send of another task waits to know a topic."""
+        return self._doing is Goal.LEARN and self._is_in_use
+
+    def _clear_up(self) -> None:
+        if self._is_in_use and self._doing is not None:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"another task waits for this producer to {_CALLS[self._doing]}: an AsyncProducer does one thing "
+                "at a time but for sends; await one call before the next, or make a producer for each task",
+            )
+        super()._clear_up()
+
+    async def _reach_goal(self) -> None:
+        """Work until the core's goal is reached. Raises: the failure that it ended with."""
+        core = self._core
+        self._user, self._doing = asyncio.current_task(), core.goal
+        try:
+            self._turn()
+            while core.goal is not None:
+                await self._news()
+        except BaseException:
+            self._clear_up()
+            raise
+        finally:
+            self._user = None
+            # Sends of other tasks may wait to learn the topic themselves.
+            self._wake()
+        if core.flights.cancelled:
+            self._cancel_given_up()
+        result = core.take_result()
+        if result is not None:
+            # One expression: a plain producer raises each failure once, and an interruption must not lose it.
+            raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
+
+    async def _news(self) -> None:
+        """Return when the goal is reached, or there is room for more records; or sooner. Raises: what went wrong on
+        the loop meanwhile."""
+        if self._patience is not None:
+            self._wake_at(self._until_ms(self._patience))
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _turn(self) -> None:
+        """Hand the answers that have arrived to the core, start the attempts that are due, and set the timer for the
+        others. Does not wait."""
+        # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
+        transport = self._connection.transport_on(self._open_loop)
+        if not self._has_loop or self._loop.is_over:
+            self._loop, self._has_loop, self._timer = self._open_loop(), True, None
+        self._step = STEP
+        core = self._core
+        while True:
+            self._deliver()
+            for due in core.transmissions(self._clock.monotonic_ms()):
+                self._calls[due.flight] = transport.start(
+                    due.rpc,
+                    due.request,
+                    timeout_ms=due.timeout_ms,
+                    on_done=partial(self._report, due.flight, due.attempt),
+                )
+            if core.flights.cancelled:
+                self._cancel_given_up()
+            if not self._reports:
+                break
+        wake_ms = core.flights.wake_ms()
+        if wake_ms is not None:
+            self._wake_at(wake_ms)
+        self._step = None
+
+    def _wake_at(self, wake_ms: int) -> None:
+        """Set the timer so that the core is asked again by then."""
+        if self._timer is None or wake_ms < self._timer_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = wake_ms
+            self._timer = self._loop.call_after(max(0, wake_ms - self._clock.monotonic_ms()), self._on_time)
+
+    def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
+        """Receive an answer: directly where it comes on this loop, as those of a session do."""
+        self._reports.append((flight, attempt, answer))
+        if self._loop.is_here:
+            self._go_on()
+        else:
+            self._loop.call_soon(self._go_on)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Hand the answers to the core, start what follows from them, and wake the tasks that wait."""
+        if self._step is not None:
+            # The step under way takes them, or one was interrupted: then the next call repairs what it left.
+            return
+        try:
+            self._change(self._deliver)
+            if not self._core.is_idle:
+                self._turn()
+        except BaseException as error:
+            # Raised in the tasks that wait. Without one the next call finds the step that was interrupted.
+            if not self._wake(error) and not isinstance(error, Exception):
+                raise
+        else:
+            self._wake()
+
+    def _wake(self, error: BaseException | None = None) -> bool:
+        """Wake the tasks that wait, if there may be something for them; return whether there are any."""
+        waiters = [waiter for waiter in self._waiters if not waiter.done()]
+        if error is not None:
+            for waiter in waiters:
+                waiter.set_exception(error)
+        elif self._core.goal is None or self._patience is not None or not self._core.is_full:
+            for waiter in waiters:
+                waiter.set_result(None)
+        return bool(waiters)
+
+
+class AsyncTransaction(TransactionShell[AsyncProducer]):
+    """All of its records become visible together, or none ever does. Made by `AsyncProducer.transaction`, used in an
+    `async with`."""
+
+    async def __aenter__(self) -> Self:
+        """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
+        await self._producer._begin()
+        self._opened_by = weakref.ref(asyncio.current_task() or self)
+        self._is_open = True
+        # Notes who has the transaction as it returns it, so that nothing can come between.
+        return self._producer._give(TRANSACTION, self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
+
+        Raises on a clean exit: Abortable (rolled back, the producer goes on), Recoverable, Fenced, Rejected,
+        Misconfigured, OutcomeUnknown (see `AsyncProducer.resolve_outcome`).
+        """
+        if not self._is_open:
+            if error is None:
+                self._check_not_given_up()
+            return
+        self._is_open = False
+        if error is not None:
+            await self._producer._abort_because(error)
+            return
+        self.csn = await self._producer._commit()
+        # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
+        self._producer._give(OUTCOME, self.csn)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record; it is durable and visible once the `async with` ended cleanly. See `Transaction.send`."""
+        if not self._is_open:
+            self._check_open()
+        producer = self._producer
+        await producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+
+    async def flush(self) -> None:
+        """Return once everything sent so far is durable, though not visible. Raises: as `send`."""
+        self._check_open()
+        await self._producer.flush()
+
+    async def prepare(self) -> AsyncPreparedTransaction:
+        """Promise that the transaction can be committed whatever crashes, and let somebody else decide whether it is.
+        See `Transaction.prepare`."""
+        self._check_open()
+        try:
+            prepared = await self._producer._prepare()
+        except TransactionError:
+            self._is_open = self._producer.status in OPEN
+            raise
+        self._is_open = False
+        return self._producer._give(PREPARED, prepared)
+
+    async def abort(self) -> None:
+        """Roll back now; the `async with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
+        self._check_open()
+        self._is_open = False
+        await self._producer._abort()
+
+
+class AsyncPreparedTransaction(PreparedShell[AsyncProducer]):
+    """`PreparedTransaction` for asyncio."""
+
+    async def commit(self) -> int:
+        """Make its records visible, and return its commit sequence number. See `PreparedTransaction.commit`."""
+        csn = await self._producer._commit_prepared()
+        return self._producer._give(OUTCOME, csn)
+
+    async def abort(self) -> None:
+        """Roll it back. Raises: as `commit`."""
+        await self._producer._abort()

@@ -1,0 +1,322 @@
+"""Collects records into batches: one queue per partition, and at most one batch of a partition in flight.
+
+A batch is cut when it is full, or when somebody waits for it; nothing lingers. It is stamped with identity and sequence
+when it is sent for the first time, and keeps the stamp through all retries. Since the next batch of a partition waits
+for the answer to the one before, order and sequence numbers hold whatever is lost or retried.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.encodings import (
+    BATCH_OVERHEAD_BYTES,
+    ROW_OVERHEAD_BYTES,
+    BatchStamp,
+    headers_bytes_max,
+    write_batch,
+)
+from coordinator_client.errors import TransactionError, rejected
+from coordinator_client.values import Identity, Row, TopicPartitionCount
+from coordinator_protocol.batch import Compression, Encoding
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.hashing import partition_for
+from coordinator_protocol.limits import KIBI
+from coordinator_protocol.producers import SEQUENCE_MAX, subtract_sequence
+
+REQUEST_BYTES_MAX: Final = 960 * KIBI
+"""Payload of one Produce request, unless a single batch is larger. With the names around it, it fits into a message of
+a session; and while the server flushes one request, the next is written and read."""
+
+_KNOWN_KEYS_MAX: Final = 4_096
+
+
+class Batches(Protocol):
+    """The repeated field of a request that holds its batches."""
+
+    def add(self) -> log.PartitionBatch:
+        """Add an empty batch, and return it to be filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFormat:
+    """How batches are written."""
+
+    encoding: Encoding
+    compression: Compression
+    batch_bytes: int
+    """A batch is cut before it grows past this."""
+    record_bytes_max: int
+    """A record larger than this can never be sent."""
+    is_transactional: bool
+
+
+class SealedBatch(Struct, frozen=True, eq=False):
+    """A batch that has been sent; every attempt sends the same bytes."""
+
+    queue: PartitionQueue
+    size_bytes: int
+    identity: Identity
+    """The identity that it is stamped with."""
+    base_sequence: int
+    message: log.PartitionBatch
+    """The message holds the records, which are kept nowhere else."""
+
+
+@dataclass(slots=True, eq=False)
+class PartitionQueue:
+    """The records of one partition that are not acknowledged, in order."""
+
+    topic: TopicPartitionCount
+    partition: int
+    rows: list[Row] = field(default_factory=list)
+    size_bytes: int = BATCH_OVERHEAD_BYTES
+    sealed: deque[tuple[list[Row], int]] = field(default_factory=deque)
+    """Batches that are cut and not sent: the records of each, and an upper bound of its bytes."""
+    in_flight: SealedBatch | None = None
+    next_sequence: int = 0
+
+    def drop_unsent(self) -> int:
+        """Forget the records that wait; return how many bytes they were."""
+        dropped = self.size_bytes - BATCH_OVERHEAD_BYTES
+        dropped += sum(size_bytes - BATCH_OVERHEAD_BYTES for _, size_bytes in self.sealed)
+        self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
+        self.sealed.clear()
+        return dropped
+
+
+class TopicWriter:
+    """Chooses the partition for each record of one topic: by its key, as Kafka does; without a key the partitions take
+    turns, batch by batch."""
+
+    __slots__ = ("_by_key", "keyless", "queues", "topic")
+
+    def __init__(self, topic: TopicPartitionCount, *, first: float) -> None:
+        """`first`, a number in [0, 1), chooses the partition where records without a key begin."""
+        self.topic = topic
+        self.queues = [PartitionQueue(topic, partition) for partition in range(topic.partition_count)]
+        self.keyless = int(first * topic.partition_count)
+        """The partition of records without a key, until its batch is cut."""
+        self._by_key: dict[bytes, PartitionQueue] = {}
+
+    def grow(self, topic: TopicPartitionCount) -> None:
+        """Use its new partitions, too. From now on keys are spread over all of them, as in Kafka."""
+        new = range(len(self.queues), topic.partition_count)
+        if new:
+            self.topic = topic
+            self.queues += [PartitionQueue(topic, partition) for partition in new]
+            self._by_key.clear()
+
+    def queue_for(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+        """Return the queue for a record. Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) for a number out of range."""
+        if partition is not None:
+            if not 0 <= partition < len(self.queues):
+                raise rejected(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"{self.topic.name} has the partitions 0 to {len(self.queues) - 1}, and {partition} was named",
+                )
+            return self.queues[partition]
+        if key is None:
+            return self.queues[self.keyless]
+        queue = self._by_key.get(key)
+        if queue is None:
+            # Keys repeat, and in Python the hash takes longer than everything else in a send.
+            if len(self._by_key) >= _KNOWN_KEYS_MAX:
+                self._by_key.clear()
+            queue = self._by_key[key] = self.queues[partition_for(key, len(self.queues))]
+        return queue
+
+
+class Accumulator:
+    """All records that were taken and are not acknowledged yet."""
+
+    def __init__(self, batch_format: BatchFormat) -> None:
+        self._format = batch_format
+        self.writers: dict[str, TopicWriter] = {}
+        """The writer of each topic whose partitions are known."""
+        # These dictionaries are ordered sets: among ten thousand partitions, only those with something to do are
+        # visited.
+        self._open: dict[PartitionQueue, TopicWriter] = {}
+        self.ready: dict[PartitionQueue, None] = {}
+        """Partitions with a batch that can be sent now."""
+        self._sent: dict[PartitionQueue, None] = {}
+        self.buffered_bytes = 0
+        """Upper bound of the bytes that the records that wait or are in flight take on the wire."""
+
+    def learn(self, topic: TopicPartitionCount, *, first: float) -> None:
+        """Take records for this topic from now on; a known one may have more partitions than before."""
+        writer = self.writers.get(topic.name)
+        if writer is None or writer.topic.topic_id != topic.topic_id:
+            self.writers[topic.name] = TopicWriter(topic, first=first)
+        else:
+            writer.grow(topic)
+
+    def forget(self, *topics: str) -> None:
+        """Forget the partitions of these topics, which may have been deleted or created again: they are asked for
+        before the next record."""
+        for topic in topics:
+            self.writers.pop(topic, None)
+
+    def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
+        """Take a record; return whether a batch became full and can be sent.
+
+        Raises: Rejected with MESSAGE_TOO_LARGE or UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        batch_format = self._format
+        key, value, _, headers = row
+        size = ROW_OVERHEAD_BYTES
+        if key:
+            size += len(key)
+        if value:
+            size += len(value)
+        if headers:
+            size += headers_bytes_max(headers)
+        queue = writer.queue_for(key, partition)
+        has_sealed = False
+        # A record that fits beside others cannot be too large.
+        if not queue.rows or queue.size_bytes + size > batch_format.batch_bytes:
+            if size + BATCH_OVERHEAD_BYTES > batch_format.record_bytes_max:
+                raise _too_large(size, batch_format.record_bytes_max)
+            # A record without a key goes on to the next partition here, whose batch may be full as well.
+            while queue.rows and queue.size_bytes + size > batch_format.batch_bytes:
+                del self._open[queue]
+                self._seal([(queue, writer)])
+                queue = writer.queue_for(key, partition)
+                has_sealed = True
+            self._open[queue] = writer
+        queue.rows.append(row)
+        queue.size_bytes += size
+        self.buffered_bytes += size
+        return has_sealed
+
+    def seal_all(self) -> None:
+        """Cut every open batch."""
+        self._seal(self._open.items())
+        self._open.clear()
+
+    def fits_one_request(self, bytes_max: int) -> bool:
+        """Return whether everything that was not sent is cut into one batch per partition, and no larger than this."""
+        if self._open:
+            return False
+        size_bytes = 0
+        # Where nothing was sent yet, as in most transactions, every partition with a cut batch can send.
+        for queue in self._with_sealed() if self._sent else self.ready:
+            if len(queue.sealed) > 1:
+                return False
+            size_bytes += queue.sealed[0][1]
+        return size_bytes <= bytes_max
+
+    def take(self, identity: Identity, into: Batches) -> list[SealedBatch]:
+        """Return the batches of the next request, stamped and written into it: at most one of each partition that waits
+        for no answer."""
+        taken: list[SealedBatch] = []
+        size_bytes, batch_format = 0, self._format
+        producer_id, producer_epoch = identity
+        for queue in list(self.ready):
+            rows, batch_bytes = queue.sealed[0]
+            size_bytes += batch_bytes
+            if taken and size_bytes > REQUEST_BYTES_MAX:
+                break
+            del self.ready[queue], queue.sealed[0]
+            self._sent[queue] = None
+            topic, sequence, message = queue.topic, queue.next_sequence, into.add()
+            message.topic, message.topic_id, message.partition = topic.name, topic.topic_id, queue.partition
+            write_batch(
+                message.batch,
+                rows,
+                encoding=batch_format.encoding,
+                compression=batch_format.compression,
+                stamp=BatchStamp(producer_id, producer_epoch, sequence, batch_format.is_transactional),
+            )
+            batch = SealedBatch(queue, batch_bytes, identity, sequence, message)
+            # Wraps to 0 after SEQUENCE_MAX.
+            queue.next_sequence = (sequence + len(rows)) & SEQUENCE_MAX
+            queue.in_flight = batch
+            taken.append(batch)
+        return taken
+
+    def settle(self, batch: SealedBatch) -> None:
+        """Forget a batch that is in the log or never will be; its partition can go on."""
+        batch.queue.in_flight = None
+        self.buffered_bytes -= batch.size_bytes - BATCH_OVERHEAD_BYTES
+        if batch.queue.sealed:
+            self.ready[batch.queue] = None
+
+    def take_back_sequence(self, batch: SealedBatch, identity: Identity | None) -> None:
+        """Use the sequence numbers of this batch again, which certainly is not in the log, so that no gap is left.
+
+        Where the producer got another identity since, there is nothing to do: that one begins at 0 anyway.
+        """
+        if batch.identity == identity:
+            batch.queue.next_sequence = batch.base_sequence
+
+    def drop_unsent(self) -> None:
+        """Forget the records that wait; batches in flight stay."""
+        for queue in [*self._open, *self._with_sealed()]:
+            self.buffered_bytes -= queue.drop_unsent()
+        self._open.clear()
+        self.ready.clear()
+
+    def drop(self) -> None:
+        """Forget everything that waits or is in flight."""
+        # After a commit nothing waits, so that each partition is visited once.
+        if self._open or self.ready:
+            self.drop_unsent()
+        for queue in self._sent:
+            queue.in_flight = None
+            if queue.sealed:
+                queue.sealed.clear()
+        self.buffered_bytes = 0
+
+    def restart_sequences(self) -> None:
+        """Begin at 0 in every partition, as every new identity must."""
+        sent, self._sent = self._sent, {}
+        for queue in sent:
+            queue.next_sequence = 0
+            if queue.in_flight is not None:
+                # A batch in flight keeps its stamp, and its partition waits for it.
+                self._sent[queue] = None
+
+    def last_sequences(self) -> list[txn.LastSequence]:
+        """Return the last sequence that was sent to each partition under this identity, so that the server can check a
+        commit against it."""
+        return [
+            txn.LastSequence(
+                topic=queue.topic.name,
+                topic_id=queue.topic.topic_id,
+                partition=queue.partition,
+                sequence=subtract_sequence(queue.next_sequence, 1),
+            )
+            for queue in self._sent
+        ]
+
+    def _with_sealed(self) -> list[PartitionQueue]:
+        """Return every queue with a cut batch once: those that can send, and those that wait for an answer."""
+        ready = self.ready
+        return [*ready, *[queue for queue in self._sent if queue.sealed and queue not in ready]]
+
+    def _seal(self, opened: Iterable[tuple[PartitionQueue, TopicWriter]]) -> None:
+        """Cut the open batches of these partitions; the caller removes them from the open ones."""
+        for queue, writer in opened:
+            queue.sealed.append((queue.rows, queue.size_bytes))
+            queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
+            if queue.partition == writer.keyless:
+                # Records without a key move on to the next partition once the batch that they shared is cut.
+                writer.keyless = (queue.partition + 1) % len(writer.queues)
+            if queue.in_flight is None:
+                self.ready[queue] = None
+
+
+def _too_large(size: int, bytes_max: int) -> TransactionError:
+    return rejected(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the record takes up to {size} bytes and a batch of {bytes_max} must hold it with {BATCH_OVERHEAD_BYTES} of "
+        "its own; store large values elsewhere and send a reference",
+    )

@@ -1,0 +1,446 @@
+"""The blocking producer: transactions in a `with`, plain sends with `flush`, over the core that does the thinking."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from coordinator_client.calls import Patience, Reply
+from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError
+from coordinator_client.flights import Transmission
+from coordinator_client.process import keep_memory_of_batches
+from coordinator_client.producer.progress import FAILURE
+from coordinator_client.producer.shell import (
+    OPEN,
+    OUTCOME,
+    PREPARED,
+    SEND,
+    STEP,
+    TRANSACTION,
+    PreparedShell,
+    ProducerOptions,
+    ProducerShell,
+    Report,
+    TransactionShell,
+)
+from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.transport.connection import Connection
+from coordinator_client.transport.transport import Transport
+from coordinator_client.values import Row
+
+_LONGEST_LOOK_MS: Final = 60_000
+
+
+class Producer(ProducerShell):
+    """Sends records, in transactions if it has a transactional id, else idempotently one by one.
+
+    Nothing is opened before the first use, so a producer may be made before a fork and used after it, on one side only.
+    It belongs to one thread at a time. Use it in a `with`, or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
+        """Check the settings; the server is not asked yet.
+
+        Options by name: see `ProducerConfig`, among them `transactional_id` and `wait_ms`.
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        super().__init__(endpoint, **options)
+        self._inbox: SimpleQueue[bool] = SimpleQueue()
+        """Wakes the caller: something is in `_reports`. It may also be woken for nothing."""
+        self._transport: Transport
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            # A user who presses Ctrl-C does not want to wait for the network.
+            self._close(is_patient=isinstance(error, Exception))
+        except TransactionError as failed:
+            error.add_note(f"closing the producer failed too: {failed}")
+
+    def init(self) -> None:
+        """Get an identity now instead of at the first use.
+
+        With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
+        process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
+        """
+        self._clear_up()
+        self._change(self._core.init)
+        self._reach_goal()
+
+    def recover(self) -> PreparedTransaction | None:
+        """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open.
+
+        For a producer whose transactions somebody else decides (`two_phase_commit`), before anything else. Returns that
+        transaction, to be ended as it was decided; None where nothing is open: then whatever was decided is done. One
+        that was never prepared is kept too; it has no decision, so abort it. Raises: Rejected after the first use, else
+        as `init`.
+        """
+        self._clear_up()
+        self._change(self._core.recover)
+        self._reach_goal()
+        return None if self._core.prepared is None else PreparedTransaction(self, self._core.prepared)
+
+    def transaction(self) -> Transaction:
+        """Return a transaction for a `with`: commits on a clean exit, aborts on any exception and lets it through.
+
+        Raises: Rejected without a transactional id.
+        """
+        self._check_transactional()
+        return Transaction(self)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record outside transactions; it is in the log once `flush` or `close` returned.
+
+        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `timestamp_ms` is Unix milliseconds, by default now. An interrupted send may have taken the record, which is in
+        the log then or not. Raises: Rejected or TypeError for a wrong call.
+        """
+        self._check_plain()
+        self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
+
+    def flush(self) -> None:
+        """Return once everything sent so far is in the log.
+
+        Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
+        Misconfigured, Fenced. Recoverable is also what comes where the server has forgotten the producer, which sent
+        nothing for longer than its setting `producer_id_expiration_ms`: the batch is not in the log, and its records
+        can be sent again at once.
+        """
+        self._clear_up()
+        self._change(self._core.flush)
+        self._reach_goal()
+
+    def resolve_outcome(self) -> bool:
+        """Ask again what became of a commit that ended in OutcomeUnknown, or was interrupted: True = committed, False =
+        aborted.
+
+        The producer goes on afterwards. An interrupted commit can be asked for until the next transaction begins. One
+        whose `with` had ended was not interrupted: where an exception comes behind it, before the caller's next line,
+        `Transaction.csn` is not 0. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer
+        runs and the outcome can no longer be told; Rejected if nothing is unknown.
+        """
+        self._clear_up()
+        known = self._known_outcome()
+        if known is not None:
+            return known
+        self._change(self._core.resolve)
+        try:
+            self._reach_goal()
+        except (Abortable, Rejected) as error:
+            if error.may_have_committed:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
+        prepared transaction is left as it is.
+
+        A flush takes as long as `delivery_timeout_ms`, because what it gives up is lost. An abort is given up a second
+        after the server began not to answer: the server aborts the transaction itself. Raises: as `flush`; the producer
+        is closed all the same.
+        """
+        self._close(is_patient=True)
+
+    def _close(self, *, is_patient: bool) -> None:
+        try:
+            if is_patient and self.status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent:
+                self._clear_up()
+                if not self._core.is_transactional:
+                    self.flush()
+                elif self.status in OPEN:
+                    self._change(self._core.abort)
+                    self._reach_goal(self._leaving())
+        finally:
+            self._core.close()
+            self._cancel_given_up()
+            if self._is_own:
+                self._connection.close()
+
+    def _take(self, topic: str, row: Row, partition: int | None) -> None:
+        core = self._core
+        if self._step is not None or core.goal is not None:
+            self._clear_up()
+        writer = core.writers.get(topic) if partition is None else core.writer_for(topic, partition)
+        if writer is None:
+            self._learn(topic)
+            self._reach_goal()
+            writer = core.writers[topic]
+        self._step = STEP
+        try:
+            is_due = core.append(writer, row, partition)
+        except TransactionError:
+            self._step = None
+            raise
+        if is_due:
+            # From here on the record is taken, and an interruption makes the transaction abort-only.
+            self._step = SEND
+            keep_memory_of_batches()
+            self._turn(SEND)
+            while core.is_full:
+                self._wait()
+                self._turn(SEND)
+        self._step = None
+
+    def _begin(self) -> None:
+        self._clear_up()
+        core = self._core
+        if core.status is not ProducerStatus.READY and self._is_abandoned(core.status):
+            self._abort()
+        self._forget_given()
+        self._change(core.begin)
+        if core.goal is None:
+            # The goal was reached without a request. In a fork this raises all the same.
+            self._transport = self._connection.transport
+        else:
+            self._reach_goal()
+
+    def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
+        thread = opened_by()
+        return thread is not None and thread is not threading.current_thread() and thread.is_alive()
+
+    def _commit(self) -> int:
+        self._clear_up()
+        self._change(self._core.commit)
+        try:
+            self._reach_goal()
+        except TransactionError:
+            raise
+        except BaseException as interruption:
+            if not self._explain(interruption):
+                self._abort_because(interruption)
+            raise
+        return self._core.csn
+
+    def _prepare(self) -> PreparedTransaction:
+        self._clear_up()
+        self._change(self._core.prepare)
+        self._reach_goal()
+        assert self._core.prepared is not None, "what was prepared has a name"
+        return PreparedTransaction(self, self._core.prepared)
+
+    def _commit_prepared(self) -> int:
+        self._clear_up()
+        core = self._core
+        if core.is_committed and OUTCOME not in self._given:
+            return core.csn
+        self._change(core.resolve if core.is_unresolved else core.commit)
+        self._reach_goal()
+        return core.csn
+
+    def _abort(self) -> None:
+        self._clear_up()
+        self._change(self._core.abort)
+        self._reach_goal()
+
+    def _abort_because(self, error: BaseException) -> None:
+        own = self._core.failure
+        try:
+            self._abort()
+        except TransactionError as failed:
+            self._note_failed_abort(error, own, failed)
+
+    def _reach_goal(self, patience: Patience | None = None) -> None:
+        """Work until the core's goal is reached. Raises: the failure that it ended with; Retriable where patience ends
+        first."""
+        core = self._core
+        try:
+            while core.goal is not None:
+                alone = self._turn(asks=patience is None)
+                if alone is not None:
+                    self._ask(alone)
+                elif core.goal is not None:
+                    self._wait(None if patience is None else self._until_ms(patience))
+        except BaseException:
+            self._clear_up()
+            raise
+        if core.flights.cancelled:
+            self._cancel_given_up()
+        result = core.take_result()
+        if result is not None:
+            # One expression: a plain producer raises each failure once, and an interruption must not lose it.
+            raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
+
+    def _turn(self, then: str | None = None, *, asks: bool = False) -> Transmission | None:
+        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait. `then`:
+        the step that the caller is in. With `asks` an attempt is returned instead, where it is the only one in flight
+        and its caller may as well wait for it in this thread."""
+        # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
+        transport = self._transport = self._connection.transport
+        self._step = STEP
+        self._deliver()
+        due = self._core.transmissions(self._clock.monotonic_ms())
+        if self._core.flights.cancelled:
+            self._cancel_given_up()
+        alone = None
+        if asks and len(due) == 1 and not self._calls and transport.is_direct:
+            (alone,) = due
+        else:
+            self._start(transport, due)
+        self._step = then
+        return alone
+
+    def _start(self, transport: Transport, due: list[Transmission]) -> None:
+        for transmission in due:
+            self._calls[transmission.flight] = transport.start(
+                transmission.rpc,
+                transmission.request,
+                timeout_ms=transmission.timeout_ms,
+                on_done=partial(_report, self._reports, self._inbox, transmission.flight, transmission.attempt),
+            )
+
+    def _ask(self, transmission: Transmission) -> None:
+        """Make the only call in flight in this thread, which saves the hop to another thread and back."""
+        answer: Reply | Loss = Loss("CANCELLED", "interrupted")
+        try:
+            answer = self._transport.ask(transmission.rpc, transmission.request, timeout_ms=transmission.timeout_ms)
+        finally:
+            self._reports.append((transmission.flight, transmission.attempt, answer))
+
+    def _wait(self, until_ms: int | None = None) -> None:
+        """Wait for one answer, at most until an attempt is due."""
+        wake_ms = self._core.flights.wake_ms()
+        if until_ms is not None:
+            wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
+        now_ms = self._clock.monotonic_ms()
+        self._clock.take(self._inbox, _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms))
+
+
+def _report(reports: deque[Report], inbox: SimpleQueue[bool], flight: int, attempt: int, answer: Reply | Loss) -> None:
+    """Note the answer to one attempt, whichever thread it comes on, and wake the caller."""
+    reports.append((flight, attempt, answer))
+    if inbox.empty():
+        inbox.put(True)
+
+
+class Transaction(TransactionShell[Producer]):
+    """All of its records become visible together, or none ever does. Made by `Producer.transaction`, used in a
+    `with`."""
+
+    def __enter__(self) -> Self:
+        """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
+        self._producer._begin()
+        self._opened_by = weakref.ref(threading.current_thread())
+        self._is_open = True
+        # Notes who has the transaction as it returns it, so that nothing can come between.
+        return self._producer._give(TRANSACTION, self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
+
+        Raises on a clean exit: Abortable (rolled back, the producer goes on), Recoverable, Fenced, Rejected,
+        Misconfigured, OutcomeUnknown (see `Producer.resolve_outcome`).
+        """
+        if not self._is_open:
+            if error is None:
+                self._check_not_given_up()
+            return
+        self._is_open = False
+        if error is not None:
+            self._producer._abort_because(error)
+            return
+        self.csn = self._producer._commit()
+        # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
+        self._producer._give(OUTCOME, self.csn)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record; it is durable and visible once the `with` ended cleanly.
+
+        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `timestamp_ms` is Unix milliseconds, by default now. After an interrupted send the transaction can only be
+        aborted, unless the exception came before anything was done. Raises: Rejected or TypeError for a wrong call; the
+        failure of an earlier send, after which the transaction can only be aborted.
+        """
+        if not self._is_open:
+            self._check_open()
+        producer = self._producer
+        producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+
+    def flush(self) -> None:
+        """Return once everything sent so far is durable, though not visible. Raises: as `send`."""
+        self._check_open()
+        self._producer.flush()
+
+    def prepare(self) -> PreparedTransaction:
+        """Promise that the transaction can be committed whatever crashes, and let somebody else decide whether it is.
+
+        Returns it with the identity to note beside that decision. From here on it takes no more records, never times
+        out, and the `with` does nothing any more, however it ends: only the returned object ends the transaction, or
+        that of a later `Producer.recover`. Raises: as a commit does; the transaction is then aborted.
+        """
+        self._check_open()
+        try:
+            prepared = self._producer._prepare()
+        except TransactionError:
+            self._is_open = self._producer.status in OPEN
+            raise
+        self._is_open = False
+        return self._producer._give(PREPARED, prepared)
+
+    def abort(self) -> None:
+        """Roll back now; the `with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
+        self._check_open()
+        self._is_open = False
+        self._producer._abort()
+
+
+class PreparedTransaction(PreparedShell[Producer]):
+    """A transaction that waits for somebody else's decision: it survives every crash, and holds readers of its
+    partitions back until it is ended.
+
+    ```python
+    with Producer("127.0.0.1:7070", transactional_id="shop", two_phase_commit=True) as producer:
+        if (kept := producer.recover()) is not None:
+            kept.commit() if database.has_decided(kept.identity) else kept.abort()
+        with producer.transaction() as txn:
+            txn.send("orders", b"42")
+            prepared = txn.prepare()
+        database.commit_with_decision(prepared.identity)    # this is the decision
+        prepared.commit()                                   # after a crash, `recover` does it
+    ```
+    """
+
+    def commit(self) -> int:
+        """Make its records visible, and return its commit sequence number.
+
+        Raises: OutcomeUnknown (call it again, or let the next start recover); Fenced where a newer producer recovered
+        it and ends it; Abortable where an administrator aborted it; Rejected once it has ended.
+        """
+        return self._producer._give(OUTCOME, self._producer._commit_prepared())
+
+    def abort(self) -> None:
+        """Roll it back. Raises: as `commit`."""
+        self._producer._abort()

@@ -1,0 +1,294 @@
+"""Sends batches: which go into a request, and what its answer means for each of them.
+
+A request holds one batch for each of several partitions, and each is accepted or refused on its own. Batches that must
+be tried again go unchanged into a smaller request; the server recognises them by producer and sequence.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.calls import DESCRIBE_TOPICS, PRODUCE, TXN_OFFSET_COMMIT, Deadlines, RetryingCall
+from coordinator_client.consumer.commits import fill_topics
+from coordinator_client.errors import PASSING, TransactionError, class_of, failure, misconfigured
+from coordinator_client.flights import Flights
+from coordinator_client.producer.batching import Accumulator, BatchFormat, SealedBatch
+from coordinator_client.random_source import RandomSource
+from coordinator_client.values import NO_GENERATION, Identity, TopicPartitionCount, TransactionOffsets
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+REQUESTS_IN_FLIGHT_MAX: Final = 5
+
+_ProduceCall = RetryingCall[log.ProduceRequest, log.ProduceResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorePlan:
+    """The settings of one producer, checked and complete."""
+
+    transactional_id: str | None
+    """None = a plain idempotent producer."""
+    transaction_timeout_ms: int
+    two_phase_commit: bool
+    """Whether transactions wait for somebody else's decision, without a timeout."""
+    client_id: str
+    batch_format: BatchFormat
+    deadlines: Deadlines
+    buffer_bytes_max: int
+    """Once this much waits, a shell sends before it takes more."""
+    metadata_max_age_ms: int
+    """After this long the known topics are asked for again, because they may have more partitions."""
+    transact_bytes: int
+    """A transaction up to this size is sent as one Transact; 0 = never."""
+
+
+class Sender:
+    """Sends the batches of one producer. What fails for good is passed to `on_failed`: the error and its batch, None
+    for offsets."""
+
+    def __init__(
+        self,
+        plan: CorePlan,
+        *,
+        flights: Flights,
+        random_source: RandomSource,
+        on_failed: Callable[[TransactionError, SealedBatch | None], None],
+    ) -> None:
+        self.waiting = Accumulator(plan.batch_format)
+        self.offsets: deque[TransactionOffsets] = deque()
+        """The offsets of consumers that are to commit in the transaction and were not sent."""
+        self.requests_in_flight = 0
+        self.refresh_ms: int | None = None
+        """When the known topics are asked for again; None: none is known yet."""
+        self.refresh_flight: int | None = None
+        """The number of the last such call, which nobody waits for."""
+        self._plan = plan
+        self._flights = flights
+        self._random_source = random_source
+        self._on_failed = on_failed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every batch that was cut, and all offsets, are acknowledged or refused."""
+        return not self.requests_in_flight and not self.has_ready
+
+    @property
+    def makes_no_room(self) -> bool:
+        """Whether no answer is awaited that would make room: all that waits is in open batches, or offsets, which may
+        wait for the commit."""
+        return not self.requests_in_flight and not self.waiting.ready
+
+    @property
+    def fits_one_request(self) -> bool:
+        """Whether everything that was not sent can go with the commit, in one Transact. All batches must be cut."""
+        bytes_max = self._plan.transact_bytes
+        if bytes_max <= 0 or not self.waiting.fits_one_request(bytes_max):
+            return False
+        return not self.offsets or len({offsets.metadata.group_id for offsets in self.offsets}) == len(self.offsets)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is something to send."""
+        return bool(self.waiting.ready or self.offsets)
+
+    def send_ready(self, identity: Identity, now_ms: int) -> None:
+        """Send the offsets, and as many batches as may be in flight."""
+        while self.offsets:
+            self._send_offsets(self.offsets.popleft(), identity, now_ms)
+        while self.waiting.ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
+            request = self._request(())
+            batches = self.waiting.take(identity, request.batches)
+            call: _ProduceCall = RetryingCall(PRODUCE, request, deadlines=self._plan.deadlines, now_ms=now_ms)
+            self._fly(call, batches)
+
+    def transact(self, identity: Identity) -> txn.TransactRequest:
+        """Return everything that waits as one Transact. Call `drop` once it is answered."""
+        assert self._plan.transactional_id is not None, "only transactions are committed"
+        # Set field by field: keywords take twice as long.
+        request = txn.TransactRequest()
+        header = request.header
+        header.client_id, header.request_id = self._plan.client_id, self._random_source.request_id()
+        request.transactional_id = self._plan.transactional_id
+        request.producer_id, request.producer_epoch = identity
+        request.committed = True
+        self.waiting.take(identity, request.batches)
+        while self.offsets:
+            fill_offsets(request.groups.add(), self.offsets.popleft())
+        return request
+
+    def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
+        """Ask for the partitions of a topic, and take records for it once they are known; `on_end` is then called."""
+        header = RequestHeader(client_id=self._plan.client_id)
+        call = RetryingCall(
+            DESCRIBE_TOPICS,
+            log.DescribeTopicsRequest(header=header, topics=[log.TopicName(name=topic)]),
+            deadlines=self._plan.deadlines,
+            now_ms=now_ms,
+            items=lambda reply: reply.topics,
+        )
+
+        def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
+            if isinstance(end, TransactionError):
+                on_end(end)
+                return
+            (found,) = end.topics
+            self._learn(found, first=self._random_source.fraction())
+            if self.refresh_ms is None:
+                self.refresh_ms = now_ms + self._plan.metadata_max_age_ms
+            on_end(None)
+
+        self._flights.start(call, ended)
+
+    def refresh(self, now_ms: int) -> None:
+        """Ask for all known topics once more, without anybody waiting for it: they may have more partitions. What
+        cannot be learned now is asked for again; a topic that is gone is met by the next batch for it. One that was
+        made again is forgotten, so that the next record is of the new one, and not refused for being of the old."""
+        self.refresh_ms = now_ms + self._plan.metadata_max_age_ms
+        names = [log.TopicName(name=topic) for topic in self.waiting.writers]
+        request = log.DescribeTopicsRequest(header=RequestHeader(client_id=self._plan.client_id), topics=names)
+        once = replace(self._plan.deadlines, attempts_max=1)
+        call = RetryingCall(DESCRIBE_TOPICS, request, deadlines=once, now_ms=now_ms)
+
+        def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
+            for found in () if isinstance(end, TransactionError) else end.topics:
+                known = self.waiting.writers.get(found.name)
+                if found.error_code or known is None:
+                    continue
+                if known.topic.topic_id == found.topic_id:
+                    self._learn(found, first=0)
+                else:
+                    self.waiting.forget(found.name)
+
+        if names:
+            self.refresh_flight = self._flights.start(call, ended)
+
+    def _learn(self, found: log.TopicDescription, *, first: float) -> None:
+        count = TopicPartitionCount(name=found.name, topic_id=found.topic_id, partition_count=len(found.partitions))
+        self.waiting.learn(count, first=first)
+
+    def drop(self) -> None:
+        """Forget all records and requests; the flights must be cancelled with it."""
+        self.waiting.drop()
+        self.offsets.clear()
+        self.requests_in_flight = 0
+
+    def _fly(self, call: _ProduceCall, batches: Sequence[SealedBatch]) -> None:
+        self.requests_in_flight += 1
+        self._flights.start(call, lambda end, now_ms: self._ended(call, batches, end, now_ms))
+
+    def _send_offsets(self, offsets: TransactionOffsets, identity: Identity, now_ms: int) -> None:
+        request = txn_offset_commit_request(self._plan, self.header(), identity, offsets)
+        call = RetryingCall(
+            TXN_OFFSET_COMMIT,
+            request,
+            deadlines=self._plan.deadlines,
+            now_ms=now_ms,
+            items=lambda reply: reply.results,
+        )
+
+        def ended(end: group.TxnOffsetCommitResponse | TransactionError, _: int) -> None:
+            self.requests_in_flight -= 1
+            if isinstance(end, TransactionError):
+                self._on_failed(end, None)
+
+        self.requests_in_flight += 1
+        self._flights.start(call, ended)
+
+    def header(self) -> RequestHeader:
+        """Return the header of a new request."""
+        return RequestHeader(client_id=self._plan.client_id, request_id=self._random_source.request_id())
+
+    def _request(self, batches: Sequence[SealedBatch]) -> log.ProduceRequest:
+        request = log.ProduceRequest(
+            header=self.header(),
+            transactional_id=self._plan.transactional_id,
+        )
+        for batch in batches:
+            request.batches.append(batch.message)
+        return request
+
+    def _ended(
+        self,
+        call: _ProduceCall,
+        batches: Sequence[SealedBatch],
+        end: log.ProduceResponse | TransactionError,
+        now_ms: int,
+    ) -> None:
+        self.requests_in_flight -= 1
+        if isinstance(end, log.ProduceResponse):
+            if len(end.results) == len(batches):
+                self._fail(self._sort(call, batches, end, now_ms), call)
+                return
+            answered = f"Produce: {len(batches)} batches were sent and {len(end.results)} answered"
+            end = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
+        self._fail([(batch, end) for batch in batches], call)
+
+    def _sort(
+        self, call: _ProduceCall, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
+    ) -> list[tuple[SealedBatch, TransactionError]]:
+        """Let go of the batches that are in the log, send those again that must be, and return those that failed for
+        good."""
+        again: list[SealedBatch] = []
+        failed: list[tuple[SealedBatch, TransactionError]] = []
+        cause: log.ProduceResult | None = None
+        for batch, result in zip(batches, reply.results, strict=True):
+            what = class_of(Method.PRODUCE, result)
+            if what is ErrorClass.NONE:
+                self.waiting.settle(batch)
+            elif what in PASSING:
+                again.append(batch)
+                cause = cause or result
+            else:
+                place = f"{batch.queue.topic.name}-{batch.queue.partition}"
+                reason = f"{Method.PRODUCE} {place}: {result.error_message or 'the server gave no reason'}"
+                failed.append((batch, failure(result.error_code, what, reason)))
+        if cause is not None:
+            jitter = self._random_source.fraction()
+            pause_ms = reply.throttle_ms
+            error = call.repeat(self._request(again), cause, now_ms=now_ms, jitter=jitter, throttle_ms=pause_ms)
+            if error is None:
+                self._fly(call, again)
+            else:
+                failed += [(batch, error) for batch in again]
+        return failed
+
+    def _fail(self, failed: Sequence[tuple[SealedBatch, TransactionError]], call: _ProduceCall) -> None:
+        # All are settled before the first is reported: a report may end the transaction and drop everything.
+        for batch, _ in failed:
+            self.waiting.settle(batch)
+        for batch, error in failed:
+            error.lost_attempts = call.lost
+            self._on_failed(error, batch)
+
+
+def txn_offset_commit_request(
+    plan: CorePlan, header: RequestHeader, identity: Identity, offsets: TransactionOffsets
+) -> group.TxnOffsetCommitRequest:
+    """Return the request that adds a consumer's offsets to the open transaction."""
+    assert plan.transactional_id is not None, "only transactions take offsets"
+    request = group.TxnOffsetCommitRequest(
+        header=header,
+        transactional_id=plan.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+    )
+    fill_offsets(request, offsets)
+    return request
+
+
+def fill_offsets(request: group.TxnOffsetCommitRequest | txn.TransactOffsets, offsets: TransactionOffsets) -> None:
+    """Fill in the offsets, and the member that commits them."""
+    member = offsets.metadata
+    request.group_id, request.member_id = member.group_id, member.member_id
+    if member.generation != NO_GENERATION:
+        request.generation_id_or_member_epoch = member.generation
+    if member.group_instance_id is not None:
+        request.group_instance_id = member.group_instance_id
+    fill_topics(request.topics, offsets.offsets, offsets.topic_ids)

@@ -1,0 +1,532 @@
+"""Common base of the blocking and the asyncio producer: the settings, checked before anything is opened, and all that
+needs no waiting.
+
+An exception may come at any line of a call: from a signal handler, by Ctrl-C, by the cancellation of a task. So a call
+leaves nothing to be done to a handler of its own. Each step that changes the core notes its name first and clears it
+last; the next call finds the name of a step that did not come to its end, or a goal whose caller is gone, and puts that
+right (`_clear_up`). What the caller certainly got (the handle of a transaction, the outcome of a commit) is noted in
+`_given`, by the very expression that returns it (decision 53).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+
+from coordinator_client.calls import CUT_OFF_CLOSE_MS, Deadlines, Patience, Reply, timed_out
+from coordinator_client.encodings import ENCODING_NAMES
+from coordinator_client.errors import (
+    Fenced,
+    Loss,
+    TransactionError,
+    check_here,
+    failure,
+    misconfigured,
+    rejected,
+    wrong_setting,
+)
+from coordinator_client.producer.batching import BatchFormat
+from coordinator_client.producer.core import ProducerCore
+from coordinator_client.producer.rules import closed_unknown, unconfirmed_abort
+from coordinator_client.producer.sending import CorePlan
+from coordinator_client.producer.state import ProducerStatus
+from coordinator_client.settings import check_durations
+from coordinator_client.settings import timestamp_ms as check_timestamp_ms
+from coordinator_client.tls import Tls
+from coordinator_client.transport.connection import Connection, client_id_for, connection_to
+from coordinator_client.transport.first_contact import GIVE_UP_MS
+from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, SESSION, Call, check_transport
+from coordinator_client.values import Headers, Identity, OffsetSource, Row
+from coordinator_protocol.batch import Encoding
+from coordinator_protocol.compression import COMPRESSION_NAMES
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.limits import KIBI, MEBI
+from coordinator_protocol.names import check_topic_name, check_transactional_id
+
+BATCH_BYTES_MIN = 4 * KIBI
+BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
+"""Largest batch that fits into a message with the names around it. The server has a limit of its own, which it names
+when it refuses a batch."""
+TRANSACT_BYTES_MAX = 768 * KIBI
+"""Most bytes of batches in one Transact, so that the request fits into a message of a session with everything around
+it."""
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keywords of `Producer`; `ProducerConfig` says what each means."""
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    two_phase_commit: bool
+    delivery_timeout_ms: int
+    encoding: str
+    compression: str
+    batch_bytes: int
+    buffer_bytes: int
+    transact_bytes: int
+    metadata_max_age_ms: int
+    client_id: str
+    transport: str
+    wait_ms: int | None
+    tls: Tls | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """The settings of a producer. Raises at construction: Rejected or Misconfigured, naming the setting."""
+
+    transactional_id: str | None = None
+    """Name of the producer over restarts: whoever uses it next fences whoever used it before. Default: none, a plain
+    idempotent producer. Choose one per instance; two at once fence each other for ever."""
+
+    transaction_timeout_ms: int = 60_000
+    """The server aborts a transaction this long after its first record. Default 60,000. The maximum is the server's
+    `transaction_max_timeout_ms`, by default 900,000: above it `Producer.init`, or the first transaction, raises
+    Misconfigured with both numbers. Smaller: slow work is lost. Larger: a dead producer holds readers back for
+    longer."""
+
+    two_phase_commit: bool = False
+    """Transactions take part in a commit that somebody else decides, such as a database: they never time out, so use
+    `Transaction.prepare`, and `Producer.recover` at every start. The server must allow it
+    (transaction_two_phase_commit_enable). Default: off."""
+
+    delivery_timeout_ms: int = 120_000
+    """How long one request is tried, through lost answers and restarts of the server. Default 120,000. Smaller: more
+    unknown outcomes. Larger: a caller waits longer for bad news."""
+
+    encoding: str = "records"
+    """`records` (default): protobuf, which every generated stub can read. `arrow`: columns, which Spark reads without
+    touching a row; needs pyarrow."""
+
+    compression: str = "none"
+    """`none` (default), `gzip`, `snappy`, `lz4` or `zstd`: what is done to each batch. Costs processor time here and
+    in the server, which unpacks a batch to see whether it can be read; saves bytes in the network and in the store."""
+
+    batch_bytes: int = 512 * KIBI
+    """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per
+    partition, more MB per second. The maximum is the server's `batch_bytes_max`, by default 1 MiB: it refuses larger
+    batches, and single records that are larger, as Rejected with both numbers."""
+
+    buffer_bytes: int = 32 * MEBI
+    """Once this much waits for the server, `send` waits too. Default 32 MiB. From the first full batch on the process
+    keeps up to 64 MiB of memory that batches used; with glibc only, and not if the environment has
+    MALLOC_TRIM_THRESHOLD_ or its kin."""
+
+    transact_bytes: int = 512 * KIBI
+    """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a
+    larger one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait
+    longer behind it. 0: every transaction is sent in parts."""
+
+    metadata_max_age_ms: int = 30_000
+    """How old the numbers of partitions may be that records are spread over. Default 30,000; Kafka's 300,000. Smaller:
+    more requests. Larger: new partitions of a topic get records later. One that a record names is asked for at once."""
+
+    client_id: str = ""
+    """Name of the program in the server's history. Default: the connection's; without one `producer-` and the
+    transactional id, as Kafka's clients do."""
+
+    transport: str = SESSION
+    """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
+    transport; `unary`: a call for each request. Only where the producer makes its own connection (see `Connection`)."""
+
+    wait_ms: int | None = GIVE_UP_MS
+    """How long a producer that was never connected looks for the server before it raises Unreachable. Default 1,500.
+    None: as long as each call may take. Only where the producer makes its own connection (see `Connection`)."""
+
+    tls: Tls | None = None
+    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
+
+    def __post_init__(self) -> None:
+        if self.transactional_id is not None:
+            check_here(check_transactional_id, self.transactional_id, Method.INIT_PRODUCER_ID)
+        check_durations(self, _refused, may_be_zero=("wait_ms",))
+        if self.encoding not in ENCODING_NAMES:
+            raise wrong_setting("encoding", self.encoding, f"must be one of {', '.join(ENCODING_NAMES)}")
+        if self.compression not in COMPRESSION_NAMES:
+            raise misconfigured(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"compression is {self.compression!r} and must be one of {', '.join(COMPRESSION_NAMES)}",
+            )
+        if not BATCH_BYTES_MIN <= self.batch_bytes <= BATCH_BYTES_MAX:
+            between = f"must be between {BATCH_BYTES_MIN} and {BATCH_BYTES_MAX}"
+            raise wrong_setting("batch_bytes", self.batch_bytes, between)
+        if self.buffer_bytes < self.batch_bytes:
+            raise wrong_setting("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
+        if not 0 <= self.transact_bytes <= TRANSACT_BYTES_MAX:
+            raise wrong_setting("transact_bytes", self.transact_bytes, f"must be between 0 and {TRANSACT_BYTES_MAX}")
+        check_transport(self.transport)
+        if ENCODING_NAMES[self.encoding] is Encoding.ARROW_V1:
+            # Fail here, where the setting is given, and not when the first batch is full.
+            import coordinator_client.arrow_encoding as _needed  # noqa: F401
+
+    def core_plan(self, *, client_id: str) -> CorePlan:
+        """Return the settings in the form that the core takes. `client_id` is used where none is set."""
+        return CorePlan(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            two_phase_commit=self.two_phase_commit,
+            client_id=self.client_id or client_id,
+            batch_format=BatchFormat(
+                encoding=ENCODING_NAMES[self.encoding],
+                compression=COMPRESSION_NAMES[self.compression],
+                batch_bytes=self.batch_bytes,
+                record_bytes_max=BATCH_BYTES_MAX,
+                is_transactional=self.transactional_id is not None,
+            ),
+            deadlines=Deadlines(total_ms=self.delivery_timeout_ms),
+            buffer_bytes_max=self.buffer_bytes,
+            transact_bytes=self.transact_bytes,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+        )
+
+
+def _refused(name: str, found: object, rule: str) -> TransactionError:
+    if name == "transaction_timeout_ms":
+        return misconfigured(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{name} is {found} and {rule}")
+    return wrong_setting(name, found, rule)
+
+
+STEP: Final = "step"
+"""The name of a step that changes the core."""
+SEND: Final = "send"
+"""The name of what a send does once its record was taken: it waits for room."""
+
+Report: TypeAlias = tuple[int, int, Reply | Loss]
+"""An answer, behind the numbers of the flight and the attempt."""
+
+OPEN: Final = frozenset({ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT})
+
+TRANSACTION: Final = "transaction"
+PREPARED: Final = "prepared"
+OUTCOME: Final = "outcome"
+
+T = TypeVar("T")
+BatchT = TypeVar("BatchT")
+ProducerT = TypeVar("ProducerT", bound="ProducerShell")
+
+
+class Given(Protocol):
+    """A dictionary of what was given to the caller, by its name."""
+
+    def setdefault(self, name: str, what: T, /) -> T:
+        """Note that it was given, and return it."""
+
+    def get(self, name: str, /) -> Any:  # noqa: ANN401  each name has its own type
+        """Return what was given; None where it was not."""
+
+    def pop(self, name: str, default: None, /) -> object:
+        """Note that it was not given."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+
+def new_given() -> Given:
+    """Return what a caller has before a transaction begins."""
+    return dict[str, Any]()
+
+
+class ProducerShell:
+    """Base of `Producer` and `AsyncProducer`; not for applications."""
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
+        config = ProducerConfig(**options)
+        self._connection, self._is_own = connection_to(
+            endpoint, client_id=config.client_id, transport=config.transport, wait_ms=config.wait_ms, tls=config.tls
+        )
+        self._clock = self._connection.clock
+        self._delivery_timeout_ms = config.delivery_timeout_ms
+        self._has_timeout = not config.two_phase_commit
+        client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
+        self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.random_source)
+        self._core.flights.answers, self._core.flights.throttle = self._connection.answers, self._connection.throttle
+        self._reports: deque[Report] = deque()
+        """Answers that have arrived and that the core does not know."""
+        self._calls: dict[int, Call] = {}
+        self._step: str | None = None
+        """The step under way, or that was interrupted in its middle."""
+        self._given: Given = new_given()
+        """Results of the current transaction that its caller has."""
+        self._refused_for: Any = None
+        """The open transaction because of which another one was refused."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """Producer id and epoch of the current or next transaction; None before the first use."""
+        return self._core.identity
+
+    @property
+    def status(self) -> ProducerStatus:
+        """The status, which says what the producer can do next."""
+        return self._core.status
+
+    def _check_transactional(self) -> None:
+        if not self._core.is_transactional:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST, "a producer without transactional_id has no transactions; give it one"
+            )
+
+    def _check_plain(self) -> None:
+        if self._core.is_transactional:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                "a producer with a transactional_id sends inside a transaction: `with producer.transaction() as txn`",
+            )
+
+    def _row(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None,
+        headers: Iterable[tuple[str, bytes | None]],
+    ) -> Row:
+        if type(value) is not bytes and value is not None:
+            raise _not_bytes("value", value)
+        if key is not None and type(key) is not bytes:
+            raise _not_bytes("key", key)
+        if timestamp_ms is None:
+            timestamp_ms = self._clock.wall_ms()
+        else:
+            check_timestamp_ms("timestamp_ms", timestamp_ms)
+        return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
+
+    def _learn(self, topic: str) -> None:
+        """Set the goal to learn the partitions of a topic. Raises: Rejected for what cannot be the name of a topic."""
+        check_here(check_topic_name, topic)
+        self._core.learn(topic, self._clock.monotonic_ms())
+
+    def _turn(self) -> object:
+        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait."""
+        raise NotImplementedError
+
+    def _change(self, change: Callable[..., None], *arguments: object) -> None:
+        """Change the core in a step. Raises: what `change` raises, which has changed nothing then."""
+        self._step = STEP
+        try:
+            change(*arguments)
+        except TransactionError:
+            self._step = None
+            raise
+        self._step = None
+
+    def _clear_up(self) -> None:
+        """Put right what an interrupted call left behind. Every call begins with this."""
+        if self._step is not None:
+            if self._step is SEND:
+                self._fail_transaction()
+            else:
+                self._repair()
+        if self._core.goal is not None:
+            self._give_up()
+
+    def _fail_transaction(self) -> None:
+        """Note that a send was interrupted while it waited."""
+        self._step = STEP
+        self._core.fail_transaction()
+        self._cancel_given_up()
+        self._step = None
+
+    def _repair(self) -> None:
+        self._step = STEP
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancel()
+        self._reports.clear()
+        self._core.repair()
+        self._step = None
+
+    def _give_up(self) -> None:
+        """Give up the goal of a call that was interrupted while it waited."""
+        self._step = STEP
+        self._core.interrupt()
+        self._cancel_given_up()
+        self._step = None
+
+    def _is_abandoned(self, status: ProducerStatus) -> bool:
+        """Whether a transaction is open whose caller is gone: interrupted before it got the handle, or in a method that
+        ends the transaction. Raises: Rejected where one is open and its caller is not gone, or that is not sure."""
+        if status is ProducerStatus.PREPARED:
+            if PREPARED in self._given or self._core.is_kept:
+                raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is prepared; commit it or abort it first")
+            return True
+        if status not in OPEN:
+            return False
+        holder = self._given.get(TRANSACTION)
+        if holder is None or not holder._is_open:
+            return True
+        if holder is self._refused_for and not self._is_used_elsewhere(holder._opened_by):
+            return True
+        self._refused_for = holder
+        raise rejected(
+            ErrorCode.INVALID_TXN_STATE,
+            "a transaction is open already; end it before the next one (if the end of its `with` was interrupted: the "
+            "next call of this kind aborts it)",
+        )
+
+    def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
+        """Whether a transaction was opened by another thread, or task, that still runs."""
+        raise NotImplementedError
+
+    def _forget_given(self) -> None:
+        """Take the handle of the transaction before out of use, since another one begins."""
+        holder = self._given.get(TRANSACTION)
+        if holder is not None and holder._is_open:
+            holder._is_given_up = True
+            holder._is_open = False
+        self._refused_for = None
+        if not self._core.may_have_committed:
+            # Before the outcome is taken for untold: that question is of the transaction before.
+            self._core.is_commit_asked = False
+        self._given = new_given()
+
+    def _give(self, name: str, what: T) -> T:
+        """Return something to the caller, and note that it has that."""
+        try:
+            return self._given.setdefault(name, what)
+        except BaseException:
+            self._given.pop(name, None)
+            raise
+
+    def _known_outcome(self) -> bool | None:
+        """Return how the last commit ended; None where the server must be asked.
+
+        Raises: Rejected where no commit was asked for, or the caller knows; Fenced where nothing can tell.
+        """
+        core = self._core
+        if core.is_unresolved:
+            return None
+        if not core.is_commit_asked or OUTCOME in self._given:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "there is no commit whose outcome is unknown")
+        if core.is_committed:
+            return True
+        if core.fatal is not None and core.fatal.may_have_committed:
+            raise core.fatal if isinstance(core.fatal, Fenced) else closed_unknown()
+        if core.status is ProducerStatus.PREPARED:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is prepared: commit or abort that once more")
+        # It was refused, or never sent; the next transaction aborts whatever is open.
+        return False
+
+    def _explain(self, interruption: BaseException) -> bool:
+        """Note on what interrupted a commit how to learn its outcome; return whether that is open, or a commit."""
+        self._clear_up()
+        if not (self._core.is_unresolved or self._core.is_committed):
+            return False
+        interruption.add_note("The commit was interrupted: call resolve_outcome() to learn how it ended.")
+        return True
+
+    def _deliver(self) -> None:
+        """Hand the answers that have arrived to the core; in a step."""
+        reports = self._reports
+        while reports:
+            flight, attempt, answer = reports.popleft()
+            self._calls.pop(flight, None)
+            self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
+
+    def _leaving(self) -> Patience:
+        """Return how long the abort in `close` is tried: the server aborts at the timeout anyway, and the next producer
+        of this id aborts before it begins."""
+        limit_ms = self._delivery_timeout_ms
+        self._core.pulse.begin(self._clock.monotonic_ms())
+        return Patience(self._clock.monotonic_ms() + limit_ms, limit_ms, CUT_OFF_CLOSE_MS)
+
+    def _until_ms(self, patience: Patience) -> int:
+        """Return when to look again: at the end of patience at the latest. Raises: Retriable where it has ended."""
+        now_ms = self._clock.monotonic_ms()
+        pulse = self._core.pulse
+        until_ms = patience.until_ms(now_ms, is_cut_off=self._connection.answers.is_lost, heard_ms=pulse.heard_ms)
+        if now_ms >= until_ms:
+            raise unconfirmed_abort(timed_out("the abort", patience.limit_ms), None, has_timeout=self._has_timeout)
+        due_ms = pulse.due_ms()
+        return until_ms if due_ms is None else min(until_ms, due_ms)
+
+    def _note_failed_abort(self, error: BaseException, own: TransactionError | None, failed: TransactionError) -> None:
+        """Note on `error` that the abort because of it failed. Raises: Fenced where `error` is the transaction's own
+        failure, because its advice to repeat the work would be wrong."""
+        if isinstance(failed, Fenced) and error is own:
+            raise failed
+        error.add_note(f"the abort that followed failed: {failed}")
+
+    def _cancel_given_up(self) -> None:
+        """Stop waiting for answers that the core has given up."""
+        for flight in self._core.flights.take_cancelled():
+            call = self._calls.pop(flight, None)
+            if call is not None:
+                call.cancel()
+
+
+class TransactionShell(Generic[ProducerT]):
+    """Base of `Transaction` and `AsyncTransaction`; not for applications."""
+
+    def __init__(self, producer: ProducerT) -> None:
+        self._producer = producer
+        self._is_open = False
+        self._opened_by: weakref.ref[Any]
+        """The thread, or the task, that opened it."""
+        self._is_given_up = False
+        """Whether it was aborted because another one began."""
+        self.csn = 0
+        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
+
+    def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
+        """Commit the consumer's offsets behind this batch together with the transaction, or not at all.
+
+        `batch` is what `Consumer.poll` returned, or offsets by partition. The group refuses it (the transaction then
+        ends in Abortable) once the consumer is no member any more or the partitions are somebody else's, so every
+        record counts once (KIP-447). The consumer must not commit by itself: `enable_auto_commit=False`.
+        After an abort `consumer.rewind(batch)` lets it read the batch again.
+        Raises: Abortable where the batch is not the consumer's any more; CommitFailed; Rejected; as `send`.
+        """
+        self._check_open()
+        self._producer._clear_up()
+        offsets = consumer.transaction_offsets(batch)
+        self._producer._change(self._producer._core.commit_offsets, offsets)
+        self._producer._turn()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            self._check_not_given_up()
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
+
+    def _check_not_given_up(self) -> None:
+        if self._is_given_up:
+            raise failure(
+                ErrorCode.TRANSACTION_ABORTABLE,
+                ErrorClass.ABORT,
+                "the transaction was aborted, because another one was begun twice in its place",
+            )
+
+
+class PreparedShell(Generic[ProducerT]):
+    """Base of `PreparedTransaction` and `AsyncPreparedTransaction`; not for applications."""
+
+    def __init__(self, producer: ProducerT, identity: Identity) -> None:
+        self._producer = producer
+        self.identity: Final = identity
+        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
+
+
+def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
+    checked = tuple(headers)
+    for name, content in checked:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+        if not name.isascii() and not name.isprintable():
+            _check_unicode(name)
+        if content is not None and type(content) is not bytes:
+            raise _not_bytes(f"the content of the header {name!r}", content)
+    return checked
+
+
+def _check_unicode(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise rejected(
+            ErrorCode.INVALID_RECORD, f"the name of a header {name!a} is not valid Unicode: half a character"
+        ) from None
+
+
+def _not_bytes(what: str, found: object) -> TypeError:
+    return TypeError(f"{what} must be bytes or None, not {type(found).__name__}; encode it first")

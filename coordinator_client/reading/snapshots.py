@@ -1,0 +1,159 @@
+"""Snapshots: taken once, read as often as wanted, compared with later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from coordinator_api.v1 import common_pb2 as common
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.calls import DESCRIBE_TOPICS, RELEASE_SNAPSHOT, RENEW_SNAPSHOT, TAKE_SNAPSHOT, Deadlines
+from coordinator_client.errors import check_here, rejected
+from coordinator_client.reading.batch_reader import PartitionRange
+from coordinator_client.settings import duration_ms
+from coordinator_client.transport.connection import Connection
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.names import check_topic_name
+from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
+
+LEASE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A view of topics at one moment: every transaction is in all of their partitions, or in none. It can be read
+    again, by other processes too (it can be pickled), and shows the same as long as its records are there."""
+
+    snapshot_id: bytes
+    """Names the lease that holds the records; empty: nothing holds them."""
+    topic_ids: Mapping[str, bytes]
+    views: Mapping[tuple[str, int], PartitionView]
+    """What is shown, by topic and partition."""
+
+    def ranges(
+        self, topic: str, partitions: Collection[int] | None = None, *, since: Snapshot | None = None
+    ) -> list[list[PartitionRange]]:
+        """What to read of a topic, one list after the other. `since`: only what that earlier snapshot did not show.
+
+        Raises: Rejected for what is not in the snapshot; OFFSET_OUT_OF_RANGE where `since` is the later one, and
+        UNKNOWN_TOPIC_ID where the topic was created anew between the two."""
+        wanted = self._chosen(topic, partitions)
+        if since is None:
+            return [[self._range(topic, each, scan_of(self.views[topic, each])) for each in wanted]]
+        before = since.topic_ids.get(topic)
+        if before is not None and before != self.topic_ids[topic]:
+            raise rejected(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"{topic} was deleted and created again between the two snapshots: read the later one as a whole",
+            )
+        finished, grown = list[PartitionRange](), list[PartitionRange]()
+        for each in wanted:
+            for scan in self._scans(topic, each, since.views.get((topic, each))):
+                (grown if scan.shown.only is None else finished).append(self._range(topic, each, scan))
+        return [finished, grown]
+
+    def _scans(self, topic: str, partition: int, before: PartitionView | None) -> Iterator[Scan]:
+        view = self.views[topic, partition]
+        try:
+            yield from (scan_of(view),) if before is None else scans_between(before, view)
+        except ValueError as error:
+            raise rejected(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition}: {error}") from None
+
+    def _range(self, topic: str, partition: int, scan: Scan) -> PartitionRange:
+        return PartitionRange(
+            topic=topic,
+            topic_id=self.topic_ids[topic],
+            partition=partition,
+            start_offset=scan.start_offset,
+            end_offset=scan.end_offset,
+            end_epoch=scan.end_epoch,
+            start_epoch=scan.start_epoch,
+            shown=scan.shown,
+        )
+
+    def _chosen(self, topic: str, partitions: Collection[int] | None) -> list[int]:
+        has = sorted(number for name, number in self.views if name == topic)
+        missing = [topic] if not has else sorted(set(partitions or ()) - set(has))
+        if missing:
+            raise rejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"the snapshot has partitions {has} of {topic}, and not {missing}: take one of what you read",
+            )
+        return has if partitions is None else sorted(set(partitions))
+
+
+def take_snapshot(
+    connection: Connection, topics: Collection[str], *, lease_ms: int = LEASE_MS, deadlines: Deadlines
+) -> Snapshot:
+    """Take a snapshot of all partitions of some topics. `lease_ms`: how long its records are held, up to an hour, which
+    `renew_snapshot` prolongs; 0 = they are not.
+
+    Raises: Rejected for a topic that does not exist, or none; Retriable at the deadline, or where the server holds too
+    many."""
+    lease_ms = duration_ms("lease_ms", lease_ms)
+    if not topics:
+        raise rejected(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one topic: name it")
+    for name in topics:
+        check_here(check_topic_name, name, Method.TAKE_SNAPSHOT)
+    named = [log.TopicName(name=name) for name in dict.fromkeys(topics)]
+    described = connection.ask(
+        DESCRIBE_TOPICS,
+        log.DescribeTopicsRequest(header=connection.header(), topics=named),
+        deadlines=deadlines,
+        items=lambda reply: reply.topics,
+    )
+    places = [
+        common.TopicPartitions(topic=topic.name, topic_id=topic.topic_id, partitions=range(len(topic.partitions)))
+        for topic in described.topics
+    ]
+    return take_snapshot_of(connection, places, lease_ms=lease_ms, deadlines=deadlines)
+
+
+def take_snapshot_of(
+    connection: Connection, places: Collection[common.TopicPartitions], *, lease_ms: int, deadlines: Deadlines
+) -> Snapshot:
+    """Take a snapshot of these partitions. Raises: as `take_snapshot`."""
+    request = log.TakeSnapshotRequest(header=connection.header(), topics=places, lease_ms=lease_ms)
+    reply = connection.ask(TAKE_SNAPSHOT, request, deadlines=deadlines)
+    views = {
+        (each.topic, each.partition): PartitionView(
+            each.start_offset,
+            each.end_offset,
+            each.leader_epoch,
+            dict(zip(each.shown.producer_ids, each.shown.first_offsets, strict=True)),
+        )
+        for each in reply.partitions
+    }
+    return Snapshot(
+        snapshot_id=reply.snapshot_id,
+        topic_ids={each.topic: each.topic_id for each in reply.partitions},
+        views=views,
+    )
+
+
+def renew_lease(connection: Connection, snapshot_id: bytes, *, lease_ms: int, deadlines: Deadlines) -> None:
+    """Hold the records of the snapshot with this id, as `renew_snapshot`."""
+    request = log.RenewSnapshotRequest(header=connection.header(), snapshot_id=snapshot_id, lease_ms=lease_ms)
+    connection.ask(RENEW_SNAPSHOT, request, deadlines=deadlines)
+
+
+def renew_snapshot(connection: Connection, snapshot: Snapshot, *, lease_ms: int, deadlines: Deadlines) -> None:
+    """Hold the records of a snapshot for so long from now on. Raises: Rejected (SNAPSHOT_NOT_FOUND) where the lease is
+    over or the server was started since."""
+    lease_ms = duration_ms("lease_ms", lease_ms)
+    renew_lease(connection, snapshot.snapshot_id, lease_ms=lease_ms, deadlines=deadlines)
+
+
+def release_lease(
+    connection: Connection, snapshot_id: bytes, *, part: int = 0, parts: int = 0, deadlines: Deadlines
+) -> None:
+    """Hold the records of the snapshot with this id no longer: at once, or, with `parts`, once each part was named."""
+    request = log.ReleaseSnapshotRequest(
+        header=connection.header(), snapshot_id=snapshot_id, part=part, part_count=parts
+    )
+    connection.ask(RELEASE_SNAPSHOT, request, deadlines=deadlines)
+
+
+def release_snapshot(connection: Connection, snapshot: Snapshot, *, deadlines: Deadlines) -> None:
+    """Hold the records of a snapshot no longer. Raises: Rejected (SNAPSHOT_NOT_FOUND) as `renew_snapshot`."""
+    release_lease(connection, snapshot.snapshot_id, deadlines=deadlines)

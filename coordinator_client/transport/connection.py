@@ -1,0 +1,375 @@
+"""The way to one server: opened at the first use, never at import, and shared by all of this process that use it.
+
+A `Connection` is what producers and readers are given. Below it stands a `Transport`, which carries one attempt of one
+request: over the one session of this process at that server (`session_transport`), or as a call of its own
+(`grpc_transport`). A session has the compiled channel where that is installed, else that of grpc.aio. Tests put a
+scripted transport in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from types import ModuleType, TracebackType
+from typing import Any, Final, Self, TypedDict, Unpack
+
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.calls import Deadlines, ReplyT, RequestT, RetryingCall, Rpc
+from coordinator_client.clock import Clock, SystemClock
+from coordinator_client.errors import (
+    Loss,
+    OutcomeUnknown,
+    TransactionError,
+    Verdict,
+    check_here,
+    misconfigured,
+    rejected,
+)
+from coordinator_client.log import Answers
+from coordinator_client.loops import AsyncioLoop, Loop, background_loop
+from coordinator_client.process import THIS_PROCESS
+from coordinator_client.random_source import RandomSource, SystemRandomSource
+from coordinator_client.repeating import REPEATING
+from coordinator_client.settings import duration_ms
+from coordinator_client.throttle import Throttle
+from coordinator_client.tls import Tls
+from coordinator_client.transport.first_contact import GIVE_UP_MS, ContactFirst, FirstContact, Look
+from coordinator_client.transport.grpc_library import note_use
+from coordinator_client.transport.grpc_transport import GrpcChannel, UnaryTransport
+from coordinator_client.transport.server_look import look_at
+from coordinator_client.transport.session_transport import Channel, SessionTransport
+from coordinator_client.transport.transport import (
+    GRPC_SESSION,
+    SESSION,
+    TARGET_SCHEMES,
+    UNARY,
+    UNIX_SCHEMES,
+    Transport,
+    check_transport,
+)
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.names import check_client_id
+
+REQUEST_TIMEOUT_MS: Final = 30_000
+
+_HOST_PORT: Final = re.compile(r"(?P<host>[^\s/:]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
+_PORT_MAX: Final = 65_535
+_NAME_LENGTH_MAX: Final = 64
+
+_log = logging.getLogger("coordinator_client.connection")
+
+
+class Surroundings(TypedDict, total=False):
+    """The ports that a connection stands on; tests bring their own."""
+
+    open_transport: Callable[[str], Transport]
+    look: Look | None
+    clock: Clock
+    random_source: RandomSource
+    open_loop: Callable[[], Loop]
+
+
+class Connection:
+    """The address of a server, the name that this program gives itself, and the transport once one is needed.
+
+    It may be shared by several producers and readers of one process, and is closed once for all of them. It must not
+    cross a fork after its first use: the child is told so by `Misconfigured` and makes its own.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        client_id: str = "",
+        transport: str = SESSION,
+        wait_ms: int | None = GIVE_UP_MS,
+        tls: Tls | None = None,
+        **surroundings: Unpack[Surroundings],
+    ) -> None:
+        """Remember where the server is; nothing is opened.
+
+        `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
+        history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
+        costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in any
+        case; or `unary`, a call for each request, which a server without sessions gets anyway. `wait_ms`: how long a
+        client that was never connected looks for its server before its calls raise Unreachable. Default 1,500. It is
+        counted from when the first of them began to look, and a call never takes longer than its own deadline. None: as
+        long as each call may take. A client that was connected once always tries until the deadline. `tls`: how to
+        check the server and what to show it; default: no TLS. Raises: Rejected, Misconfigured or TypeError where one of
+        them cannot be right.
+        """
+        _check_endpoint(endpoint)
+        check_transport(transport)
+        _check_tls(endpoint, tls)
+        check_here(check_client_id, client_id)
+        self.endpoint = endpoint
+        self.tls = tls
+        self.client_id = client_id
+        self.clock = surroundings.get("clock") or SystemClock()
+        self.random_source = surroundings.get("random_source") or SystemRandomSource()
+        self.answers = Answers(endpoint)
+        """Writes to the application's log how the server answers; told by everything that uses this connection."""
+        self.throttle = Throttle(endpoint)
+        """The pauses that the server asked for; everything that uses this connection keeps them."""
+        self.open_loop = surroundings.get("open_loop")
+        """Opens the loop on which consumers run. None = blocking ones use the loop thread of this process, the others
+        their own loop."""
+        self._transport_name = transport
+        self._open_transport = surroundings.get("open_transport")
+        self._contact = self._no_contact(
+            surroundings.get("look"), None if wait_ms is None else duration_ms("wait_ms", wait_ms)
+        )
+        self._transports: dict[Callable[[], Loop], Transport] = {}
+        self._stood_aside: list[ContactFirst] = []
+        self._opened_by = 0
+        self._is_closed = False
+        # A signal handler may use the connection in the middle of a call that holds this.
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def transport(self) -> Transport:
+        """The transport for a caller that blocks its thread: a session then lives on the loop thread of this
+        process."""
+        return self.transport_on(self.open_loop or background_loop)
+
+    def transport_on(self, open_loop: Callable[[], Loop]) -> Transport:
+        """Return the transport, opened now if this is the first use in this process.
+
+        `open_loop` opens the loop on which a session lives: an application with a loop of its own needs no hop to
+        another thread. Raises: Misconfigured after a fork, Rejected after `close`.
+        """
+        transport = self._transports.get(open_loop)
+        if transport is None:
+            if self._is_closed:
+                raise rejected(
+                    ErrorCode.INVALID_REQUEST, f"the connection to {self.endpoint} is closed; open a new one"
+                )
+            with self._lock:
+                transport = self._transports.get(open_loop)
+                if transport is None:
+                    transport = self._transports[open_loop] = self._met(self._opened(open_loop), open_loop)
+        if self._opened_by != THIS_PROCESS.process_id:
+            raise misconfigured(
+                ErrorCode.INVALID_CONFIG,
+                f"the connection to {self.endpoint} was opened by process {self._opened_by} and is used by its fork "
+                f"{THIS_PROCESS.process_id}, where gRPC does not work; make the producer, reader or consumer inside "
+                "the child process, and use none before the fork",
+            )
+        return transport
+
+    def _opened(self, open_loop: Callable[[], Loop]) -> Transport:
+        self._opened_by = self._opened_by or THIS_PROCESS.process_id
+        if self._open_transport is not None:
+            return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
+        note_use()
+        if self._transport_name == UNARY:
+            return UnaryTransport(self.endpoint, self.tls)
+        open_channel = open_grpc_channel if self._transport_name == GRPC_SESSION else open_best_channel
+        return SessionTransport(self.endpoint, open_loop, open_channel, self.tls)
+
+    def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
+        """Return the first contact that is to be made; None where the server cannot be looked at beforehand."""
+        if look is None and self._open_transport is None:
+            look = look_at(self.endpoint, self.clock, self.tls)
+        if look is None:
+            return None
+        return FirstContact(
+            self.endpoint,
+            look,
+            patience_ms=patience_ms,
+            clock=self.clock,
+            answers=self.answers,
+            on_made=self._contact_made,
+        )
+
+    def _met(self, transport: Transport, open_loop: Callable[[], Loop]) -> Transport:
+        """Return the transport, behind the first contact until that is made."""
+        if self._contact is None or self._contact.is_made:
+            return transport
+        return ContactFirst(transport, self._contact, open_loop)
+
+    def _contact_made(self) -> None:
+        """Remove the first contact from the path of every later request."""
+        # Without the lock, which an interrupted call may hold. One that is opened meanwhile stays behind the contact,
+        # which passes everything on from now on.
+        for open_loop, known in list(self._transports.items()):
+            if isinstance(known, ContactFirst):
+                self._stood_aside.append(known)
+                self._transports[open_loop] = known.transport
+
+    @property
+    def is_of_a_parent(self) -> bool:
+        """Whether this process was forked after the connection was opened, so that it is of no use here."""
+        return self._opened_by not in (0, THIS_PROCESS.process_id)
+
+    def header(self, request_id: bytes = b"") -> RequestHeader:
+        """Return the header of a request; only requests that change something need an id."""
+        return RequestHeader(client_id=self.client_id, request_id=request_id)
+
+    def ask(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        deadlines: Deadlines,
+        items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
+    ) -> ReplyT:
+        """Send a request until it is answered for good, and return the successful reply.
+
+        `items` returns the parts of the reply that can fail on their own; the first one that did fails the call.
+        Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline. An
+        OutcomeUnknown says whether it is safe to do it again, and so does a note on an exception that interrupts it.
+        """
+        try:
+            return self._ask(rpc, request, deadlines, items)
+        except OutcomeUnknown as error:
+            error.action = REPEATING.get(rpc.method, error.action)
+            raise
+        except TransactionError:
+            raise
+        except BaseException as interruption:
+            if rpc.method in REPEATING:
+                interruption.add_note(f"{rpc.method} may have taken effect. {REPEATING[rpc.method]}")
+            raise
+
+    def _ask(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        deadlines: Deadlines,
+        items: Callable[[ReplyT], Iterable[Verdict]] | None,
+    ) -> ReplyT:
+        now_ms = self.clock.monotonic_ms()
+        call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
+        while True:
+            now_ms = self._wait_until_due(call, now_ms)
+            answer = self.transport.ask(rpc, request, timeout_ms=call.begin_attempt(now_ms))
+            now_ms = self.clock.monotonic_ms()
+            end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
+            if not isinstance(answer, Loss):
+                self.throttle.note(rpc.method, answer.throttle_ms, now_ms, is_refused=end is not answer)
+            if end is not answer or self.answers.is_troubled:
+                said = answer if isinstance(answer, Loss) else call.verdict_of(answer)
+                self.answers.note(rpc.method, said, now_ms)
+            if isinstance(end, TransactionError):
+                raise end
+            if end is not None:
+                return end
+
+    def _wait_until_due(self, call: RetryingCall[Any, Any], now_ms: int) -> int:
+        """Wait until the attempt that is due may start; return the time."""
+        while True:
+            self.throttle.hold(call, now_ms)
+            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
+            if call.due_ms <= now_ms:
+                return now_ms
+            self.clock.pause(call.due_ms - now_ms)
+            now_ms = self.clock.monotonic_ms()
+
+    def close(self) -> None:
+        """Close the transports; later calls are refused. A fork leaves those of its parent alone."""
+        is_ours = not self.is_of_a_parent
+        self._is_closed = True
+        transports, self._transports = dict.fromkeys(self._transports.values()), {}
+        self._opened_by = 0
+        stood_aside, self._stood_aside = self._stood_aside, []
+        if is_ours:
+            for transport in transports:
+                transport.close()
+            for contact in stood_aside:
+                contact.release()
+
+
+def client_id_for(kind: str, name: str | None) -> str:
+    """Return the client id of a producer or consumer that was given none: `producer-ID`, `consumer-GROUP`, as Kafka's
+    clients call themselves. Long names are cut: every stored step of a transaction holds it."""
+    return f"{kind}-{name[:_NAME_LENGTH_MAX]}" if name else kind
+
+
+def connection_to(
+    server: str | Connection,
+    *,
+    client_id: str = "",
+    transport: str = SESSION,
+    wait_ms: int | None = GIVE_UP_MS,
+    tls: Tls | None = None,
+) -> tuple[Connection, bool]:
+    """Return a connection to the server, and whether it was made here and so must be closed here."""
+    if isinstance(server, Connection):
+        return server, False
+    return Connection(server, client_id=client_id, transport=transport, wait_ms=wait_ms, tls=tls), True
+
+
+def _check_tls(endpoint: str, tls: object) -> None:
+    if tls is None:
+        return
+    if not isinstance(tls, Tls):
+        raise TypeError(f"tls must be a Tls, such as Tls(ca_file='ca.pem'), not {type(tls).__name__}")
+    if endpoint.startswith(UNIX_SCHEMES):
+        raise misconfigured(
+            ErrorCode.INVALID_CONFIG, f"a Unix socket has no TLS: leave it out for {endpoint}, or name HOST:PORT"
+        )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if not isinstance(endpoint, str):
+        raise TypeError(f"the endpoint must be a text like '127.0.0.1:7070', not {type(endpoint).__name__}")
+    if endpoint.startswith(TARGET_SCHEMES):
+        return
+    found = _HOST_PORT.fullmatch(endpoint)
+    if found is None or not 0 < int(found["port"]) <= _PORT_MAX:
+        raise rejected(
+            ErrorCode.INVALID_REQUEST,
+            f"{endpoint!r} is no address of a server: write HOST:PORT with a port from 1 to {_PORT_MAX}, or unix:PATH",
+        )
+
+
+def open_best_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
+    """Return the fastest channel that is installed. It connects when it is first needed."""
+    compiled = _compiled()
+    if compiled is not None and tls is not None:
+        _tell_of_tls()
+    # TLS, Unix sockets, targets that only gRPC's resolvers understand, and IPv6 zones are left to grpc.aio.
+    if compiled is None or tls is not None or endpoint.startswith(TARGET_SCHEMES) or "%" in endpoint:
+        return open_grpc_channel(endpoint, loop, tls)
+    try:
+        channel: Channel = compiled.NativeChannel(endpoint, loop)
+    except ValueError:
+        # The endpoint cannot be written as a URL.
+        return open_grpc_channel(endpoint, loop)
+    return channel
+
+
+def open_grpc_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
+    """Return the channel that needs nothing beside gRPC."""
+    return GrpcChannel(endpoint, loop, tls)
+
+
+@cache
+def _tell_of_tls() -> None:
+    _log.info("the compiled transport has no TLS for clients: sessions with TLS use grpc.aio")
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    try:
+        from coordinator_client.transport import native_channel
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        _log.warning(
+            "the compiled transport cannot be used (%s) and grpc.aio is: build it again (`make native`)", error
+        )
+        return None
+    return native_channel

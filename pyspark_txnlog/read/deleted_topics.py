@@ -1,0 +1,70 @@
+"""Finds out which topics of a read are still there. Topics are known by their ids: one that was deleted and made again
+under its name is another one, and the first is gone.
+
+A topic may be deleted between any two requests, so a request that names it by its id is refused. Whoever asked then
+looks which topics are left and asks again without the others; what that means for the read, `failOnDataLoss` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from coordinator_client.admin.admin import Admin, TopicDescription
+from coordinator_client.errors import TOPIC_GONE, TransactionError
+from coordinator_client.transport.connection import Connection
+from pyspark_txnlog.options import ReadOptions
+
+
+class OfTopic(Protocol):
+    """Anything in one partition."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def topic_id(self) -> bytes:
+        """The topic's id."""
+        ...
+
+
+_Found = TypeVar("_Found", bound=OfTopic)
+
+
+def existing_topics(connection: Connection, options: ReadOptions, names: Sequence[str]) -> list[TopicDescription]:
+    """Return those of the topics that exist, in this order. One call, and another one where a topic is missing.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
+    try:
+        return admin.describe_topics(names) if names else []
+    except TransactionError as error:
+        if error.code not in TOPIC_GONE:
+            raise
+    there = {topic.name: topic for topic in admin.describe_topics()}
+    return [there[name] for name in names if name in there]
+
+
+def existing(connection: Connection, options: ReadOptions, found: Sequence[_Found]) -> list[_Found]:
+    """Return what is of topics that exist, by their ids. Raises: as `existing_topics`."""
+    names = tuple(dict.fromkeys(each.topic for each in found))
+    ids = {topic.name: topic.topic_id for topic in existing_topics(connection, options, names)}
+    return [each for each in found if ids.get(each.topic) == each.topic_id]
+
+
+def without_deleted(
+    connection: Connection, options: ReadOptions, found: Sequence[_Found], error: TransactionError
+) -> list[_Found]:
+    """Return what is left after a request about `found` failed because a topic was deleted; never all of it.
+
+    Raises: the error where it has another cause; as `existing_topics`.
+    """
+    if error.code not in TOPIC_GONE:
+        raise error
+    left = existing(connection, options, found)
+    if len(left) == len(found):
+        raise error
+    return left

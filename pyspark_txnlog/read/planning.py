@@ -1,0 +1,511 @@
+"""Asks the server once where everything is, and fixes the ranges of a read."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, Protocol
+
+from coordinator_api.v1 import common_pb2 as common
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.admin.admin import Admin, TopicDescription
+from coordinator_client.calls import FETCH, LIST_OFFSETS, MEASURE_RECORDS, OFFSET_FETCH, Deadlines
+from coordinator_client.encodings import FetchedBatch
+from coordinator_client.errors import TOPIC_GONE, Rejected, TransactionError
+from coordinator_client.reading.batch_reader import BatchReader, FetchOptions, PartitionRange, filter_message
+from coordinator_client.reading.snapshots import take_snapshot_of
+from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
+from coordinator_client.tls import Tls
+from coordinator_client.transport.connection import Connection
+from coordinator_client.values import OffsetAndMetadata, TopicPartition
+from coordinator_protocol.batch import TimestampType
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.limits import MEBI
+from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
+from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
+from pyspark_txnlog.read.deleted_topics import existing_topics
+from pyspark_txnlog.read.ranges import OffsetRange, Positions, places_of, plan_ranges
+from pyspark_txnlog.read.splitting import Step, gathered, split_ranges
+from pyspark_txnlog.read.stream_offsets import Vector
+
+SPLIT_STEP_BYTES: Final = 256 * 1024
+"""How finely ranges are measured to be split, and up to which size small ones share a task."""
+
+_SHARED_OFFSETS_MAX: Final = 10_000
+"""Most offsets of a range that may share a task: longer ones are not measured for it."""
+
+_MEASURED_AT_ONCE_MAX: Final = 200
+"""Ranges measured by one call: each costs it a look, and it only does so much."""
+
+CLIENT_ID: Final = "pyspark-txnlog"
+
+FETCH_BYTES: Final = 4 * MEBI
+"""Most bytes in one answer to a task."""
+
+_CONNECTIONS: dict[tuple[int, str, TlsNames | None], Connection] = {}
+
+
+class OfServer(Protocol):
+    """Options that name a server, of a read or of a write."""
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT."""
+        ...
+
+    @property
+    def tls_files(self) -> TlsNames | None:
+        """How to speak TLS; None = no TLS."""
+        ...
+
+
+class UnknownTopic(LookupError):
+    """A topic or partition that a read names does not exist, or is not the one that it was."""
+
+
+def tls_of(options: OfServer) -> Tls | None:
+    """Return what the options say of TLS. Raises: Misconfigured where a file is not on this machine, or is wrong."""
+    names = options.tls_files
+    return None if names is None else Tls(**names._asdict())
+
+
+def shared_connection(options: OfServer) -> Connection:
+    """Return the one connection of this process to the server; its channel opens with the first request.
+
+    It waits for a server that is not there yet: a job may start beside it, and Spark would take the failure of a task
+    for a reason to begin again. It is never closed: Spark keeps a worker process for task after task, and a fork must
+    not inherit it, which the process id in the key sees to.
+    """
+    key = (os.getpid(), options.endpoint, options.tls_files)
+    if key not in _CONNECTIONS:
+        _CONNECTIONS[key] = Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options))
+    return _CONNECTIONS[key]
+
+
+def plan_read(connection: Connection, options: ReadOptions, *, may_lack: bool = False) -> list[OffsetRange]:
+    """Return the range of each partition to read, empty ones included; all ends are those of one moment. `may_lack`: as
+    for `read_positions`.
+
+    Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
+    """
+    return plan_ranges(options, read_positions(connection, options, lease_ms=options.lease_ms, may_lack=may_lack))
+
+
+def split_read(connection: Connection, options: ReadOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return the work of each task: the ranges that have offsets, cut as the options want it.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    filled = [found for found in planned if found.offset_count > 0]
+    if len(filled) >= options.min_partitions and not options.partition_records_max:
+        return filled
+    steps = measured_steps(connection, options, filled, step_bytes=SPLIT_STEP_BYTES)
+    return split_ranges(filled, steps, options.min_partitions, options.partition_records_max)
+
+
+def gathered_read(
+    connection: Connection, options: ReadOptions, pieces: Sequence[OffsetRange]
+) -> list[tuple[OffsetRange, ...]]:
+    """Return the work of each task of a micro-batch: small pieces share one, unless the options say how the work is to
+    be cut, because a task keeps Python workers of Spark busy for a while, however little it reads.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    short = [index for index, piece in enumerate(pieces) if piece.offset_count <= _SHARED_OFFSETS_MAX]
+    if len(short) < 2 or options.min_partitions or options.partition_records_max:
+        return [(piece,) for piece in pieces]
+    measured = measured_steps(connection, options, [pieces[index] for index in short], step_bytes=SPLIT_STEP_BYTES)
+    sizes: list[int | None] = [None] * len(pieces)
+    for index, steps in zip(short, measured, strict=True):
+        sizes[index] = sum(step.size_bytes for step in steps)
+    return gathered(pieces, sizes, SPLIT_STEP_BYTES)
+
+
+def measured_steps(
+    connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], *, step_bytes: int
+) -> list[list[Step]]:
+    """Return for each range where its visible records lie, in steps of about so many bytes.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    steps: list[list[Step]] = [[] for _ in ranges]
+    missing = {index: found.start_offset for index, found in enumerate(ranges) if found.offset_count > 0}
+    while missing:
+        asked = list(islice(missing, _MEASURED_AT_ONCE_MAX))
+        request = log.MeasureRecordsRequest(
+            header=connection.header(), isolation_level=isolation_level(options.fetch_isolation), step_bytes=step_bytes
+        )
+        for index in asked:
+            found = ranges[index]
+            request.partitions.add(
+                topic=found.topic,
+                topic_id=found.topic_id,
+                partition=found.partition,
+                start_offset=missing[index],
+                end_offset=found.end_offset,
+                snapshot=filter_message(found.shown),
+            )
+        reply = connection.ask(
+            MEASURE_RECORDS,
+            request,
+            deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+            items=lambda reply: reply.results,
+        )
+        for index, result in zip(asked, reply.results, strict=True):
+            steps[index] += [
+                Step(one.first_offset, one.end_offset, one.records, one.size_bytes) for one in result.steps
+            ]
+            # It ends before the range where that is not readable any more: the task will say so.
+            is_over = result.next_offset >= ranges[index].end_offset
+            if is_over or (index == asked[0] and result.next_offset <= missing[index]):
+                del missing[index]
+            else:
+                missing[index] = result.next_offset
+    return steps
+
+
+def first_offsets_since(
+    connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], time_ms: int
+) -> dict[tuple[str, int], int]:
+    """Return for each range where the first record of the time or later lies, or the range's end. Servers of version
+    1.0.0 answer where its batch begins."""
+    places = [(found, time_ms) for found in ranges]
+    results = _list_offsets(connection, options, places)
+    return {
+        (found.topic, found.partition): found.end_offset if result.offset < 0 else result.offset
+        for (found, _), result in zip(places, results, strict=True)
+    }
+
+
+def read_positions(
+    connection: Connection, options: ReadOptions, *, lease_ms: int = 0, may_lack: bool = False
+) -> list[Positions]:
+    """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
+    ends and times are all taken by the server at the same moment; for a snapshot, which is held for `lease_ms`, times
+    before it. `may_lack`: what the options name and does not exist is left out; the caller knows whether that matters.
+
+    Raises: UnknownTopic; TransactionError where the server refuses or stays out of reach.
+    """
+    chosen = _chosen_partitions(connection, options, may_lack=may_lack)
+    while chosen:
+        try:
+            return _positions(connection, options, chosen, lease_ms)
+        except TransactionError as error:
+            # A topic may be deleted behind the first request, which found it by its name.
+            if error.code not in TOPIC_GONE:
+                raise
+            before, chosen = chosen, _chosen_partitions(connection, options, may_lack=may_lack)
+            if _ids_of(chosen) == _ids_of(before):
+                raise
+    return []
+
+
+def _ids_of(chosen: Sequence[tuple[TopicDescription, int]]) -> set[bytes]:
+    return {topic.topic_id for topic, _ in chosen}
+
+
+def _positions(
+    connection: Connection, options: ReadOptions, chosen: Sequence[tuple[TopicDescription, int]], lease_ms: int
+) -> list[Positions]:
+    committed = _committed(connection, options)
+    bare = [
+        Positions(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=partition,
+            earliest=0,
+            end=0,
+            committed=committed.get((topic.name, partition)),
+        )
+        for topic, partition in chosen
+    ]
+    placed = _placed(connection, options, bare)
+    if options.is_snapshot:
+        placed = _in_snapshot(connection, options, placed, lease_ms)
+    timed = [_exactly(connection, options, found) for found in placed]
+    return _compared(connection, options, timed)
+
+
+def _placed(connection: Connection, options: ReadOptions, bare: list[Positions]) -> list[Positions]:
+    """Return the partitions with their ends, and with the offsets of times as the index has them."""
+    times = [[place for place in places_of(options, found) if isinstance(place, AtTime)] for found in bare]
+    asked_for = [
+        (found, time_ms)
+        for found, asked in zip(bare, times, strict=True)
+        for time_ms in (EARLIEST_MS, LATEST_MS, *(place.timestamp_ms for place in asked))
+    ]
+    results = iter(_list_offsets(connection, options, asked_for))
+    placed: list[Positions] = []
+    for found, asked in zip(bare, times, strict=True):
+        first, end = next(results), next(results)
+        offsets = [next(results).offset for _ in asked]
+        placed.append(
+            replace(
+                found,
+                earliest=first.offset,
+                end=end.offset,
+                leader_epoch=end.leader_epoch if end.HasField("leader_epoch") else None,
+                offset_at={place: None if at < 0 else at for place, at in zip(asked, offsets, strict=True)},
+            )
+        )
+    return placed
+
+
+def _in_snapshot(
+    connection: Connection, options: ReadOptions, placed: list[Positions], lease_ms: int
+) -> list[Positions]:
+    """Return the partitions as a snapshot of this moment shows them."""
+    numbers: dict[tuple[str, bytes], list[int]] = {}
+    for found in placed:
+        numbers.setdefault((found.topic, found.topic_id), []).append(found.partition)
+    places = [
+        common.TopicPartitions(topic=topic, topic_id=topic_id, partitions=partitions)
+        for (topic, topic_id), partitions in numbers.items()
+    ]
+    deadlines = Deadlines(total_ms=options.rpc_timeout_ms)
+    taken = take_snapshot_of(connection, places, lease_ms=lease_ms, deadlines=deadlines)
+    views = [taken.views[found.topic, found.partition] for found in placed]
+    return [
+        replace(
+            found,
+            earliest=view.start_offset,
+            end=view.end_offset,
+            leader_epoch=view.leader_epoch,
+            # Before its start nothing is shown anyway, and a delta to a later one needs not look there.
+            excluded={each: max(first, view.start_offset) for each, first in view.excluded.items()},
+            snapshot_id=taken.snapshot_id,
+        )
+        for found, view in zip(placed, views, strict=True)
+    ]
+
+
+def _list_offsets(
+    connection: Connection, options: ReadOptions, asked: Sequence[tuple[Positions | OffsetRange, int]]
+) -> Sequence[log.OffsetResult]:
+    """Return the offsets of times in partitions, all of one moment."""
+    # What a snapshot shows may lie beyond the last stable offset.
+    isolation = "read_uncommitted" if options.is_snapshot else options.isolation
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
+    for found, time_ms in asked:
+        request.partitions.add(
+            topic=found.topic, topic_id=found.topic_id, partition=found.partition, timestamp_ms=time_ms
+        )
+    reply = connection.ask(
+        LIST_OFFSETS,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: reply.results,
+    )
+    return reply.results
+
+
+def _exactly(connection: Connection, options: ReadOptions, found: Positions) -> Positions:
+    """Return the partition with the offset of the first record of each time. A server of version 1.0.0 answers the
+    batch that it is in, aborted or not; of a later one this is the answer already, unless it could not open the batch.
+    """
+    offset_at = dict(found.offset_at)
+    for place, offset in found.offset_at.items():
+        if offset is None:
+            continue
+        asked = replace(options, isolation="read_uncommitted")
+        whole = OffsetRange(
+            topic=found.topic,
+            topic_id=found.topic_id,
+            partition=found.partition,
+            start_offset=offset,
+            end_offset=found.end,
+        )
+        for batch in open_range(connection, asked, whole, max_bytes=1):
+            offset_at[place] = _first_from(batch, place)
+            break
+    return replace(found, offset_at=offset_at)
+
+
+def _first_from(batch: FetchedBatch, time: AtTime) -> int:
+    """Return the offset of the batch's first record of the time or later."""
+    if batch.header.timestamp_type is not TimestampType.CREATE_TIME:
+        return batch.first_offset
+    offsets, rows = batch.placed()
+    found = zip(offsets, rows, strict=True)
+    return next((offset for offset, row in found if row[2] >= time.timestamp_ms), batch.end_offset)
+
+
+def _committed(connection: Connection, options: ReadOptions) -> dict[tuple[str, int], Position]:
+    """Return where the group stands behind which the options begin. It waits for offsets that transactions hold."""
+    if options.starting != Position(COMMITTED):
+        return {}
+    request = group.OffsetFetchRequest(
+        header=connection.header(),
+        groups=[group.OffsetFetchGroup(group_id=options.group_id)],
+        require_stable=True,
+    )
+    reply = connection.ask(
+        OFFSET_FETCH,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: [*reply.groups, *(each for found in reply.groups for each in found.offsets)],
+    )
+    return {
+        (each.topic, each.partition): Position(
+            each.committed_offset, each.committed_leader_epoch if each.HasField("committed_leader_epoch") else None
+        )
+        for each in reply.groups[0].offsets
+        if each.committed_offset >= 0
+    }
+
+
+def publish_offsets(connection: Connection, options: ReadOptions, stands: Vector) -> None:
+    """Let the group of `groupId` stand where a stream does, so that what shows groups shows its lag. In a topic that is
+    gone, or was made again, it stands nowhere; whether that is a loss, the stream decides.
+
+    Raises: Rejected where the group has members or may not be written; TransactionError.
+    """
+    offsets = {
+        TopicPartition(*place): OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch)
+        for place, at in stands.items()
+    }
+    topic_ids = {TopicPartition(*place): at.topic_id for place, at in stands.items()}
+    admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
+    try:
+        admin.alter_group_offsets(options.group_id, offsets, topic_ids=topic_ids)
+    except Rejected as error:
+        if error.code not in TOPIC_GONE:
+            raise
+
+
+def _compared(connection: Connection, options: ReadOptions, positions: list[Positions]) -> list[Positions]:
+    """Return the positions with what the server says of the offsets with a leader epoch where the options begin or end.
+
+    It is asked after the ends were taken. Where the log changes only then, the tasks notice it by the ends.
+    """
+    asked = [
+        (found, place)
+        for found in positions
+        for place in places_of(options, found)
+        if isinstance(place, Position) and place.leader_epoch is not None
+    ]
+    return compare_lines(connection, options, positions, asked) if asked else positions
+
+
+def compare_lines(
+    connection: Connection,
+    options: ReadOptions,
+    positions: list[Positions],
+    asked: Sequence[tuple[Positions, Position]],
+) -> list[Positions]:
+    """Return the positions with where the log left that of the offsets in `asked`, by their leader epochs.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    request = log.FetchRequest(header=connection.header(), isolation_level=isolation_level(options.fetch_isolation))
+    for found, position in asked:
+        # Up to where it begins: nothing is read, and all of the log before it is looked at.
+        request.partitions.add(
+            topic=found.topic,
+            topic_id=found.topic_id,
+            partition=found.partition,
+            fetch_offset=position.offset,
+            end_offset=position.offset,
+            last_read_epoch=position.leader_epoch,
+        )
+    reply = connection.ask(
+        FETCH,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: [
+            result.fields for result in reply.results if result.fields.error_code != ErrorCode.OFFSET_OUT_OF_RANGE.value
+        ],
+    )
+    parted: dict[tuple[str, int], dict[Position, int]] = {}
+    for (found, position), result in zip(asked, reply.results, strict=True):
+        if result.fields.HasField("diverging"):
+            parted.setdefault((found.topic, found.partition), {})[position] = result.fields.diverging.end_offset
+    return [replace(found, parted_at=parted.get((found.topic, found.partition), {})) for found in positions]
+
+
+def _chosen_partitions(
+    connection: Connection, options: ReadOptions, *, may_lack: bool
+) -> list[tuple[TopicDescription, int]]:
+    chosen: list[tuple[TopicDescription, int]] = []
+    for topic in _described(connection, options, may_lack=may_lack):
+        wanted_id = options.topic_ids.get(topic.name, topic.topic_id)
+        if wanted_id != topic.topic_id:
+            raise UnknownTopic(
+                f"the topic {topic.name} with the id {wanted_id.hex()} is gone; another one of that name was created"
+            )
+        numbers: Sequence[int] = [found.partition for found in topic.partitions]
+        if options.topics.assigned is not None:
+            wanted = options.topics.assigned[topic.name]
+            unknown = sorted(set(wanted) - set(numbers))
+            if may_lack:
+                wanted = tuple(number for number in wanted if number not in unknown)
+            elif unknown:
+                raise UnknownTopic(f"{topic.name} has {len(numbers)} partitions, counted from 0, and no {unknown[0]}")
+            numbers = wanted
+        chosen += [(topic, number) for number in numbers]
+    return chosen
+
+
+def _described(connection: Connection, options: ReadOptions, *, may_lack: bool) -> list[TopicDescription]:
+    admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
+    topics: Topics = options.topics
+    if not topics.pattern:
+        names = topics.names or tuple(topics.assigned or ())
+        return existing_topics(connection, options, names) if may_lack else admin.describe_topics(names)
+    pattern = re.compile(topics.pattern)
+    found = [topic for topic in admin.describe_topics() if pattern.fullmatch(topic.name)]
+    if not found:
+        # As in the Kafka source: the first topic may be created later. But a typing error looks the same.
+        warnings.warn(
+            f"subscribePattern {topics.pattern!r} matches no topic of the server", RuntimeWarning, stacklevel=2
+        )
+    return found
+
+
+def what_is_left(
+    connection: Connection, options: ReadOptions, scanned: OffsetRange, position: int, error: TransactionError
+) -> OffsetRange | None:
+    """Return what is left of a range whose records before some offset were deleted while it was read up to a position,
+    if the options want that; None: the error has another cause, or a loss is fatal.
+
+    Raises: TransactionError where the server refuses or stays out of reach.
+    """
+    if options.is_loss_fatal or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        return None
+    earliest = _list_offsets(connection, options, [(scanned, EARLIEST_MS)])[0].offset
+    if earliest <= position:
+        return None
+    warnings.warn(
+        f"{scanned.topic}-{scanned.partition} begins at {earliest} by now and the read was at {position}: records "
+        "before it are gone",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return replace(scanned, start_offset=min(earliest, scanned.end_offset))
+
+
+def open_range(
+    connection: Connection, options: ReadOptions, scanned: OffsetRange, *, max_bytes: int = FETCH_BYTES
+) -> BatchReader:
+    """Return a reader of exactly this range, `max_bytes` or one batch at a time; nothing is fetched yet."""
+    asked = PartitionRange(
+        topic=scanned.topic,
+        topic_id=scanned.topic_id,
+        partition=scanned.partition,
+        start_offset=scanned.start_offset,
+        end_offset=scanned.end_offset,
+        end_epoch=scanned.leader_epoch,
+        shown=scanned.shown,
+    )
+    fetching = FetchOptions(
+        isolation=options.fetch_isolation,
+        max_bytes=max_bytes,
+        on_corrupt_batch=options.on_corrupt_batch,
+        patience_ms=options.rpc_timeout_ms,
+    )
+    return BatchReader(connection, [asked], fetching)

@@ -1,0 +1,249 @@
+"""Readers of ranges: what runs in the tasks of a query, and before them on the driver.
+
+Nothing here opens a connection before `partitions` or `read` runs: Spark pickles readers, and forks its workers.
+Source: spec spark 2 and 9.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from coordinator_protocol.allocation import keep_freed_memory
+from pyspark_txnlog.bounds import InvalidOption
+from pyspark_txnlog.options import ReadOptions, Report
+from pyspark_txnlog.read.ranges import DataLoss, OffsetRange
+from pyspark_txnlog.read.stream_offsets import InvalidCheckpoint, lose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from coordinator_client.encodings import FetchedBatch
+    from coordinator_client.reading.batch_reader import BatchReader
+
+
+SKIP_ADVICE: Final = (
+    "Restore the partition from a copy; or do without these records, with the option onCorruptBatch=skip, which counts "
+    "them."
+)
+
+_LOADED_BY_TASKS: Final = (
+    "pyspark_txnlog.read.arrow_rows",
+    "pyspark_txnlog.read.planning",
+    "pyspark_txnlog.read.snapshot_leases",
+)
+
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
+    """Return the function with errors that tell what the user can mend, without the way that led to them: Spark shows
+    all of that before the reason. Without any of it: `spark.sql.execution.pyspark.udf.hideTraceback.enabled`."""
+
+    @wraps(work)
+    def telling(*args: _Asked.args, **kwargs: _Asked.kwargs) -> _Answer:
+        try:
+            return work(*args, **kwargs)
+        except Exception as error:
+            from coordinator_client.errors import TransactionError
+
+            mendable = (InvalidOption, InvalidCheckpoint, DataLoss, LookupError, ImportError, TransactionError)
+            if isinstance(error, mendable):
+                raise error.with_traceback(None) from None
+            raise
+
+    return telling
+
+
+class RangeReader(DataSourceReader):
+    """Reads what the options ask for; `InputPartition.value` is an `OffsetRange`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    # The declared result is Sequence; Spark itself refuses anything but a list.
+    @told_shortly
+    def partitions(self) -> list[InputPartition]:
+        """Return the work: each range of offsets that has any. Called once, when the query is planned.
+
+        Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or is out of reach;
+        ImportError where this Python lacks what it takes.
+        """
+        check_dependencies()
+        from pyspark_txnlog.read.planning import plan_read, shared_connection
+        from pyspark_txnlog.read.snapshot_leases import give_up, numbered
+
+        planned = self._narrowed(plan_read(shared_connection(self._options), self._options))
+        if self._options.report is Report.RANGES:
+            return [InputPartition(found) for found in planned]
+        connection = shared_connection(self._options)
+        pieces = self._split(planned)
+        if not pieces:
+            give_up(connection, self._options, planned)
+        settle_planner()
+        return [InputPartition(piece) for piece in numbered(pieces)]
+
+    def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        return planned
+
+    def _split(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        """Return the work of each task, without topics that were deleted since their ranges were planned, if the
+        options allow losses."""
+        from coordinator_client.errors import TransactionError
+        from pyspark_txnlog.read.deleted_topics import without_deleted
+        from pyspark_txnlog.read.planning import shared_connection, split_read
+
+        connection = shared_connection(self._options)
+        try:
+            return split_read(connection, self._options, planned)
+        except TransactionError as error:
+            left = without_deleted(connection, self._options, planned, error)
+        for topic in sorted({found.topic for found in planned} - {found.topic for found in left}):
+            lose(self._options, f"the topic {topic} is gone: it was deleted after the read was planned")
+        return self._split(left)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.
+
+        Raises while iterating: TransactionError where the server refuses, stays out of reach, or sends damaged bytes.
+        """
+        if partition.value is None:
+            return iter(())
+        assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
+        check_dependencies()
+        settle_worker()
+        rows = self._count if self._options.report is Report.RANGES else self._rows
+        return advised(rows(partition.value))
+
+    def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from pyspark_txnlog.read.arrow_rows import spark_batches
+        from pyspark_txnlog.read.joining import fastest_join_arrow
+
+        yield from spark_batches(self._batches(scanned, []), self._options.columns, join=fastest_join_arrow())
+
+    def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from pyspark_txnlog.read.arrow_rows import report_batch
+
+        readers: list[BatchReader] = []
+        rows = sum(batch.record_count for batch in self._batches(scanned, readers))
+        yield report_batch(scanned, rows, readers)
+
+    def _batches(self, scanned: OffsetRange, readers: list[BatchReader]) -> Iterator[FetchedBatch]:
+        """Yield the batches of a range, and note the readers that were needed: one, but where records that it was to
+        read are deleted meanwhile, and the options want what is left."""
+        from coordinator_client.errors import TOPIC_GONE, TransactionError
+        from coordinator_protocol.errors import ErrorCode
+        from pyspark_txnlog.read.planning import open_range, shared_connection, what_is_left
+        from pyspark_txnlog.read.snapshot_leases import while_held
+
+        connection = shared_connection(self._options)
+        left: OffsetRange | None = scanned
+        refusal = ErrorCode.UNKNOWN_TOPIC_ID
+        while left is not None:
+            reader = open_range(connection, self._options, left)
+            readers.append(reader)
+            try:
+                yield from while_held(connection, self._options, left, _batches(reader))
+                return
+            except TransactionError as error:
+                if error.code in TOPIC_GONE:
+                    refusal = ErrorCode(error.code)
+                    break
+                position = reader.positions.get((left.topic, left.partition), left.start_offset)
+                left = what_is_left(connection, self._options, left, position, error)
+                if left is None:
+                    raise
+        lose(
+            self._options,
+            f"{scanned.topic}-{scanned.partition} is gone while it was read: the topic with the id "
+            f"{scanned.topic_id.hex()} was deleted ({refusal.name})",
+        )
+
+
+class NarrowedReader(RangeReader):
+    """Reads what the options ask for, as far as the query wants it. A class of its own: Spark takes the mere presence
+    of `pushFilters` for an error unless its own switch is on."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take note of the conditions; all of them are left to Spark too, which checks them row by row."""
+        self._filters = filters
+        return filters
+
+    def _narrowed(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        from pyspark_txnlog.read.planning import first_offsets_since, shared_connection
+        from pyspark_txnlog.read.pushdown import narrowed, narrowing_of
+
+        wanted = narrowing_of(self._filters)
+        since_ms, left = wanted.since_ms, narrowed(planned, wanted, {})
+        if since_ms is None or not left:
+            return left
+        connection = shared_connection(self._options)
+        return narrowed(left, wanted, first_offsets_since(connection, self._options, left, since_ms))
+
+
+def advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows. Where a batch cannot be read, the error names the option that a reader has here."""
+    from coordinator_client.errors import CorruptBatch, TransactionError
+
+    try:
+        yield from rows
+    except TransactionError as error:
+        if isinstance(error, CorruptBatch):
+            error.action = SKIP_ADVICE
+        raise error.with_traceback(None) from None
+
+
+def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
+    """Return the batches that the reader reads. Where it skips what cannot be read, every payload is opened once more,
+    even by tasks that need none of it, so that all tasks agree on what can be read."""
+    return (batch for batch, _ in reader.decoded(lambda batch: batch.as_arrow())) if reader.skips else reader
+
+
+@cache
+def settle_worker() -> None:
+    """Make this process, a worker of Spark, ready for many tasks: load what readers need, then let the collector of
+    garbage pass over all that is loaded."""
+    for module in _LOADED_BY_TASKS:
+        import_module(module)
+    # It would give every answer's memory back to the system page by page.
+    keep_freed_memory()
+    # What is loaded later stays in view: `pyarrow.compute` alone cost a task that reads much an eighth of its time.
+    _pass_over_what_is_loaded()
+
+
+@cache
+def settle_planner() -> None:
+    """Do the same for a process in which Spark plans one query after the other, and which has planned one: it has
+    loaded what it needs."""
+    _pass_over_what_is_loaded()
+
+
+def _pass_over_what_is_loaded() -> None:
+    # Spark has these processes collect garbage after each task and each plan, and look at all modules for that: longer
+    # than a small task takes, or any plan.
+    gc.collect()
+    gc.freeze()
+
+
+def check_dependencies() -> None:
+    """Check that this Python can read. Raises: ImportError that says what to install, and for which Python."""
+    for module in ("pyarrow", "grpc", "google.protobuf", "coordinator_api", "coordinator_client"):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ImportError(
+                f"the source txnlog needs {module}, and {sys.executable} cannot import it ({error}): install "
+                "txn-coordinator[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+            ) from error

@@ -1,0 +1,92 @@
+"""How ranges of offsets are cut into the work of tasks: by the bytes that a reader is shown, and by its records.
+
+Offsets say little of either: of some nothing is shown, and records differ in size. So the server measures a range in
+steps, and the range is cut between and inside them. A cut may lie inside a batch, which both tasks then read and each
+shows in part.
+
+Pure. Source: Spark's KafkaOffsetRangeCalculator, which divides offsets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from pyspark_txnlog.read.ranges import OffsetRange
+
+
+class Step(NamedTuple):
+    """A part of a range in which a reader is shown something; between steps there is nothing for it."""
+
+    first_offset: int
+    end_offset: int
+    records: int
+    size_bytes: int
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], steps: Sequence[Sequence[Step]], min_partitions: int, records_max: int
+) -> list[OffsetRange]:
+    """Return the ranges, the larger ones cut until there are about `min_partitions` of about the same bytes, and none
+    shows more records than `records_max`, if that is not 0. `steps`: those of each range."""
+    sizes = [sum(step.size_bytes for step in found) for found in steps]
+    total = max(1, sum(sizes))
+    pieces: list[OffsetRange] = []
+    for found, measured, size in zip(ranges, steps, sizes, strict=True):
+        count = min(found.offset_count, max(1, round(size / total * min_partitions)))
+        for piece in _pieces(found, _cuts_by_bytes(measured, size, count)):
+            pieces += _pieces(piece, list(_cuts_by_records(measured, piece, records_max))) if records_max else [piece]
+    return pieces
+
+
+def gathered(
+    ranges: Sequence[OffsetRange], sizes: Sequence[int | None], size_max: int
+) -> list[tuple[OffsetRange, ...]]:
+    """Return the ranges as the work of tasks, in their order: small ones share a task as long as their sizes add up to
+    no more than `size_max`. A range of no known size has a task for itself."""
+    tasks: list[tuple[OffsetRange, ...]] = []
+    room = -1
+    for found, size in zip(ranges, sizes, strict=True):
+        if size is not None and size <= room:
+            tasks[-1] += (found,)
+            room -= size
+        else:
+            tasks.append((found,))
+            room = -1 if size is None else size_max - size
+    return tasks
+
+
+def _pieces(found: OffsetRange, cuts: Sequence[int]) -> list[OffsetRange]:
+    inside = sorted({cut for cut in cuts if found.start_offset < cut < found.end_offset})
+    borders = itertools.pairwise([found.start_offset, *inside, found.end_offset])
+    return [replace(found, start_offset=start, end_offset=end) for start, end in borders]
+
+
+def _cuts_by_bytes(steps: Sequence[Step], size: int, count: int) -> list[int]:
+    """Return where to cut so that each piece has the same share of the bytes; inside a step they lie evenly."""
+    cuts: list[int] = []
+    before = 0
+    for step in steps:
+        behind = before + step.size_bytes
+        while len(cuts) + 1 < count and (wanted := size * (len(cuts) + 1) // count) <= behind:
+            offsets = step.end_offset - step.first_offset
+            cuts.append(step.first_offset + offsets * (wanted - before) // step.size_bytes)
+        before = behind
+    return cuts
+
+
+def _cuts_by_records(steps: Sequence[Step], piece: OffsetRange, records_max: int) -> Iterator[int]:
+    """Yield where to cut so that no part shows more records, taking no offset for hidden inside a step."""
+    shown = 0
+    for step in steps:
+        at, end = max(step.first_offset, piece.start_offset), min(step.end_offset, piece.end_offset)
+        while at < end:
+            records = min(step.records, end - at)
+            if shown + records <= records_max:
+                shown += records
+                break
+            at += records_max - shown
+            shown = 0
+            yield at

@@ -1,0 +1,107 @@
+"""How much goes into a micro-batch: what a stream may take of what there is, and when it waits for more.
+
+Pure. Source: Spark's KafkaMicroBatchStream (`rateLimit`, `delayBatch`), which knows offsets alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark_txnlog.options import TriggerLimits
+from pyspark_txnlog.read.ranges import OffsetRange
+from pyspark_txnlog.read.splitting import Step
+
+
+def is_held_back(limits: TriggerLimits, ranges: Sequence[OffsetRange], waited_ms: int | None) -> bool:
+    """Whether to wait for more offsets. `waited_ms`: since the last micro-batch; None = there was none, so that the
+    first one comes at once, as in Kafka's source."""
+    if not limits.offsets_min or waited_ms is None or waited_ms >= limits.delay_ms_max:
+        return False
+    return sum(found.offset_count for found in ranges) < limits.offsets_min
+
+
+def is_measured(limits: TriggerLimits, steps: Sequence[Step]) -> bool:
+    """Whether a partition need not be measured further: it shows something, and as much as a micro-batch may have."""
+    return (
+        bool(steps)
+        and sum(step.records for step in steps) >= limits.records_max
+        and sum(step.size_bytes for step in steps) >= limits.bytes_max
+    )
+
+
+def limited(limits: TriggerLimits, ranges: Sequence[OffsetRange], steps: Sequence[Sequence[Step]]) -> list[OffsetRange]:
+    """Return the ranges, cut so that all limits hold; each partition gives its share. `steps`: what a reader is shown
+    of each range. At least one offset is left where there was one, so that the stream goes on."""
+    taken = _shared(ranges, limits.offsets_max, [found.offset_count for found in ranges], _by_offsets)
+    taken = _least(
+        taken,
+        _shared(
+            ranges,
+            limits.records_max,
+            [sum(step.records for step in found) for found in steps],
+            lambda index, share: _behind_records(steps[index], share, ranges[index]),
+        ),
+    )
+    taken = _least(
+        taken,
+        _shared(
+            ranges,
+            limits.bytes_max,
+            [sum(step.size_bytes for step in found) for found in steps],
+            lambda index, share: _behind_bytes(steps[index], share, ranges[index]),
+        ),
+    )
+    if any(taken):
+        return [
+            replace(found, end_offset=found.start_offset + count) for found, count in zip(ranges, taken, strict=True)
+        ]
+    fullest = max(range(len(ranges)), key=lambda index: ranges[index].offset_count, default=0)
+    return [
+        replace(found, end_offset=found.start_offset + min(int(index == fullest), found.offset_count))
+        for index, found in enumerate(ranges)
+    ]
+
+
+def _shared(
+    ranges: Sequence[OffsetRange], most: int, sizes: Sequence[int], offsets_for: Callable[[int, int], int]
+) -> list[int]:
+    """Return how many offsets each range may have, so that all of them have `most` at the most, if that is not 0."""
+    total = sum(sizes)
+    if not most or total <= most:
+        return [found.offset_count for found in ranges]
+    # Whole numbers that add up to exactly `most`: the rounded-off parts are carried to the next partition.
+    taken: list[int] = []
+    seen = 0
+    for index, size in enumerate(sizes):
+        share = most * (seen + size) // total - most * seen // total
+        seen += size
+        taken.append(min(offsets_for(index, share), ranges[index].offset_count))
+    return taken
+
+
+def _least(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [min(pair) for pair in zip(one, other, strict=True)]
+
+
+def _by_offsets(_index: int, share: int) -> int:
+    return share
+
+
+def _behind_records(steps: Sequence[Step], share: int, found: OffsetRange) -> int:
+    """Return how many offsets have no more records than this, taking none inside a step for hidden."""
+    for step in steps:
+        if step.records > share:
+            return step.first_offset + min(share, step.end_offset - step.first_offset) - found.start_offset
+        share -= step.records
+    return found.offset_count
+
+
+def _behind_bytes(steps: Sequence[Step], share: int, found: OffsetRange) -> int:
+    """Return how many offsets have about this many bytes; inside a step they lie evenly."""
+    for step in steps:
+        if step.size_bytes > share:
+            offsets = step.end_offset - step.first_offset
+            return step.first_offset + offsets * share // step.size_bytes - found.start_offset
+        share -= step.size_bytes
+    return found.offset_count

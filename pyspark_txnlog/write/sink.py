@@ -1,0 +1,230 @@
+"""The sink of the format `txnlog`: what a query writes is visible whole and once, or not at all.
+
+Each attempt of a task joins the batch as a member, writes and seals; the driver's `commit` decides for all of them at
+once. Nothing is remembered between calls: Spark makes writers anew for tasks and for `commit`, in other processes, so
+everything goes by the messages of the tasks. A sink that writes at least once has no members.
+
+Source: spec spark 5; docs/decisions/0039. Nothing here opens a connection before `write` or `commit` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+)
+
+from pyspark_txnlog.bounds import InvalidOption
+from pyspark_txnlog.read.reading import check_dependencies, settle_worker, told_shortly
+from pyspark_txnlog.write.sink_options import BATCH_ID, QUERY_ID, RUN_ID, Batch, Delivery, WriteOptions, batch_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from coordinator_client.producer.sink import Sink
+
+_TYPES = {
+    "key": (BinaryType, StringType),
+    "value": (BinaryType, StringType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+}
+_COLUMNS: Final = (*_TYPES, "headers")
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_LEFT_OUT = frozenset({"offset", "timestamp", "timestampType"})
+"""Columns of the source that a record gets anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    batch: Batch | None
+    """The batch of which it wrote a part; None where records are visible as they are written."""
+    producer_id: int = -1
+    """The producer id of its member; -1 where the batch was committed already, and it wrote nothing."""
+    producer_epoch: int = -1
+    is_late: bool = False
+    """It was this very run that had committed the batch."""
+    record_count: int = 0
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> None:
+    """Check that the rows can be written. Raises: InvalidOption that names the column."""
+    names = {field.name: field.dataType for field in schema.fields}
+    if "value" not in names:
+        raise InvalidOption("the query has no column value; select what is to be written as value")
+    if not options.topic and "topic" not in names:
+        raise InvalidOption("no topic is named: set the option topic, or give the query a column topic")
+    for name, kind in names.items():
+        if name in _LEFT_OUT:
+            continue
+        if name not in _COLUMNS:
+            raise InvalidOption(f"the query has a column {name}, and a record has {', '.join(_COLUMNS)}; leave it out")
+        if name == "headers":
+            _check_headers(kind)
+        elif not isinstance(kind, _TYPES[name]):
+            wanted = [each().simpleString() for each in _TYPES[name]]
+            raise InvalidOption(
+                f"the column {name} is {kind.simpleString()} and must be {' or '.join(wanted)}; cast it, as with"
+                f" cast({name} as {wanted[-1]}) as {name}"
+            )
+
+
+def _check_headers(kind: DataType) -> None:
+    """Check the type of the column headers. An empty array may be of anything, and a header's value null. Raises:
+    InvalidOption."""
+    if isinstance(kind, ArrayType):
+        item = kind.elementType
+        if isinstance(item, NullType):
+            return
+        found = {field.name: field.dataType for field in item.fields} if isinstance(item, StructType) else {}
+        has_value = isinstance(found.get("value"), (BinaryType, StringType, NullType))
+        if len(found) == 2 and isinstance(found.get("key"), (StringType, BinaryType)) and has_value:
+            return
+    raise InvalidOption(
+        f"the column headers is {kind.simpleString()} and must be {_HEADERS}; make it so, as with {_cast_of(kind)} as"
+        " headers"
+    )
+
+
+def _cast_of(kind: DataType) -> str:
+    """Return an expression that makes headers of a column of another type."""
+    if isinstance(kind, MapType):
+        return "map_entries(cast(headers as map<string,binary>))"
+    item = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(item, StructType):
+        return "array(struct('name' as key, cast('text' as binary) as value))"
+    kinds = {field.name: field.dataType for field in item.fields}
+    names = list(kinds)
+    key = "key" if "key" in kinds or not names else names[0]
+    value = "value" if "value" in kinds or len(names) < 2 else names[1]
+    # Spark makes bytes of text, and not of numbers.
+    is_text = isinstance(kinds.get(value), (BinaryType, StringType))
+    text = f"h.{value}" if is_text else f"cast(h.{value} as string)"
+    return f"transform(headers, h -> struct(cast(h.{key} as string) as key, cast({text} as binary) as value))"
+
+
+class _Writer:
+    """What writers of batches and of streams have in common."""
+
+    is_stream = False
+
+    def __init__(self, options: WriteOptions) -> None:
+        check_dependencies()
+        from coordinator_client.random_source import SystemRandomSource
+
+        self._options = options
+        # Of a write of a batch, the same in all tasks, which get this very object.
+        self._own_id = SystemRandomSource().request_id().hex()
+
+    @told_shortly
+    def write(self, rows: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a task, on an executor. Raises: InvalidRows; LookupError for a topic that does not exist;
+        TransactionError where the server refuses or stays out of reach."""
+        check_dependencies()
+        from coordinator_client.producer.sink import Committed
+        from pyspark_txnlog.write.sink_task import write_member, write_records
+
+        settle_worker()
+        task_id, told = _task()
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return Written(None, record_count=write_records(self._options, rows, task_id))
+        batch = batch_of(self._options, told, self._own_id, is_stream=self.is_stream)
+        member = write_member(self._options, batch, rows, task_id)
+        if isinstance(member, Committed):
+            return Written(batch, is_late=member.by_this_run)
+        return Written(batch, *member.identity, record_count=member.record_count)
+
+    def _decide(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit the batch that the tasks wrote. Raises: InvalidOption where it was committed by an earlier write;
+        TransactionError: then Spark gives the query up, and its next start writes the batch again or finds it done."""
+        written = [each for each in messages if isinstance(each, Written) and each.batch is not None]
+        if not written or written[0].batch is None:
+            return
+        batch = written[0].batch
+        assert all(each.batch == batch for each in written), "tasks of one write name one batch"
+        members = [each for each in written if each.producer_id >= 0]
+        if members:
+            from coordinator_client.values import Identity
+
+            identities = [Identity(each.producer_id, each.producer_epoch) for each in members]
+            self._sink(batch).commit(batch.batch_id, identities)
+        elif all(each.is_late for each in written):
+            raise InvalidOption(
+                f"batch {batch.batch_id} of {batch.sink} had been committed by this run already, so these rows were not"
+                " written: within foreachBatch every write needs a sinkName of its own"
+            )
+
+    def _give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Give up what tasks wrote and could not abort themselves, because they were killed. Where none of them told of
+        its batch, a write that is no micro-batch knows it by itself; that of a stream the next run gives up, or time.
+        """
+        batch = next((each.batch for each in messages if isinstance(each, Written) and each.batch is not None), None)
+        if batch is None and not self.is_stream and self._options.delivery is Delivery.EXACTLY_ONCE:
+            batch = batch_of(self._options, {}, self._own_id, is_stream=False)
+        if batch is not None:
+            self._sink(batch).abort(batch.batch_id)
+
+    def _sink(self, batch: Batch) -> Sink:
+        check_dependencies()
+        from coordinator_client.producer.sink import Sink
+        from pyspark_txnlog.read.planning import shared_connection
+
+        settle_worker()
+        return Sink(
+            shared_connection(self._options), batch.sink, run_id=batch.run_id, deadline_ms=self._options.rpc_timeout_ms
+        )
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes the rows of a query, as one batch of a sink."""
+
+    @told_shortly
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make them visible, all at once. Raises: as `_decide`."""
+        self._decide(messages)
+
+    @told_shortly
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Give them up."""
+        self._give_up(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream, each as a batch of its sink."""
+
+    is_stream = True
+
+    @told_shortly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Make a micro-batch visible, all at once. Raises: as `_decide`."""
+        del batchId
+        self._decide(messages)
+
+    @told_shortly
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Give a micro-batch up."""
+        del batchId
+        self._give_up(messages)
+
+
+def _task() -> tuple[str, dict[str, str | None]]:
+    """Return what people call this attempt of a task, and what Spark tells it of its query."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "Spark calls write in a task"
+    told = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
+    return f"{context.partitionId()}.{context.attemptNumber()}-{context.taskAttemptId()}", told

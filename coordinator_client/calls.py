@@ -35,7 +35,8 @@ from coordinator_client.errors import (
     unreachable,
 )
 from coordinator_client.fetch_reply import parse_fetch_reply
-from coordinator_protocol.errors import REPEATABLE_METHODS, ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import METHODS, Method
 
 
 class Request(Protocol):
@@ -78,7 +79,7 @@ class Rpc(Generic[RequestT, ReplyT]):
     def is_mutating(self) -> bool:
         """Whether a lost answer leaves open what happened, so that only the same request under the same id may
         follow."""
-        return self.method not in REPEATABLE_METHODS
+        return not METHODS[self.method].is_repeatable
 
 
 _TXN: Final = "TransactionService"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, error_class
+from coordinator_protocol.methods import Method
 
 
 class TransactionError(Exception):

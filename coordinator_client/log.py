@@ -13,7 +13,8 @@ from collections.abc import Hashable
 from typing import Final
 
 from coordinator_client.errors import PASSING, Loss, TransactionError, Verdict, class_of, known_code
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 LOGGER: Final = logging.getLogger("coordinator_client")
 LOGGER.addHandler(logging.NullHandler())

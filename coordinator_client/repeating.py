@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 
 HARMLESS: Final = "Do it again: it does no harm twice."
 

@@ -2,7 +2,7 @@
 
 An answer with `throttle_ms` says: "you were served; send no more for so long". Whoever comes earlier all the same is
 refused, so the SDK waits. Records that come, records that go and calls at large are counted by the server for
-themselves, and so one does not wait for the other. What frees others (`NEVER_REFUSED`) waits for nothing.
+themselves, and so one does not wait for the other. What frees others (`MethodRule.may_be_refused`) waits for nothing.
 
 What waits for the same pause goes on one after the other, each call in a slot of its own: all of them at once would
 take more than the server has for them, so that it refused most, and others would wait behind the refusals. The gap
@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from coordinator_client.calls import RetryingCall
 from coordinator_client.log import LOGGER
-from coordinator_protocol.errors import Method
-from coordinator_protocol.throttling import FETCHING, NEVER_REFUSED, PAUSE_MS_MAX, PRODUCING
+from coordinator_protocol.methods import METHODS, Method
+from coordinator_protocol.throttling import PAUSE_MS_MAX
 
 _PRODUCES: Final = "records"
 _FETCHES: Final = "fetches"
@@ -126,7 +126,7 @@ class Throttle:
 
     def until_ms(self, method: Method) -> int:
         """Return when the pause ends for calls of this method; a time that is over: there is none."""
-        if method in NEVER_REFUSED:
+        if not METHODS[method].may_be_refused:
             return 0
         return max(self._queues[_CALLS].until_ms, self._queues[_kind(method)].until_ms)
 
@@ -134,7 +134,7 @@ class Throttle:
         """Put a call off that is due, until its slot comes. Ask again when it is due then: a pause that was noted
         meanwhile puts off all that wait."""
         method = call.rpc.method
-        if method in NEVER_REFUSED:
+        if not METHODS[method].may_be_refused:
             return
         queue, until_ms = self._queues[_kind(method)], self.until_ms(method)
         if call.slot_ms is None:
@@ -146,4 +146,5 @@ class Throttle:
 
 
 def _kind(method: Method) -> str:
-    return _PRODUCES if method in PRODUCING else _FETCHES if method in FETCHING else _CALLS
+    rule = METHODS[method]
+    return _PRODUCES if rule.brings_records else _FETCHES if rule.answers_records else _CALLS

@@ -12,7 +12,7 @@ from typing import Final
 from coordinator_core.acl_index import AclIndex, Question
 from coordinator_core.permissions import QUESTIONS
 from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.decision import CATALOG_KEY
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime

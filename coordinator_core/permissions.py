@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from coordinator_protocol.acls import Permission, ResourceType
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 
 
 class Extent(StrEnum):

@@ -10,9 +10,11 @@ Source: design 6; spec transactions 0 and 2; spec ecosystem 1; KIP-588, KIP-691,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
+
+from coordinator_protocol.methods import Method, methods_with
 
 
 class ErrorCode(IntEnum):
@@ -123,78 +125,6 @@ class ErrorClass(IntEnum):
     """The change may or may not be durable. Repeat it under the same identity, or ask; never assume."""
 
 
-class Method(StrEnum):
-    """Every remote procedure, named as on the wire."""
-
-    FIND_COORDINATOR = "FindCoordinator"
-    INIT_PRODUCER_ID = "InitProducerId"
-    ADD_PARTITIONS_TO_TXN = "AddPartitionsToTxn"
-    ADD_OFFSETS_TO_TXN = "AddOffsetsToTxn"
-    END_TXN = "EndTxn"
-    TRANSACT = "Transact"
-    PREPARE_TRANSACTION = "PrepareTransaction"
-    DESCRIBE_TRANSACTIONS = "DescribeTransactions"
-    LIST_TRANSACTIONS = "ListTransactions"
-    JOIN_BATCH = "JoinBatch"
-    SEAL_MEMBER = "SealMember"
-    COMMIT_BATCH = "CommitBatch"
-    ABORT_BATCH = "AbortBatch"
-    DESCRIBE_SINKS = "DescribeSinks"
-
-    JOIN_GROUP = "JoinGroup"
-    SYNC_GROUP = "SyncGroup"
-    HEARTBEAT = "Heartbeat"
-    LEAVE_GROUP = "LeaveGroup"
-    CONSUMER_GROUP_HEARTBEAT = "ConsumerGroupHeartbeat"
-    CONSUMER_GROUP_DESCRIBE = "ConsumerGroupDescribe"
-    DESCRIBE_GROUPS = "DescribeGroups"
-    LIST_GROUPS = "ListGroups"
-    DELETE_GROUPS = "DeleteGroups"
-    OFFSET_COMMIT = "OffsetCommit"
-    OFFSET_FETCH = "OffsetFetch"
-    OFFSET_DELETE = "OffsetDelete"
-    TXN_OFFSET_COMMIT = "TxnOffsetCommit"
-    DESCRIBE_GROUP_CONFIGS = "DescribeGroupConfigs"
-    ALTER_GROUP_CONFIGS = "AlterGroupConfigs"
-
-    CREATE_TOPICS = "CreateTopics"
-    DELETE_TOPICS = "DeleteTopics"
-    DESCRIBE_TOPICS = "DescribeTopics"
-    CREATE_PARTITIONS = "CreatePartitions"
-    ALTER_TOPIC_CONFIGS = "AlterTopicConfigs"
-    DESCRIBE_TOPIC_CONFIGS = "DescribeTopicConfigs"
-    PRODUCE = "Produce"
-    FETCH = "Fetch"
-    LIST_OFFSETS = "ListOffsets"
-    COUNT_RECORDS = "CountRecords"
-    MEASURE_RECORDS = "MeasureRecords"
-    LIST_COMMITTED_TRANSACTIONS = "ListCommittedTransactions"
-    DELETE_RECORDS = "DeleteRecords"
-    WRITE_TXN_MARKERS = "WriteTxnMarkers"
-    DESCRIBE_PRODUCERS = "DescribeProducers"
-    TAKE_SNAPSHOT = "TakeSnapshot"
-    RENEW_SNAPSHOT = "RenewSnapshot"
-    RELEASE_SNAPSHOT = "ReleaseSnapshot"
-
-    DESCRIBE_LIMITS = "DescribeLimits"
-    ABORT_TRANSACTIONS = "AbortTransactions"
-    FENCE_PRODUCERS = "FenceProducers"
-    EXPLAIN_PARTITION = "ExplainPartition"
-    LIST_HANGING_TRANSACTIONS = "ListHangingTransactions"
-    ABORT_HANGING_TRANSACTIONS = "AbortHangingTransactions"
-    LIST_SHARDS = "ListShards"
-    LOAD_SHARD = "LoadShard"
-    UNLOAD_SHARD = "UnloadShard"
-    CREATE_BACKUP = "CreateBackup"
-    LIST_BACKUPS = "ListBackups"
-    CREATE_ACLS = "CreateAcls"
-    DELETE_ACLS = "DeleteAcls"
-    DESCRIBE_ACLS = "DescribeAcls"
-    CHECK_PERMISSION = "CheckPermission"
-
-    SESSION = "Session"
-
-
 class CoordinatorError(Exception):
     """Base of the two ways in which a request fails without being our bug."""
 
@@ -244,74 +174,9 @@ class UnknownOutcome(CoordinatorError):
         return type(self), (self.message, self.code)
 
 
-REPEATABLE_METHODS: Final = frozenset(
-    {
-        Method.FIND_COORDINATOR,
-        Method.DESCRIBE_TRANSACTIONS,
-        Method.LIST_TRANSACTIONS,
-        Method.DESCRIBE_SINKS,
-        Method.JOIN_GROUP,
-        Method.SYNC_GROUP,
-        Method.HEARTBEAT,
-        Method.CONSUMER_GROUP_HEARTBEAT,
-        Method.CONSUMER_GROUP_DESCRIBE,
-        Method.DESCRIBE_GROUPS,
-        Method.LIST_GROUPS,
-        Method.OFFSET_FETCH,
-        Method.DESCRIBE_GROUP_CONFIGS,
-        Method.DESCRIBE_TOPICS,
-        Method.ALTER_TOPIC_CONFIGS,
-        Method.DESCRIBE_TOPIC_CONFIGS,
-        Method.FETCH,
-        Method.LIST_OFFSETS,
-        Method.COUNT_RECORDS,
-        Method.MEASURE_RECORDS,
-        Method.LIST_COMMITTED_TRANSACTIONS,
-        Method.DESCRIBE_PRODUCERS,
-        Method.TAKE_SNAPSHOT,
-        Method.RENEW_SNAPSHOT,
-        Method.RELEASE_SNAPSHOT,
-        Method.DESCRIBE_LIMITS,
-        Method.EXPLAIN_PARTITION,
-        Method.LIST_HANGING_TRANSACTIONS,
-        Method.LIST_SHARDS,
-        Method.LOAD_SHARD,
-        Method.UNLOAD_SHARD,
-        Method.CREATE_BACKUP,
-        Method.LIST_BACKUPS,
-        Method.DESCRIBE_ACLS,
-        Method.CHECK_PERMISSION,
-        Method.SESSION,
-    }
-)
-"""Methods after which a lost answer needs no question: reads, and group membership.
-
-A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to
-not knowing. So does a change of a topic's settings, or a load or unload of a shard. A second snapshot only costs a
-lease, and a second backup room. Every other method is *mutating*: a lost answer is an unknown outcome.
-"""
-
-_WITHIN_TRANSACTION: Final = frozenset(
-    {
-        Method.ADD_PARTITIONS_TO_TXN,
-        Method.ADD_OFFSETS_TO_TXN,
-        Method.TXN_OFFSET_COMMIT,
-        Method.PRODUCE,
-        Method.TRANSACT,
-    }
-)
-"""Methods that add to an open transaction: only here is "abort and go on" advice that can be followed.
-
-A method that *ends* transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The
-single exception is 120: a commit, or the promise of one, that names sequences the log does not hold (design 6). An
-abort never sends 120.
-"""
-
-_MUTATING: Final = frozenset(Method) - REPEATABLE_METHODS
-_MEMBERSHIP: Final = frozenset(
-    {Method.JOIN_GROUP, Method.SYNC_GROUP, Method.HEARTBEAT, Method.LEAVE_GROUP, Method.CONSUMER_GROUP_HEARTBEAT}
-)
-_BY_MEMBERS: Final = _MEMBERSHIP | {Method.OFFSET_COMMIT, Method.OFFSET_FETCH}
+_MUTATING: Final = methods_with(lambda rule: not rule.is_repeatable)
+_WITHIN_TRANSACTION: Final = methods_with(lambda rule: rule.is_within_transaction)
+_BY_MEMBERS: Final = methods_with(lambda rule: rule.is_for_members)
 
 _C = ErrorCode
 

@@ -51,8 +51,10 @@ class CallContext(Struct, frozen=True, gc=False):
     """Name of the remote procedure, for whoever counts."""
     connection: Connection = ""
     """What the call came by: its answer takes room there."""
-    takes_pieces: bool = False
-    """Whether an answer may come as `coordinator_protocol.wire.Pieces` instead of bytes."""
+
+
+INTERNAL: Final = CallContext(principal="server", client_id="", host="")
+"""The context of operations that the server starts itself."""
 
 
 class PartitionName(NamedTuple):

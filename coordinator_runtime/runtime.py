@@ -43,14 +43,11 @@ from coordinator_runtime.decision import (
 )
 from coordinator_runtime.parking import Parking, in_the_way
 from coordinator_runtime.pending import Pending, failed
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import INTERNAL, CallContext
 from coordinator_runtime.rows import Rows, StagedRows
 from coordinator_runtime.shard_table import ShardState, ShardTable
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
-
-INTERNAL = CallContext(principal="server", client_id="", host="")
-"""The context of operations that the server starts itself."""
 
 EXPIRE_AGAIN_MS = 1_000
 """Pause before a timer's operation is tried again after it was refused."""

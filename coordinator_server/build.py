@@ -7,7 +7,7 @@ all shards share, opens the door, and then brings back the shards, each of which
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ import structlog
 
 from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_core.assembly import Core, Surroundings, assemble
+from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import ShardKey, Turn
@@ -24,13 +25,12 @@ from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
-from coordinator_runtime.worker import WorkerProcess
+from coordinator_runtime.worker import Worker, WorkerProcess
 from coordinator_server.addresses import Address
 from coordinator_server.backups import ServerBackups
 from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
-from coordinator_server.grpc_front.metering import Metering
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
 from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
 from coordinator_server.metrics.groups import GroupNumbers, measured
@@ -46,9 +46,11 @@ from coordinator_server.traffic.admission import Admission
 from coordinator_server.traffic.answer_bytes import AnswerBytes
 from coordinator_server.traffic.fair_messages import FairMessages
 from coordinator_server.traffic.fair_reads import FairReads
+from coordinator_server.traffic.gatekeeper import Gatekeeper
+from coordinator_server.traffic.metering import Keeper, Metering
 from coordinator_server.traffic.quotas.holders import TransactionHolders
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS, Quotas
-from group_coordinator.assignors import SERVER_ASSIGNORS
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 
 SERVICES = (
     transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
@@ -57,6 +59,8 @@ SERVICES = (
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 """What this server serves. Every method of them has a servicer."""
+
+METHODS_OF = {service.name: [Method(method.name) for method in service.methods] for service in SERVICES}
 
 SERVICE_NAMES = (*(service.full_name for service in SERVICES), SESSION_SERVICE.full_name)
 
@@ -85,9 +89,11 @@ class Server:
     core: Core
     driver: LoopDriver
     commits: CommitThread
+    gatekeeper: Gatekeeper
+    keeper: Keeper
+    """The gatekeeper as fronts call it: with the rates of principals around it, where callers are bound."""
     dispatcher: Dispatcher
-    handler: Dispatcher | Metering
-    """What the transport calls: the dispatcher, or what meters its calls."""
+    """The handler of the gRPC transports."""
     answers: AnswerBytes
     """Shared with the transport, which knows when an answer was taken."""
     worker: WorkerProcess
@@ -126,20 +132,14 @@ def build(
     )
     driver = LoopDriver(runtime, on_failure, commits.let_begin)
     answers, reads = AnswerBytes(config.answer_limits()), FairReads(asyncio.get_running_loop().call_soon)
-    dispatcher = _dispatcher(config, runtime, answers, reads)
-    numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
-    worker, payload_worker = WorkerProcess(), WorkerProcess()
-    backups = _backups(config, opened, clock)
-    surroundings = Surroundings(
-        worker=worker,
-        payload_worker=payload_worker,
-        assignors=measured(SERVER_ASSIGNORS, clock, numbers.groups.computed),
-        disk=DiskGuard(config.disk_free_min_bytes),
-        backups=backups,
-        levels=quotas.budgets,
-        examine_batch=fastest_examine_batch(),
-        row_bytes=fastest_row_bytes(),
+    gatekeeper = _gatekeeper(config, runtime, answers, reads)
+    numbers = ServerNumbers(
+        TransactionNumbers(), CallNumbers(METHODS_OF), LogNumbers(), GroupNumbers(), RuntimeNumbers()
     )
+    backups = _backups(config, opened, clock)
+    worker, payload_worker = workers = WorkerProcess(), WorkerProcess()
+    assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
+    surroundings = _surroundings(config, quotas, assignors, backups, workers)
     core = assemble(runtime, opened.store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = core.log.records.searches.on_work = reads.spent
@@ -150,20 +150,22 @@ def build(
         core=core,
         lags=GroupLags(runtime, opened.store, core.catalog, config.lag_config()),
         commits=commits,
-        calls_in_flight=dispatcher.calls_in_flight,
+        calls_in_flight=gatekeeper.calls_in_flight,
         protocol=SERVICES[0].file.package,
         answers=answers,
         of_backups=dict if backups is None else backups.readings,
         audit=audit,
         quotas=quotas.budgets,
     )
-    observer = observe(core, commits, dispatcher, numbers, audit)
+    observer = observe(core, commits, gatekeeper, numbers, audit)
+    keeper = _metered(gatekeeper, quotas, runtime, audit)
     return Server(
         core=core,
         driver=driver,
         commits=commits,
-        dispatcher=dispatcher,
-        handler=_metered(dispatcher, quotas, runtime, audit),
+        gatekeeper=gatekeeper,
+        keeper=keeper,
+        dispatcher=_dispatcher(config, keeper),
         answers=answers,
         worker=worker,
         payload_worker=payload_worker,
@@ -174,19 +176,41 @@ def build(
     )
 
 
-def _dispatcher(config: Config, runtime: Runtime, answers: AnswerBytes, reads: FairReads) -> Dispatcher:
+def _surroundings(
+    config: Config,
+    quotas: Quotas,
+    assignors: Mapping[str, ServerAssignor],
+    backups: ServerBackups | None,
+    workers: tuple[Worker, Worker],
+) -> Surroundings:
+    worker, payload_worker = workers
+    return Surroundings(
+        worker=worker,
+        payload_worker=payload_worker,
+        assignors=assignors,
+        disk=DiskGuard(config.disk_free_min_bytes),
+        backups=backups,
+        levels=quotas.budgets,
+        examine_batch=fastest_examine_batch(),
+        row_bytes=fastest_row_bytes(),
+    )
+
+
+def _gatekeeper(config: Config, runtime: Runtime, answers: AnswerBytes, reads: FairReads) -> Gatekeeper:
     admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
-    bytes_max = config.message_bytes_max
-    made = Dispatcher(SERVICES, admission, runtime.clock, message_bytes_max=bytes_max, room=answers, reads=reads)
-    made.messages = FairMessages(runtime.clock, asyncio.get_running_loop().call_soon)
-    made.parts_max = max(REQUEST_PARTS_MAX, 3 * config.partitions_per_transaction_max)
-    return made
+    messages = FairMessages(runtime.clock, asyncio.get_running_loop().call_soon)
+    return Gatekeeper(admission, runtime.clock, room=answers, reads=reads, messages=messages)
 
 
-def _metered(dispatcher: Dispatcher, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Dispatcher | Metering:
-    """The handler for the transport. Where callers are bound, what they hold is counted from now on."""
+def _dispatcher(config: Config, keeper: Keeper) -> Dispatcher:
+    parts_max = max(REQUEST_PARTS_MAX, 3 * config.partitions_per_transaction_max)
+    return Dispatcher(SERVICES, keeper, message_bytes_max=config.message_bytes_max, parts_max=parts_max)
+
+
+def _metered(gatekeeper: Gatekeeper, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Keeper:
+    """The gatekeeper for the fronts. Where callers are bound, what they hold is counted from now on."""
     if quotas.budgets is None:
-        return dispatcher
+        return gatekeeper
     quotas.budgets.on_refused = audit.over_quota
     holders, observe_event = TransactionHolders(quotas.budgets), runtime.on_event
 
@@ -199,7 +223,7 @@ def _metered(dispatcher: Dispatcher, quotas: Quotas, runtime: Runtime, audit: Au
     def later(delay_ms: int, act: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(delay_ms / 1_000, act)
 
-    return Metering(dispatcher, quotas.budgets, runtime.clock, later)
+    return Metering(gatekeeper, quotas.budgets, runtime.clock, later)
 
 
 def _metrics_config(config: Config) -> MetricsConfig:
@@ -219,7 +243,7 @@ def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups |
 
 
 def observe(
-    core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers: ServerNumbers, audit: AuditLog
+    core: Core, commits: CommitThread, gatekeeper: Gatekeeper, numbers: ServerNumbers, audit: AuditLog
 ) -> ShardObserver:
     """Count and log what happens from now on."""
     runtime, fetcher = core.runtime, core.log.records.fetcher
@@ -227,10 +251,8 @@ def observe(
     runtime.parking.on_wait_ended = numbers.runtime.waited
     runtime.on_defect = partial(_on_defect, numbers)
     commits.on_synced = numbers.runtime.synced
-    dispatcher.on_answered = numbers.calls.answered
-    dispatcher.on_taken = numbers.calls.taken
-    dispatcher.on_unanswered = numbers.calls.unanswered
-    dispatcher.on_defect = numbers.met_defect
+    numbers.calls.on_defect = numbers.met_defect
+    gatekeeper.observer, gatekeeper.auditor = numbers.calls, audit
     shard_observer = ShardObserver(numbers)
     core.admin.shards.on_asked = log_control
     groups = GroupObserver(numbers.groups)
@@ -253,7 +275,7 @@ def observe(
 
 
 def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
-    """An operation that the server started itself met a bug of ours; those of calls are the dispatcher's."""
+    """An operation that the server started itself met a bug of ours; those of calls are the gatekeeper's."""
     _log.error("defect", exc_info=defect)
     numbers.met_defect(defect)
 
@@ -268,7 +290,9 @@ async def load(server: Server, config: Config, address: Address) -> int:
     # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
     core.loader.listen(server.observer)
     node = NodeAddress(config.node_id, address.host, address.port)
-    server.dispatcher.open(servicers(core, node), lane_fronts(core), server.audit.audited)
+    fronts = lane_fronts(core)
+    server.dispatcher.serve(servicers(core, node), fronts)
+    server.gatekeeper.open({front.method: front for front in fronts})
     readings.is_loaded = True
     failed = await core.load_shards()
     server.observer.is_start_over = True

@@ -30,7 +30,7 @@ AUTHENTICATION_REQUIRED: Final = "authentication required"
 """All that a caller whom nobody knows is told."""
 
 
-class TransportError(Exception):
+class Unanswered(Exception):
     """The call got no response message. `message` is for the caller and tells nothing of our inside."""
 
     def __init__(self, status: CallStatus, message: str) -> None:

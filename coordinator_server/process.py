@@ -197,7 +197,7 @@ class _Process:
             self._publish(self._metrics, server, opened)
         for number in _ending_signals():
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        await listeners.start(server.handler, server.answers)
+        await listeners.start(server.dispatcher, server.answers)
         self._watch_credentials()
         if opened.free_bytes is not None:
             DiskWatch(server.core.checks.disk, opened.free_bytes).start()
@@ -334,13 +334,13 @@ class _Process:
 
     async def _drain(self, server: Server, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
-        _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
+        _log.info("drain", signal=reason.name, unanswered_calls=server.gatekeeper.unanswered_calls)
         self._manager.stopping(f"draining after {reason.name}")
         server.core.loader.stop()
         if server.backups is not None:
             server.backups.stop()
         await self._listeners.announce_stop()
-        server.dispatcher.close()
+        server.gatekeeper.close()
         try:
             async with asyncio.timeout(self._config.drain_ms_max / 1000):
                 if not await self._unless(self._answer_all(server), self._failure):
@@ -367,7 +367,7 @@ class _Process:
     async def _answer_all(self, server: Server) -> None:
         await server.driver.drain()
         # In the same step of the loop: who waits for what is staged after it would be told that it was not done.
-        server.handler.answer_unanswered()
+        server.keeper.answer_unanswered()
 
     async def _give_up(self, server: Server, failure: Exception) -> None:
         """Fail-stop: tell the waiters that their outcome is unknown, and let these answers leave."""
@@ -381,8 +381,8 @@ class _Process:
         )
         self._manager.stopping(f"failed: {failure}")
         await self._listeners.announce_stop()
-        server.dispatcher.close()
-        server.handler.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
+        server.gatekeeper.close()
+        server.keeper.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
         await self._listeners.stop(ANSWERS_LEAVE_MS)
         server.worker.close()
         server.payload_worker.close()

@@ -23,7 +23,7 @@ from coordinator_protocol.acls import (
     check_principal,
     check_question,
 )
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 
 MemberT = TypeVar("MemberT", ResourceType, PatternType, Permission, PermissionType)
 

@@ -41,7 +41,8 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection, connection_to
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.values import TopicPartition
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
 DEADLINE_MS = 30_000

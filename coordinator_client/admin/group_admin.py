@@ -58,7 +58,8 @@ from coordinator_client.errors import (
 from coordinator_client.settings import isolation_level
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import OffsetAndMetadata, TopicPartition
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_group_id
 
 _COUNTED_AT_ONCE_MAX: Final = 400

@@ -29,7 +29,8 @@ from coordinator_client.errors import (
     rejected,
 )
 from coordinator_client.values import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 COMMIT_AGAIN: Final = "Commit again: it does no harm twice."
 

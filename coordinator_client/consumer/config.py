@@ -13,8 +13,8 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
-from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import MEBI
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_group_id
 
 GROUP_PROTOCOLS: Final = ("consumer", "classic")

@@ -16,7 +16,7 @@ from coordinator_client.flights import Flights
 from coordinator_client.log import Told
 from coordinator_client.random_source import RandomSource
 from coordinator_client.settings import Skipped
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 
 BACKOFF_MS_FIRST: Final = 100
 BACKOFF_MS_MAX: Final = 1_000

@@ -29,8 +29,9 @@ from coordinator_client.errors import (
 )
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.settings import SKIP, isolation_level
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI
+from coordinator_protocol.methods import Method
 
 FLIGHTS_MAX: Final = 4
 """Requests in flight at once: partitions that wait for records must not hold up those that have some."""

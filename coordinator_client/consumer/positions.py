@@ -21,7 +21,8 @@ from coordinator_client.descriptions import committed_in
 from coordinator_client.errors import PASSING, TOPIC_GONE, TransactionError, Verdict, class_of, failure, rejected
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.values import TopicPartition
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 _PASSING: Final = PASSING | {ErrorClass.REJOIN}
 _Placed: TypeAlias = Sequence[tuple[OwnedPartition, int]]

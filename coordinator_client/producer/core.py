@@ -39,7 +39,8 @@ from coordinator_client.producer.state import Goal, ProducerStatus
 from coordinator_client.pulse import Pulse
 from coordinator_client.random_source import RandomSource
 from coordinator_client.values import Row, TransactionOffsets
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 _S = ProducerStatus
 

@@ -22,7 +22,8 @@ from coordinator_client.producer.progress import ProducerProgress
 from coordinator_client.producer.rules import AfterEnd
 from coordinator_client.producer.state import Goal, ProducerStatus
 from coordinator_client.values import Identity
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 _S = ProducerStatus
 

@@ -22,7 +22,8 @@ from coordinator_client.flights import Flights
 from coordinator_client.producer.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.random_source import RandomSource
 from coordinator_client.values import NO_GENERATION, Identity, TopicPartitionCount, TransactionOffsets
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 REQUESTS_IN_FLIGHT_MAX: Final = 5
 

@@ -42,8 +42,9 @@ from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, SESSION, C
 from coordinator_client.values import Headers, Identity, OffsetSource, Row
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import KIBI, MEBI
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
 BATCH_BYTES_MIN = 4 * KIBI

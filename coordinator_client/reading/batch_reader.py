@@ -33,8 +33,9 @@ from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.settings import RAISE, SKIP, Skipped, check_durations, check_on_corrupt_batch, isolation_level
 from coordinator_client.transport.connection import REQUEST_TIMEOUT_MS, Connection
 from coordinator_client.transport.transport import Call
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI
+from coordinator_protocol.methods import Method
 from coordinator_protocol.snapshots import SnapshotFilter
 
 

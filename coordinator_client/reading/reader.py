@@ -25,8 +25,9 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection, connection_to
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.values import Headers, TopicPartitionCount
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_topic_name
 
 EARLIEST: Final = "earliest"

@@ -12,7 +12,8 @@ from coordinator_client.errors import check_here, rejected
 from coordinator_client.reading.batch_reader import PartitionRange
 from coordinator_client.settings import duration_ms
 from coordinator_client.transport.connection import Connection
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_topic_name
 from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
 

@@ -11,7 +11,7 @@ from grpc import aio
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import AnswerRoom, CallContext
-from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, TransportError
+from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.session import LINGER_SECONDS, STATUS_NUMBERS, Session, SessionLimits
 from coordinator_server.security.authentication import NOTHING_SHOWN, Callers, Presented
@@ -75,7 +75,7 @@ class GrpcSessions:
             shown = self.shown_by(context)
             try:
                 principal = self.callers.principal_of_session(shown, host)
-            except TransportError as error:
+            except Unanswered as error:
                 await context.abort(status_code(error.status), error.message)
             call = CallContext(principal=principal, host=host, connection=self.callers.connection(principal, peer))
             stream = _Stream(Session(handler, self._clock, call, self._limits, room), context)
@@ -127,7 +127,7 @@ class _Stream:
         self._context = context
         self._outgoing = asyncio.Event()
         self._room = asyncio.Event()
-        self.failure: TransportError | None = None
+        self.failure: Unanswered | None = None
         """The client broke the rules of sessions, and the stream must end."""
         self.defect: BaseException | None = None
         """A defect of ours that ended the reading; gRPC logs it and tells the client of it."""
@@ -145,9 +145,9 @@ class _Stream:
 
     def cut(self) -> None:
         """See `authentication.WatchedSession`."""
-        self._fail(TransportError(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED))
+        self._fail(Unanswered(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED))
 
-    def _fail(self, failure: TransportError) -> None:
+    def _fail(self, failure: Unanswered) -> None:
         self.failure = failure
         self._outgoing.set()
 
@@ -159,7 +159,7 @@ class _Stream:
                 while not self.session.has_room:
                     self._room.clear()
                     await self._room.wait()
-        except TransportError as failure:
+        except Unanswered as failure:
             self._fail(failure)
         else:
             self.session.half_close()

@@ -22,7 +22,7 @@ from grpc_reflection.v1alpha import reflection
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
-from coordinator_server.calls import TransportError
+from coordinator_server.calls import Unanswered
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.grpc_session import GrpcSessions, host_of, status_code
 from coordinator_server.grpc_front.handler import Handler
@@ -247,7 +247,7 @@ class _Calls(grpc.GenericRpcHandler):
             # A client that gives up cancels this coroutine, and awaiting passes that on to the Pending.
             try:
                 answer = await pending
-            except TransportError as error:
+            except Unanswered as error:
                 await context.abort(status_code(error.status), error.message)
             except asyncio.CancelledError:
                 held.release()
@@ -263,7 +263,7 @@ class _Calls(grpc.GenericRpcHandler):
         """Who calls; a call of somebody unknown ends here."""
         try:
             return self._call_context(context)
-        except TransportError as error:
+        except Unanswered as error:
             await context.abort(status_code(error.status), error.message)
 
     def _call_context(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import structlog
 
@@ -15,7 +15,7 @@ from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
-from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.native_streams import Stream, StreamHandle
 from coordinator_server.grpc_front.session import SESSION_METHOD, STATUS_NUMBERS
@@ -59,7 +59,7 @@ class Exchange:
         self._handler = handler
         self._open_stream = open_stream
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[int, Pending[bytes]] = {}
+        self._calls: dict[int, Pending[bytes | Pieces]] = {}
         self._streams: dict[int, Stream] = {}
         self._ready: dict[int, None] = {}
         self._given: list[tuple[object, ...]] = []
@@ -123,7 +123,7 @@ class Exchange:
         principal_of = self._callers.principal_of_session if is_session else self._callers.principal
         try:
             return principal_of(_presented(shown), host)
-        except TransportError as refusal:
+        except Unanswered as refusal:
             self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
             return None
 
@@ -133,7 +133,7 @@ class Exchange:
             return
         try:
             self._callers.enter(principal, connection)
-        except TransportError as refusal:
+        except Unanswered as refusal:
             # The connection stays a stranger's, and there is little room for those.
             self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
         else:
@@ -155,21 +155,21 @@ class Exchange:
             return
         deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
         by = self._callers.connection(principal, connection)
-        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=by, takes_pieces=True)
-        pending = self._handler(method, body, call)
+        call = CallContext(principal, host=host, deadline_ms=deadline_ms, connection=by)
+        pending = self._handler.in_pieces(method, body, call)
         if pending.is_settled:
             self._answer(token, by, pending)
         else:
             self._calls[token] = pending
             pending.on_settled(partial(self._answer, token, by))
 
-    def _answer(self, token: int, connection: Connection, settled: Pending[bytes]) -> None:
+    def _answer(self, token: int, connection: Connection, settled: Pending[bytes | Pieces]) -> None:
         self._calls.pop(token, None)
         error = settled.error
-        if isinstance(error, TransportError):
+        if isinstance(error, Unanswered):
             self.give((native.END, token, STATUS_NUMBERS[error.status], error.message))
         else:
-            body = cast("bytes | Pieces", settled.result())
+            body = settled.result()
             is_counted = len(body) >= COUNTED_BYTES_MIN
             if is_counted:
                 self._held[token] = (connection, len(body))

@@ -17,7 +17,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from coordinator_protocol.limits import MEBI
-from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, TransportError
+from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, Unanswered
 from coordinator_server.grpc_front.session import LINGER_SECONDS, STATUS_NUMBERS, Session
 
 OK: Final = 0
@@ -145,7 +145,7 @@ class SessionStream:
         try:
             self._read()
             self._write()
-        except TransportError as failure:
+        except Unanswered as failure:
             self._end(STATUS_NUMBERS[failure.status], failure.message)
 
     def _read(self) -> None:

@@ -26,8 +26,8 @@ from coordinator_protocol.wire import has_more_fields
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext
-from coordinator_server.calls import CallStatus, TransportError
-from coordinator_server.grpc_front.handler import Call, Handler
+from coordinator_server.calls import CallStatus, Unanswered
+from coordinator_server.grpc_front.handler import Handler, NamedCall
 
 SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
@@ -79,7 +79,7 @@ class Session:
         self._context = context
         self._limits = limits
         self._unanswered: dict[int, Pending[bytes]] = {}
-        self._answers: deque[tuple[int, bytes, TransportError | None]] = deque()
+        self._answers: deque[tuple[int, bytes, Unanswered | None]] = deque()
         """What waits for the next message: correlation id, answer, and why there is none."""
         self._held_bytes = 0
         """Bytes counted in `room`: answers that wait here, or that the adapter has not reported as taken."""
@@ -107,11 +107,11 @@ class Session:
     def receive(self, body: bytes) -> None:
         """Begin the calls of one message, or refuse them all once the session is ending.
 
-        Raises TransportError for what is no message, or too large a one, and for a correlation id that is in use: then
+        Raises Unanswered for what is no message, or too large a one, and for a correlation id that is in use: then
         nobody could tell the answers apart, and the stream must end."""
         bytes_max, calls_max = self._limits.message_bytes_max, self._limits.calls_in_flight_max
         if len(body) > bytes_max:
-            raise TransportError(
+            raise Unanswered(
                 CallStatus.RESOURCE_EXHAUSTED,
                 f"a message of {len(body)} bytes was sent and SessionHello.message_bytes_max is {bytes_max}: no call in"
                 " it was begun; send several messages, and a call that alone is larger as a unary call",
@@ -122,7 +122,7 @@ class Session:
         try:
             request = session_pb2.SessionRequest.FromString(body)
         except DecodeError as error:
-            raise TransportError(
+            raise Unanswered(
                 CallStatus.INVALID_ARGUMENT, f"{len(body)} bytes were sent that are no SessionRequest: {error}"
             ) from error
         if max(len(request.calls), len(request.cancels)) > calls_max:
@@ -132,7 +132,7 @@ class Session:
             client_id = request.header.client_id
             if len(client_id) > ID_BYTES_MAX:
                 # Kept as long as the stream; what else is wrong with it, every call is told.
-                raise TransportError(CallStatus.INVALID_ARGUMENT, f"the client id is longer than {ID_BYTES_MAX} bytes")
+                raise Unanswered(CallStatus.INVALID_ARGUMENT, f"the client id is longer than {ID_BYTES_MAX} bytes")
             self._context = replace(self._context, client_id=client_id)
         self._heard_ms = now_ms = self._clock.monotonic_ms()
         self._begin(request.calls, now_ms)
@@ -150,7 +150,7 @@ class Session:
 
     def _begin(self, calls: Iterable[session_pb2.SessionCall], now_ms: int) -> None:
         contexts = {0: self._context}
-        begun: dict[int, Call] = {}
+        begun: dict[int, NamedCall] = {}
         for call in calls:
             correlation_id, timeout_ms = call.correlation_id, max(call.timeout_ms, 0)
             if correlation_id in begun:
@@ -159,7 +159,7 @@ class Session:
                 begun = {}
             if correlation_id in self._unanswered:
                 self._hand_over(begun)
-                raise TransportError(
+                raise Unanswered(
                     CallStatus.INVALID_ARGUMENT,
                     f"correlation id {correlation_id} belongs to a call that is not answered yet; choose another",
                 )
@@ -169,7 +169,7 @@ class Session:
             begun[correlation_id] = (call.method, call.body, context)
         self._hand_over(begun)
 
-    def _hand_over(self, calls: Mapping[int, Call]) -> None:
+    def _hand_over(self, calls: Mapping[int, NamedCall]) -> None:
         handle = self._refuse if self._is_ending else self._handler.message
         for correlation_id, pending in zip(calls, handle([*calls.values()]), strict=True):
             if pending.is_settled:
@@ -178,7 +178,7 @@ class Session:
                 self._unanswered[correlation_id] = pending
                 pending.on_settled(partial(self._answer, correlation_id))
 
-    def _refuse(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
+    def _refuse(self, calls: Sequence[NamedCall]) -> Sequence[Pending[bytes]]:
         """Answer calls that the client sent before it knew that the session is ending."""
         why = "the session is ending and the call was not begun; make it in another session"
         return [
@@ -190,7 +190,7 @@ class Session:
         if self._is_closed:
             return
         error = settled.error
-        if isinstance(error, TransportError):
+        if isinstance(error, Unanswered):
             self._answers.append((correlation_id, b"", error))
         else:
             body = settled.result()
@@ -273,7 +273,7 @@ class Session:
         self._answers.clear()
 
 
-def _too_many_calls(calls_max: int) -> TransportError:
-    return TransportError(
+def _too_many_calls(calls_max: int) -> Unanswered:
+    return Unanswered(
         CallStatus.INVALID_ARGUMENT, f"a message has more than {calls_max} calls or cancellations: send several"
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordinator_core.assembly import Core
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.disk_guard import DiskGuard

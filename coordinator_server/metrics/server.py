@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from google.protobuf.descriptor import Descriptor, ServiceDescriptor
-from google.protobuf.message import Message
-
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import StagedGroup
 from coordinator_runtime.decision import Coordinator
@@ -44,11 +42,10 @@ somebody feels."""
 class _MethodNumbers:
     """The counts and durations of one method."""
 
-    __slots__ = ("answered", "errors", "item_fields", "seconds", "service", "unanswered")
+    __slots__ = ("answered", "errors", "seconds", "service", "unanswered")
 
-    def __init__(self, service: str, item_fields: tuple[str, ...]) -> None:
+    def __init__(self, service: str) -> None:
         self.service = service
-        self.item_fields = item_fields
         self.answered = 0
         self.unanswered: defaultdict[str, int] = counts()
         """Calls without an answer, by gRPC's name of the status."""
@@ -60,37 +57,31 @@ class _MethodNumbers:
 class CallNumbers:
     """What callers asked since the process started, and what they were told. On the loop thread only."""
 
-    def __init__(self, services: Collection[ServiceDescriptor]) -> None:
-        self._methods = {
-            Method(method.name): _MethodNumbers(service.name, _item_fields(method.output_type))
-            for service in services
-            for method in service.methods
-        }
+    def __init__(self, services: Mapping[str, Collection[Method]]) -> None:
+        """`services`: the methods of each service, as the label `service` names it."""
+        self._methods = {method: _MethodNumbers(service) for service, methods in services.items() for method in methods}
+        self.on_defect: Callable[[Exception], None] = lambda _defect: None
+        """Callback for every bug of ours that failed a call."""
 
-    def answered(self, method: Method, elapsed_us: int, response: Message) -> None:
-        """A call has its response."""
+    def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None:
+        """A call has its response, with these error codes in it."""
         numbers = self._methods[method]
         numbers.answered += 1
         numbers.seconds.observe(elapsed_us)
-        if code := response.error_code:  # type: ignore[attr-defined]  # every response has one
+        for code in codes:
             numbers.errors[code] += 1
-        for field in numbers.item_fields:
-            for item in getattr(response, field):
-                if item.error_code:
-                    _count_items(numbers, response, field)
-                    break
-
-    def taken(self, method: Method, elapsed_us: int) -> None:
-        """A call has a response that tells of no error."""
-        numbers = self._methods[method]
-        numbers.answered += 1
-        numbers.seconds.observe(elapsed_us)
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
-        """A call ended without a response."""
-        numbers = self._methods[method]
+        """A call ended without a response. Calls of unknown methods are not counted."""
+        numbers = self._methods.get(method)
+        if numbers is None:
+            return
         numbers.unanswered[status.name] += 1
         numbers.seconds.observe(elapsed_us)
+
+    def defect(self, defect: Exception) -> None:
+        """A bug of this server failed a call."""
+        self.on_defect(defect)
 
     def readings(self, in_flight: Mapping[Method, int]) -> Readings:
         """Everything that is counted here, and how many calls are under way at this moment."""
@@ -209,21 +200,6 @@ class LoopLag:
     def _tick(self) -> None:
         self._lag.observe(max(0, self._clock.monotonic_us() - self._due_us))
         self.start()
-
-
-def _count_items(numbers: _MethodNumbers, response: Message, field: str) -> None:
-    """Items of one call that share an error count once, as the call does."""
-    for code in {item.error_code for item in getattr(response, field)} - {0}:
-        numbers.errors[code] += 1
-
-
-def _item_fields(response: Descriptor) -> tuple[str, ...]:
-    """Repeated fields of a response whose items carry an error code of their own."""
-    return tuple(
-        field.name
-        for field in response.fields
-        if field.message_type is not None and "error_code" in field.message_type.fields_by_name
-    )
 
 
 def error_name(code: int) -> str:

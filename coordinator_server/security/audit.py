@@ -13,22 +13,18 @@ Source: spec security 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import structlog
-from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import Message
 
-from coordinator_core.permissions import PERMISSIONS
 from coordinator_protocol.acls import PERMISSIONS_OF, Permission, ResourceType
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, UnknownOutcome
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext
-from coordinator_server.calls import Serve
+from coordinator_server.traffic.call import Call
 
 ALIKE_MAX: Final = 10
 """Lines that say the same of the same caller, of which so many are written in `ALIKE_MS`."""
@@ -38,24 +34,6 @@ LINES_MAX: Final = 200
 LINES_MS: Final = 1_000
 REMEMBERED_MAX: Final = 1_000
 """Kinds of lines and callers that are told apart. Those beyond share one place."""
-REQUEST_CHARACTERS_MAX: Final = 2_000
-"""What is written of a request; the rest is cut off."""
-LISTED_MAX: Final = 100
-"""Elements of each list that are looked at for it."""
-
-_CHANGES: Final = frozenset(
-    {
-        Permission.CREATE,
-        Permission.DELETE,
-        Permission.ALTER,
-        Permission.ALTER_CONFIGS,
-        Permission.BACKUP,
-    }
-)
-ACTS: Final = frozenset(
-    method for method, asks in PERMISSIONS.items() if any(ask.permission in _CHANGES for ask in asks)
-) | {Method.FENCE_PRODUCERS, Method.ABORT_TRANSACTIONS}
-"""Procedures of administrators: those that change what is there for everybody, or end what is somebody else's."""
 
 _log = structlog.get_logger("audit")
 
@@ -122,21 +100,21 @@ class AuditLog:
         """Return the number of refusals by operation and type of resource."""
         return {(each.value, kind.value): count for (each, kind), count in self._refusals.items()}
 
-    def audited(self, method: Method, serve: Serve) -> Serve:
-        """The function of a procedure, which leaves a line of each call if the procedure is an administrator's."""
-        if method not in ACTS:
-            return serve
-
-        def served(request: Message, context: CallContext) -> Pending[Message]:
-            try:
-                pending = serve(request, context)
-            except Exception as error:
-                self._act(method, request, context, failed(error))
-                raise
-            pending.on_settled(lambda reply: self._act(method, request, context, reply))
-            return pending
-
-        return served
+    def acted(self, call: Call[Any], outcome: Exception | Collection[int]) -> None:
+        """An administrative call was answered: with this error, or with a result that holds these codes."""
+        result, codes = _outcome(outcome)
+        context, method = call.context, call.rule.method
+        self._tell(
+            AuditKind.ACT,
+            context.principal,
+            context.client_id,
+            context.host,
+            (method.value, result.value),
+            method=method.value,
+            result=result.value,
+            codes=sorted(code.name for code in codes),
+            request=call.shown,
+        )
 
     def refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None:
         """Somebody may not do this, and gets to see it."""
@@ -160,20 +138,6 @@ class AuditLog:
     def over_quota(self, principal: str, quota: str) -> None:
         """The principal was refused because of this quota."""
         self._tell(AuditKind.QUOTA, principal, "", "", (quota,), quota=quota)
-
-    def _act(self, method: Method, request: Message, context: CallContext, reply: Pending[Message]) -> None:
-        result, codes = _outcome(reply)
-        self._tell(
-            AuditKind.ACT,
-            context.principal,
-            context.client_id,
-            context.host,
-            (method.value, result.value),
-            method=method.value,
-            result=result.value,
-            codes=sorted(code.name for code in codes),
-            request=lambda: _shown(request),
-        )
 
     def _tell(
         self, kind: AuditKind, principal: str, client_id: str, host: str, alike: tuple[str, ...], **fields: object
@@ -213,38 +177,15 @@ class AuditLog:
         self._alike = {key: window for key, window in self._alike.items() if now_ms - window.began_ms < ALIKE_MS}
 
 
-def _shown(request: Message) -> str:
-    """The beginning of a request, as JSON. Of a long one all lists are cut first: to write them takes seconds."""
-    if request.ByteSize() > REQUEST_CHARACTERS_MAX:
-        short = type(request)()
-        short.CopyFrom(request)
-        for field, _value in request.ListFields():
-            if field.is_repeated and (field.message_type is None or not field.message_type.GetOptions().map_entry):
-                del getattr(short, field.name)[LISTED_MAX:]
-        request = short
-    return MessageToJson(request, indent=None, preserving_proto_field_name=True, ensure_ascii=True)[
-        :REQUEST_CHARACTERS_MAX
-    ]
-
-
-def _outcome(reply: Pending[Message]) -> tuple[Result, set[ErrorCode]]:
-    """What came of a call, and the errors that its answer tells of."""
-    match reply.error:
-        case None:
-            codes = set(_codes_in(reply.result()))
-            return (Result.REFUSED if codes else Result.DONE), codes
+def _outcome(outcome: Exception | Collection[int]) -> tuple[Result, set[ErrorCode]]:
+    """The result of a call, and the errors in its answer."""
+    match outcome:
         case UnknownOutcome(code=code):
             return Result.UNKNOWN, {code}
         case CoordinatorError(code=code):
             return Result.REFUSED, {code}
-    # A defect, which the dispatcher tells of.
-    return Result.UNKNOWN, set()
-
-
-def _codes_in(message: Message) -> Iterator[ErrorCode]:
-    for field, value in message.ListFields():
-        if field.name == "error_code":
-            yield ErrorCode(value)
-        elif field.message_type is not None and field.is_repeated and not field.message_type.GetOptions().map_entry:
-            for item in value:
-                yield from _codes_in(item)
+        case Exception():
+            # A defect, which the gatekeeper logs.
+            return Result.UNKNOWN, set()
+    codes = {ErrorCode(code) for code in outcome}
+    return (Result.REFUSED if codes else Result.DONE), codes

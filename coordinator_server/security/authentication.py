@@ -22,7 +22,7 @@ from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import Connection, KnownConnection, Level, Levels
-from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, TransportError
+from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, Unanswered
 from coordinator_server.idle_sessions import IdleSession, IdleSessions
 
 AGAIN_SECONDS: Final = 5.0
@@ -94,7 +94,7 @@ class IdentityRefused(Exception):
     """A file about callers cannot be used. The message says which, where and why."""
 
 
-class Unauthenticated(TransportError):
+class Unauthenticated(Unanswered):
     """Nobody that is known here. The caller learns only that."""
 
     def __init__(self, reason: Reason, details: str = "") -> None:
@@ -283,13 +283,13 @@ class Callers:
         return connection if self._authenticator is None else KnownConnection(principal, connection)
 
     def principal_of_session(self, shown: Presented, host: str) -> str:
-        """The principal of a new session. Raises Unauthenticated, and TransportError where it has as many as it may."""
+        """The principal of a new session. Raises Unauthenticated, and Unanswered where it has as many as it may."""
         principal = self.principal(shown, host)
         self._check(Level.SESSIONS, principal)
         return principal
 
     def enter(self, principal: str, connection: int) -> None:
-        """Count a connection as the principal's whose call is the first on it. Raises TransportError where it has as
+        """Count a connection as the principal's whose call is the first on it. Raises Unanswered where it has as
         many as it may."""
         if connection not in self._connections and self._levels is not None:
             self._check(Level.CONNECTIONS, principal)
@@ -308,7 +308,7 @@ class Callers:
         try:
             self._levels.check(level, principal)
         except Refused as refusal:
-            raise TransportError(CallStatus.RESOURCE_EXHAUSTED, refusal.message) from refusal
+            raise Unanswered(CallStatus.RESOURCE_EXHAUSTED, refusal.message) from refusal
 
     def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
         """Count a session, ask about its caller again, and see whether it is idle, for as long as it is open."""

@@ -1,4 +1,4 @@
-"""How many calls may be in work at once, and who is told to wait.
+"""Limits on calls in work at once, and the refusal beyond them.
 
 Beyond the bound a call is answered at once, in band, with THROTTLING_QUOTA_EXCEEDED and a pause: a client that reads an
 answer waits and comes again, while one that is cut off by the transport does not know what happened. Ending a
@@ -14,19 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator_protocol.errors import ErrorCode, Method, Refused
-
-RESERVED = frozenset({Method.END_TXN, Method.WRITE_TXN_MARKERS})
-"""Methods that may use the reserved room."""
-
-LONG_POLLS = frozenset({Method.FETCH})
-"""Methods whose calls may wait for records."""
-
-NEWS_WAITS = frozenset({Method.HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT})
-"""Methods whose calls may wait for news of their group."""
-
-MEMBER_WAITS = frozenset({Method.JOIN_GROUP, Method.SYNC_GROUP})
-"""Methods whose calls may wait for other members of their group."""
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.methods import METHODS, Method, Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +55,13 @@ class Admission:
         self._member_waits = Room("members of groups wait for each other")
         in_work_max, reserved = limits.calls_in_work_max, limits.reserved_calls
         self.places: Final = {
-            **dict.fromkeys(Method, (self._work, in_work_max)),
-            **dict.fromkeys(RESERVED, (self._work, in_work_max + reserved)),
-            **dict.fromkeys(LONG_POLLS, (self._long_polls, limits.long_polls_max)),
-            **dict.fromkeys(NEWS_WAITS, (self._news_waits, limits.group_waits_max)),
-            **dict.fromkeys(MEMBER_WAITS, (self._member_waits, limits.group_waits_max + reserved)),
+            method: {
+                Waits.NOTHING: (self._work, in_work_max + (reserved if rule.has_reserve else 0)),
+                Waits.RECORDS: (self._long_polls, limits.long_polls_max),
+                Waits.NEWS: (self._news_waits, limits.group_waits_max),
+                Waits.MEMBERS: (self._member_waits, limits.group_waits_max + reserved),
+            }[rule.waits]
+            for method, rule in METHODS.items()
         }
         """For every method the room that its calls take, and how many calls there make it worth a `check` when one more
         begins."""

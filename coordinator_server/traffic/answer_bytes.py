@@ -22,32 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.ports import COUNTED_BYTES_MIN, Connection, KnownConnection
-
-LARGE_ANSWERS: Final = frozenset(
-    {
-        Method.FETCH,
-        Method.DESCRIBE_TRANSACTIONS,
-        Method.LIST_TRANSACTIONS,
-        Method.CONSUMER_GROUP_DESCRIBE,
-        Method.DESCRIBE_GROUPS,
-        Method.LIST_GROUPS,
-        Method.OFFSET_FETCH,
-        Method.DESCRIBE_GROUP_CONFIGS,
-        Method.DESCRIBE_TOPICS,
-        Method.LIST_OFFSETS,
-        Method.COUNT_RECORDS,
-        Method.MEASURE_RECORDS,
-        Method.LIST_COMMITTED_TRANSACTIONS,
-        Method.DESCRIBE_PRODUCERS,
-        Method.EXPLAIN_PARTITION,
-        Method.LIST_HANGING_TRANSACTIONS,
-    }
-)
-"""Methods that only read, and whose answers may be large."""
-
 
 _EXPECTED_BYTES: Final = 5 * MEBI
 """A large answer: what one Fetch reads at most, and the batch that goes beyond it."""

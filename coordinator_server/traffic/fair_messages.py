@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from coordinator_protocol.limits import KIBI
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import Connection
+from coordinator_server.traffic.call import Call
 
 TURN_US_MAX: Final = 10_000
 """How long calls of messages may be begun in one turn of the loop. Ordinary calls take less than a tenth of a
@@ -32,11 +33,11 @@ GoOn = Callable[[], bool]
 """Begins some of what waits; whether more of it is left."""
 
 
-def is_enough(calls: Sequence[tuple[str, bytes, object]], first: int, place: int) -> bool:
+def is_enough(calls: Sequence[Call[Any]], first: int, place: int) -> bool:
     """Whether those from the first to before this place are as many as begin together anyway."""
     if place - first >= CALLS_MIN or place == len(calls):
         return True
-    return sum(len(body) for _method, body, _caller in calls[first : place + 1]) > BYTES_MIN
+    return sum(call.size_bytes for call in calls[first : place + 1]) > BYTES_MIN
 
 
 class FairMessages:

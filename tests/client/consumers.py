@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Consumer, RebalanceListener, TopicPartition
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.fake_classic import FakeClassicGroup
 from tests.client.fake_group import FakeGroup
 from tests.client.fake_log import FakeLog

@@ -6,7 +6,8 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.consumer.joining import as_share
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.consumer_protocol import Assignment, decode_assignment, encode_assignment
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_group import FakeGroup
 from tests.client.fake_server import refuse
 from tests.client.world import Held, World

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.values import TopicPartition
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.world import Held, World
 

@@ -10,8 +10,9 @@ from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_COMMITTED
 from coordinator_client.encodings import BatchStamp, header_of, write_batch
 from coordinator_client.values import Row
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.world import Held, World
 from tests.harness.compaction import arrow_payload, records_payload

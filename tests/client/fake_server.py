@@ -15,7 +15,8 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.encodings import decode_records
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
+from coordinator_protocol.methods import Method
 
 TOPIC_ID = b"0123456789abcdef"
 

@@ -16,7 +16,7 @@ from coordinator_client.values import TopicPartition
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
-from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.grpc_call import call_context
 from coordinator_server.grpc_front.wire.edge import answer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn_api
 from coordinator_client import Producer
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.world import World
 

@@ -8,7 +8,7 @@ from coordinator_api.v1 import admin_pb2
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import Admin, Identity, NextEvent, OutcomeUnknown, Rejected, Retriable, calls
 from coordinator_client.repeating import REPEATING
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import Fault, World
 

@@ -15,7 +15,8 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Abortable, AsyncProducer, Connection, Fenced, Misconfigured, OutcomeUnknown, Rejected
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.producer.state import ProducerStatus
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.async_view import ProducerView, Stepper
 from tests.client.fake_channel import SessionWorld, Weather
 from tests.client.fake_server import refuse

@@ -14,9 +14,9 @@ from coordinator_client.producer.batching import Accumulator, BatchFormat, Seale
 from coordinator_client.transport.session import CALL_OVERHEAD_BYTES_MAX
 from coordinator_client.values import Identity, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding
-from coordinator_protocol.errors import Method
 from coordinator_protocol.hashing import partition_for
 from coordinator_protocol.limits import KIBI, MEBI
+from coordinator_protocol.methods import Method
 from tests.client.world import World
 
 ME = Identity(1, 0)

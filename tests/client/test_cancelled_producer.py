@@ -12,7 +12,7 @@ import pytest
 
 from coordinator_client import AsyncProducer, OutcomeUnknown, Rejected, TransactionError
 from coordinator_client.producer.async_producer import AsyncPreparedTransaction
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import World
 

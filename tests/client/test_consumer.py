@@ -9,7 +9,8 @@ import pytest
 
 from coordinator_client import CorruptBatch, Misconfigured, Rejected, Retriable
 from coordinator_client.process import THIS_PROCESS
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, T2, Diary, Room, poll_all, values
 from tests.client.fake_server import refuse
 from tests.client.world import Fault

@@ -8,7 +8,8 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Misconfigured, Rejected
 from coordinator_protocol.assignors.classic import CLASSIC_ASSIGNORS
 from coordinator_protocol.consumer_protocol import Subscription, decode_subscription, encode_subscription
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, T2, ClassicRoom, Diary, poll_all, values
 from tests.client.fake_server import refuse
 from tests.client.world import Fault

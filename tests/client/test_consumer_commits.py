@@ -6,7 +6,8 @@ import pytest
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import CommitFailed, OffsetAndMetadata, OutcomeUnknown, Rejected, Retriable
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, Room
 from tests.client.fake_server import refuse
 from tests.client.world import Fault

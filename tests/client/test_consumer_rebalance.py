@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator_client import Consumer, Fenced, RebalanceListener
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, T2, Diary, Room, poll_all, values
 from tests.client.fake_group import INTERVAL_MS
 from tests.client.fake_server import TOPIC_ID, refuse

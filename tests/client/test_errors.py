@@ -10,7 +10,8 @@ from coordinator_api.v1.log_pb2 import ProduceResult
 from coordinator_client import errors
 from coordinator_client.errors import Loss, class_of, definite_failure, failure, failure_of
 from coordinator_client.producer.rules import AfterEnd, AfterSend, after_abort, after_commit, after_send, send_failure
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 
 FAILURES = [what for what in ErrorClass if what is not ErrorClass.NONE]
 

@@ -25,7 +25,8 @@ from coordinator_client import (
 from coordinator_client.calls import DESCRIBE_TOPICS
 from coordinator_client.errors import Loss
 from coordinator_client.loops import Loop
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import Room
 from tests.client.world import Fault, World
 

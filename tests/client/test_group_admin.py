@@ -19,7 +19,8 @@ from coordinator_client import (
     Rejected,
     ResetTo,
 )
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.group_server import ABORT, COMMIT, AdministeredRoom, offsets, place
 from tests.client.world import Fault, World
 from tests.groups.consumer.members import all_of, of

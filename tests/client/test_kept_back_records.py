@@ -10,7 +10,7 @@ import pytest
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Consumer, CorruptBatch, TopicPartition
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, T2, Diary, Room, values
 from tests.client.fake_log import FakeLog
 from tests.client.world import Fault, World

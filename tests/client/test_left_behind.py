@@ -24,7 +24,8 @@ from coordinator_client.errors import Loss
 from coordinator_client.producer import shell
 from coordinator_client.producer.shell import STEP
 from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TransactionOffsets
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.producers import commit, produce_refused, producer_in

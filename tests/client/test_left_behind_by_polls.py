@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_client import Consumer
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, T2, Diary, Room, values
 from tests.client.fake_log import FakeLog
 from tests.client.interruptions import Interrupter, Interruption

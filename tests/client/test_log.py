@@ -23,7 +23,8 @@ from coordinator_client import (
 from coordinator_client.errors import Loss
 from coordinator_client.log import Answers
 from coordinator_client.producer.state import ProducerStatus
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, ClassicRoom, Room
 from tests.client.fake_server import refuse
 from tests.client.producers import commit, producer_in

@@ -7,7 +7,7 @@ import pytest
 from coordinator_client import OffsetAndMetadata, Rejected
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.reading.batch_reader import BatchReader, PartitionRange
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, Room, poll_all
 
 

@@ -20,7 +20,8 @@ from coordinator_client import (
 from coordinator_client.errors import Loss
 from coordinator_client.producer.state import ProducerStatus
 from coordinator_client.values import Identity
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.producers import commit, ended, produce_refused, producer_in, refused
 from tests.client.world import WALL_MS, Fault, World
 

@@ -16,7 +16,7 @@ import pytest
 from coordinator_client import Fenced, OutcomeUnknown, Producer, Recoverable, TransactionError
 from coordinator_client.producer.state import ProducerStatus
 from coordinator_client.values import Identity
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.fake_channel import SessionWorld, Weather
 from tests.client.world import Fault, World
 

@@ -6,8 +6,8 @@ import pytest
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Abortable, AsyncProducer, Misconfigured, Rejected
-from coordinator_protocol.errors import Method
 from coordinator_protocol.hashing import partition_for
+from coordinator_protocol.methods import Method
 from tests.client.async_view import Stepper
 from tests.client.producers import producer_in
 from tests.client.world import Fault, World

@@ -9,7 +9,8 @@ import pytest
 
 from coordinator_client import OutcomeUnknown, Recoverable, Rejected
 from coordinator_client.values import Identity
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.producers import produce_refused, producer_in
 from tests.client.world import Fault, World
 

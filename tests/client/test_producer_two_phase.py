@@ -6,7 +6,8 @@ import pytest
 
 from coordinator_client import Abortable, Fenced, OutcomeUnknown, PreparedTransaction, Producer, Rejected
 from coordinator_client.producer.state import ProducerStatus
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.producers import commit, ended, producer_in, refused
 from tests.client.world import Fault, World
 

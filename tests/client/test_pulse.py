@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import AsyncProducer, Retriable
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.consumers import Room
 from tests.client.producers import producer_in
 from tests.client.world import Fault, Held, World

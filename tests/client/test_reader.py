@@ -19,8 +19,9 @@ from coordinator_client import (
 from coordinator_client.encodings import header_of
 from coordinator_client.reading.reader import ReadPlan, plan_ranges
 from coordinator_protocol.batch import Compression, Encoding, batch_crc
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.methods import Method
 from tests.client.fake_log import FakeLog
 from tests.client.fake_server import TOPIC_ID, refuse
 from tests.client.world import Fault, World

@@ -10,7 +10,8 @@ import pytest
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Abortable, Consumer, Rejected, TopicPartition
 from coordinator_client.errors import TOPIC_GONE
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, ClassicRoom, Diary, Room, poll_all, values
 from tests.client.fake_server import refuse
 from tests.client.world import Fault, Held

@@ -18,7 +18,8 @@ from coordinator_client.calls import (
 )
 from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.flights import Flights
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.world import World
 

@@ -14,7 +14,7 @@ from coordinator_client.calls import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.errors import Loss
 from coordinator_client.transport.session import DRAINING, SESSION_ENDED
 from coordinator_client.transport.session_transport import ANSWERS_PER_TURN, LOOK_MS
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, Room, values
 from tests.client.fake_channel import BROKEN, FakeChannel, SessionWorld, Weather
 from tests.client.producers import commit, producer_in

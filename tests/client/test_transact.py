@@ -11,7 +11,8 @@ from coordinator_api.v1 import transaction_pb2 as txn_api
 from coordinator_client import Abortable, Fenced, Misconfigured, OutcomeUnknown, Producer, Recoverable, Rejected
 from coordinator_client.producer.state import ProducerStatus
 from coordinator_client.values import Identity
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import refuse
 from tests.client.producers import commit, ended, producer_in
 from tests.client.test_transaction_offsets import TransactionRoom, copy

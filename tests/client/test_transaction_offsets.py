@@ -8,7 +8,8 @@ import pytest
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Abortable, Consumer, Fenced, Producer, Rejected
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, ClassicRoom, Room, values
 from tests.client.fake_server import TOPIC_ID, refuse
 from tests.client.producers import ended, producer_in

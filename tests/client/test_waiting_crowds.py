@@ -13,7 +13,8 @@ from coordinator_api.v1 import transaction_pb2
 from coordinator_client.calls import TRANSACT, Deadlines, RetryingCall
 from coordinator_client.flights import Flights
 from coordinator_client.throttle import Throttle
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_protocol.throttling import PAUSE_MS_MAX
 from coordinator_server.traffic.quotas.bucket import full, pause_us, taken
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_client import Misconfigured, Producer, Rejected, TransactionError
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.client.producers import producer_in
 from tests.client.world import World
 

@@ -18,7 +18,8 @@ from google.protobuf.message import Message
 
 from coordinator_client.errors import Loss
 from coordinator_client.transport.connection import Connection
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.fake_server import FakeServer, refuse
 
 T = TypeVar("T")

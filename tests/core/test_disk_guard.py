@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Refused, error_class
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext

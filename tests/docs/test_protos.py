@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from coordinator_core.permissions import PERMISSIONS
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from tests.docs.fences import ROOT
 
 PROCEDURE = re.compile(r"((?:^ *//.*\n)+) *rpc (\w+)\(", re.MULTILINE)

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from coordinator_api.v1 import session_pb2
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.calls import TransportError
+from coordinator_server.calls import Unanswered
 from coordinator_server.grpc_front.session import Session, SessionLimits
 from tests.fuzz.choices import Choices
 from tests.permissions.cases import CASES
@@ -122,7 +122,7 @@ class Server:
     def __init__(self, by: CallContext, *, lane: bool = True) -> None:
         self._by = by
         self._room = GuardedRoom(lane=lane)
-        self._room.dispatcher.on_defect = _met
+        self._room.dispatcher.watching.on_defect = _met
         self._requests = Requests(self._room)
         self._session = Session(self._room.dispatcher, self._room.world.clock, by, SessionLimits())
 
@@ -157,7 +157,7 @@ class Server:
         world = self._room.world
         try:
             self._session.receive(message)
-        except TransportError:
+        except Unanswered:
             self._session.close()
             self._session = Session(self._room.dispatcher, world.clock, self._by, SessionLimits())
         while (body := self._session.take()) is not None:
@@ -187,7 +187,7 @@ def _read(reply: Pending[bytes]) -> None:
     if reply.is_settled:
         try:
             reply.result()
-        except TransportError:
+        except Unanswered:
             return
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import group_pb2
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.grpc_call import call_context
 from coordinator_server.grpc_front.wire.edge import answer
 
 _RESPONSES = {

@@ -62,7 +62,7 @@ async def in_process_server(
     listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options, identities)
     address = listeners.first.address
     parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append, quotas)
-    await listeners.start(parts.handler, parts.answers)
+    await listeners.start(parts.dispatcher, parts.answers)
     parts.commits.start()
     try:
         await load(parts, config, address)

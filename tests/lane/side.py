@@ -18,9 +18,8 @@ from coordinator_core.assembly import Core
 from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import CommitGroup, Store
-from coordinator_server.build import SERVICES, observe
-from coordinator_server.calls import TransportError
-from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.build import METHODS_OF, SERVICES, observe
+from coordinator_server.calls import Unanswered
 from coordinator_server.grpc_front.session import Session, SessionLimits
 from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
@@ -30,6 +29,7 @@ from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness.gated import GatedDispatcher
 from tests.harness.inside import WorldOptions
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World
@@ -69,7 +69,7 @@ class Side:
         with self._watched():
             try:
                 self._sessions[session].receive(message)
-            except TransportError as error:
+            except Unanswered as error:
                 # The stream is over, and the client opens another one.
                 self.noted.append(f"session {session}: {error.status} {error.message}")
                 self._sessions[session].close()
@@ -117,17 +117,17 @@ class Side:
         runtime, clock, store = core.runtime, core.runtime.clock, self._shelf.store
         self._note_rows(store)
         admission = Admission(self._admission, lambda: len(runtime.parking))
-        self._dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=_MESSAGE_BYTES_MAX)
+        self._dispatcher = GatedDispatcher(SERVICES, admission, clock, message_bytes_max=_MESSAGE_BYTES_MAX)
         numbers = ServerNumbers(
-            TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers()
+            TransactionNumbers(), CallNumbers(METHODS_OF), LogNumbers(), GroupNumbers(), RuntimeNumbers()
         )
         # It never runs: the world writes the groups.
         commits = CommitThread(store, clock, on_durable=_unused, on_failure=_unused, mark_durable=_unused)
         on_defect = runtime.on_defect
         audit = AuditLog(clock, lambda kind, **told: self.noted.append(f"audit: {kind} {told}"))
-        core.loader.listen(observe(core, commits, self._dispatcher, numbers, audit))
+        core.loader.listen(observe(core, commits, self._dispatcher.gatekeeper, numbers, audit))
         runtime.on_defect = on_defect
-        self._dispatcher.on_defect = self._defects.append
+        numbers.calls.on_defect = self._defects.append
         self._numbers = numbers
         self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), lane_fronts(core))
         self._clock = clock

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator_protocol.acls import ANY_PRINCIPAL, CLUSTER_NAME, WILDCARD, Acl, AclFilter, Permission, ResourceType
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import DiskLow
 from coordinator_runtime.ports import CallContext
 from coordinator_server.traffic.admission import AdmissionLimits

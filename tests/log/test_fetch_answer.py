@@ -23,7 +23,7 @@ def answers(sizes: list[int]) -> tuple[FetchResult, bytes | Pieces, bytes]:
     assert len(found.batches) == len(sizes)
     whole = FetchAnswer([found]).SerializeToString()
     assert isinstance(whole, bytes)
-    return found, FetchAnswer([found], takes_pieces=True).SerializeToString(), whole
+    return found, FetchAnswer([found]).in_pieces(), whole
 
 
 @pytest.mark.parametrize("sizes", [[LARGE], [LARGE] * 3, [LARGE * 3, 1]])
@@ -48,8 +48,8 @@ def test_an_answer_of_small_pieces_is_joined(sizes: list[int]) -> None:
 def test_batches_of_all_partitions_count_for_whether_pieces_pay() -> None:
     small, large = answers([1, 1, 1, 1])[0], answers([LARGE])[0]
     for found in ([small, large], [large, small]):
-        assert FetchAnswer(found, takes_pieces=True).SerializeToString() == FetchAnswer(found).SerializeToString()
-    both = FetchAnswer([large, large], takes_pieces=True).SerializeToString()
+        assert FetchAnswer(found).in_pieces() == FetchAnswer(found).SerializeToString()
+    both = FetchAnswer([large, large]).in_pieces()
     assert isinstance(both, Pieces)
     assert b"".join(both.parts) == FetchAnswer([large, large]).SerializeToString()
 

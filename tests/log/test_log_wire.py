@@ -10,12 +10,13 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_client.descriptions import leader_epoch
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import PAUSE_MS, DiskGuard
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.grpc_call import call_context
 from coordinator_server.grpc_front.wire.edge import answer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer

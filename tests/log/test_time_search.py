@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from coordinator_client.encodings import encode_records
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family

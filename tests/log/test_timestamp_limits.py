@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
+from coordinator_protocol.methods import Method
 from partition_log.catalog.settings import SettingsChange, timestamp_after_max
 from partition_log.catalog.state import TopicToAlter
 from partition_log.requests import AlterTopicConfigs

@@ -16,9 +16,9 @@ from coordinator_protocol.hashing import member_id
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.build import SERVICES
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness.gated import GatedDispatcher
 from tests.harness.guarded import SUPER_USER, Guarded
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
@@ -84,7 +84,7 @@ class GuardedRoom:
         self.world = World(Guarded(lane=lane, two_phase=two_phase))
         core = self.world.inside.core
         self.access = core.access
-        self.dispatcher = Dispatcher(
+        self.dispatcher = GatedDispatcher(
             SERVICES, Admission(AdmissionLimits(), lambda: 0), self.world.clock, message_bytes_max=1 << 24
         )
         self.dispatcher.open(servicers(core, NodeAddress(1, "here", 1)), lane_fronts(core))

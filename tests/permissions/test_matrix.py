@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 
 from coordinator_core.permissions import PERMISSIONS, Extent
 from coordinator_protocol.acls import PERMISSIONS_OF, ResourceType
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_server.build import SERVICES
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
 from tests.permissions.cases import CASES, Case

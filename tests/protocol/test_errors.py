@@ -13,21 +13,20 @@ import pytest
 from coordinator_api.v1 import common_pb2
 from coordinator_protocol import errors
 from coordinator_protocol.errors import (
-    REPEATABLE_METHODS,
     CoordinatorError,
     ErrorClass,
     ErrorCode,
-    Method,
     Outdated,
     Refused,
     UnknownOutcome,
     class_of,
     error_class,
 )
+from coordinator_protocol.methods import METHODS, Method
 
 PROTO = Path(__file__).resolve().parent.parent.parent / "proto"
 EVERY_PAIR = tuple(itertools.product(Method, ErrorCode))
-MUTATING = tuple(method for method in Method if method not in REPEATABLE_METHODS)
+MUTATING = tuple(method for method, rule in METHODS.items() if not rule.is_repeatable)
 ENDS_TRANSACTIONS = (
     Method.ABORT_HANGING_TRANSACTIONS,
     Method.ABORT_TRANSACTIONS,

@@ -11,7 +11,7 @@ from grpc import aio
 from coordinator_api.v1 import transaction_pb2
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.ports import Level
-from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listeners
 from coordinator_server.security.authentication import NOTHING_SHOWN, Callers
@@ -46,7 +46,7 @@ def test_a_connection_counts_once_until_it_has_ended() -> None:
     callers = Callers(levels=held)
     for connection in (1, 2, 1):
         callers.enter(ETL, connection)
-    with pytest.raises(TransportError, match="holds 2 of connections, and may hold 2") as refused:
+    with pytest.raises(Unanswered, match="holds 2 of connections, and may hold 2") as refused:
         callers.enter(ETL, 3)
     assert refused.value.status is CallStatus.RESOURCE_EXHAUSTED
     callers.enter("User:other", 4)
@@ -63,7 +63,7 @@ def test_a_session_counts_until_it_has_ended() -> None:
     session = Session()
     assert callers.principal_of_session(NOTHING_SHOWN, "host") == ETL
     callers.watch(session, NOTHING_SHOWN, "host", ETL)
-    with pytest.raises(TransportError, match="holds 1 of sessions"):
+    with pytest.raises(Unanswered, match="holds 1 of sessions"):
         callers.principal_of_session(NOTHING_SHOWN, "host")
     callers.forget(session)
     callers.forget(session)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_front.crowds import (
+from coordinator_server.traffic.crowds import (
     COMPANY_MS,
     LINE_MAX,
     STEP_MS,
@@ -21,15 +22,15 @@ from coordinator_server.grpc_front.crowds import (
     calls_at_once,
     may_be_held,
 )
-from coordinator_server.grpc_front.handler import Call
 from coordinator_server.traffic.quotas.bucket import full
 from coordinator_server.traffic.quotas.budgets import Buckets, Budgets
-from coordinator_server.traffic.quotas.costs import COSTS
+from coordinator_server.traffic.quotas.costs import level_of
 from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules, Rate
 from tests.harness.manual_clock import ManualClock
+from tests.harness.second_front import WrittenCall
 
 GREEDY, POLITE = "User:greedy", "User:polite"
-INIT = "/coordinator_api.v1.TransactionService/InitProducerId"
+INIT = Method.INIT_PRODUCER_ID
 AT_ONCE = 4
 """Calls that a rate of 100 kB/s lets begin together."""
 
@@ -46,19 +47,19 @@ class Room:
         self.later: list[tuple[int, Callable[[], None]]] = []
         self.crowds = Crowds(self.clock, lambda ms, act: self.later.append((ms, act)), self._begin)
 
-    def _begin(self, called: Call) -> Pending[bytes]:
-        method, _body, context = called
-        budget, cost = self.budgets.of(context.principal), COSTS[method.rpartition("/")[2]]
+    def _begin(self, called: WrittenCall) -> Pending[bytes]:
+        context = called.context
+        budget, level = self.budgets.of(context.principal), level_of(called.rule)
         reply: Pending[bytes] = Pending()
-        budget.held[cost.level] += 1
-        reply.on_settled(lambda _reply: budget.give_back(cost.level))
+        budget.held[level] += 1
+        reply.on_settled(lambda _reply: budget.give_back(level))
         self.begun.append((context.principal, reply))
         return reply
 
     def call(
-        self, principal: str = GREEDY, method: str = INIT, size: int = 0, deadline_ms: int | None = None
+        self, principal: str = GREEDY, method: Method = INIT, size: int = 0, deadline_ms: int | None = None
     ) -> Pending[bytes]:
-        called = method, bytes(size), CallContext(principal, deadline_ms=deadline_ms)
+        called = WrittenCall(method, bytes(size), CallContext(principal, deadline_ms=deadline_ms))
         self.crowds.called(principal)
         held = self.crowds.held(self.budgets.of(principal), called)
         return self._begin(called) if held is None else held
@@ -151,10 +152,10 @@ def test_one_call_after_the_other_never_waits() -> None:
 def test_calls_for_each_transaction_never_wait() -> None:
     room = Room()
     room.crowd(64)
-    for name in ("LogService/Produce", "TransactionService/Transact", "TransactionService/EndTxn", "LogService/Fetch"):
+    for method in (Method.PRODUCE, Method.TRANSACT, Method.END_TXN, Method.FETCH):
         begun = room.number()
-        room.call(method=f"/coordinator_api.v1.{name}")
-        assert room.number() == begun + 1, name
+        room.call(method=method)
+        assert room.number() == begun + 1, method
 
 
 @pytest.mark.parametrize(

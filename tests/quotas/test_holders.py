@@ -8,8 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from coordinator_runtime.decision import Turn
-from coordinator_runtime.ports import Level
-from coordinator_runtime.runtime import INTERNAL
+from coordinator_runtime.ports import INTERNAL, Level
 from coordinator_server.traffic.quotas.holders import TransactionHolders
 from txn_coordinator.records import TransactionExpired, TransactionStepped
 from txn_coordinator.state import Member, Transaction, TransactionState

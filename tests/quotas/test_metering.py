@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_protocol.throttling import NEVER_REFUSED, PAUSE_MS_MAX
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.methods import Method, methods_with
+from coordinator_protocol.throttling import PAUSE_MS_MAX
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Connection, Level
 from coordinator_server.build import SERVICES
-from coordinator_server.calls import TransportError
-from coordinator_server.grpc_front.crowds import UNDER_WAY_MIN
-from coordinator_server.grpc_front.dispatcher import codec_table
-from coordinator_server.grpc_front.handler import Call
-from coordinator_server.grpc_front.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, THROTTLE_FIELD, Metering
+from coordinator_server.calls import Unanswered
+from coordinator_server.grpc_front.dispatcher import endpoint_table
+from coordinator_server.grpc_front.grpc_call import THROTTLE_FIELD, GrpcCall
 from coordinator_server.security.audit import ALIKE_MAX, ALIKE_MS, AuditLog
+from coordinator_server.traffic.call import Call
+from coordinator_server.traffic.crowds import UNDER_WAY_MIN
+from coordinator_server.traffic.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, Metering
 from coordinator_server.traffic.quotas.bucket import BURST_US
 from coordinator_server.traffic.quotas.budgets import (
     CALLS_PAUSE_MS,
@@ -27,11 +29,12 @@ from coordinator_server.traffic.quotas.budgets import (
     PRINCIPALS_MAX,
     Budgets,
 )
-from coordinator_server.traffic.quotas.costs import COSTS
 from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
 from tests.harness.manual_clock import ManualClock
 
 GREEDY = "User:greedy"
+ENDPOINTS = endpoint_table(SERVICES, parts_max=1, answer_bytes_max=1 << 20)
+NEVER_REFUSED = methods_with(lambda rule: not rule.may_be_refused)
 TOLD_AT_ONCE = PATIENCE_PER_SECOND * BURST_US // 1_000_000
 PRODUCE = "/coordinator_api.v1.LogService/Produce"
 FETCH = "/coordinator_api.v1.LogService/Fetch"
@@ -54,31 +57,35 @@ class Inside:
         del error
         self.is_stopped = True
 
-    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
-        (reply,) = self.message([(method, body, call)])
+    def begin(self, call: Call[bytes]) -> Pending[bytes]:
+        (reply,) = self.begin_all([call])
         return reply
 
     def is_behind(self, _connection: Connection, _then: Callable[[], None]) -> bool:
         """Every call begins at once."""
         return False
 
-    def message(self, calls: Sequence[Call]) -> Sequence[Pending[bytes]]:
-        self.begun += [method.rpartition("/")[2] for method, _body, _call in calls]
+    def begin_all(self, calls: Sequence[Call[bytes]]) -> Sequence[Pending[bytes]]:
+        self.begun += [call.rule.method.value for call in calls]
         if not self.waits:
             return [settled(self.answer) for _call in calls]
         made: list[Pending[bytes]] = [Pending() for _call in calls]
         self.waiting += made
         return made
 
-    def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
-        del method
+    def refuse(self, call: Call[bytes], refusal: Refused) -> Pending[bytes]:
+        del call
         response = log_pb2.ProduceResponse(error_code=int(refusal.code), error_message=refusal.message)
         response.throttle_ms = refusal.throttle_ms or 0
         return settled(response.SerializeToString())
 
 
+def call_of(method: str, body: bytes, context: CallContext) -> GrpcCall:
+    return GrpcCall(ENDPOINTS[method], body, context)
+
+
 class Room:
-    """A metered handler on a manual clock."""
+    """A metered gatekeeper on a manual clock."""
 
     def __init__(self, *rows: QuotaRow, unbound: Sequence[str] = ()) -> None:
         self.clock = ManualClock()
@@ -89,7 +96,7 @@ class Room:
         self.metering = Metering(self.inside, self.budgets, self.clock, lambda ms, act: self._later.append((ms, act)))
 
     def call(self, method: str, size: int = 0, principal: str = GREEDY, client_id: str = "") -> Pending[bytes]:
-        return self.metering(method, b"\0" * size, CallContext(principal, client_id))
+        return self.metering.begin(call_of(method, b"\0" * size, CallContext(principal, client_id)))
 
     def throttle_ms(self, method: str, size: int = 0, principal: str = GREEDY, client_id: str = "") -> int:
         """The pause that the answer to a call asks for which is served."""
@@ -161,10 +168,10 @@ def test_a_message_is_admitted_as_a_whole_and_in_its_order() -> None:
     room = Room(row(produce_bytes_per_second=10))
     call = CallContext(GREEDY)
     names = ["Produce", "EndTxn", "Produce", "EndTxn"]
-    served = room.metering.message([(name, b"\0" * 100, call) for name in names])
+    served = room.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
     assert room.inside.begun == names
     assert all(log_pb2.ProduceResponse.FromString(each.result()).error_code == 0 for each in served)
-    mixed = room.metering.message([(name, b"\0" * 100, call) for name in names])
+    mixed = room.metering.begin_all([call_of(name, b"\0" * 100, call) for name in names])
     codes = [log_pb2.ProduceResponse.FromString(each.result()).error_code for each in mixed]
     assert codes == [ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
     assert room.inside.begun == [*names, "EndTxn", "EndTxn"]
@@ -172,7 +179,7 @@ def test_a_message_is_admitted_as_a_whole_and_in_its_order() -> None:
 
 def test_a_message_without_calls_takes_nothing() -> None:
     room = Room(row(requests_per_second=1))
-    assert room.metering.message([]) == []
+    assert room.metering.begin_all([]) == []
     assert room.throttle_ms(LIMITS) == 0
 
 
@@ -245,7 +252,7 @@ def test_the_client_id_of_a_unary_call_is_in_its_header() -> None:
     room = Room(row(client_id="a", requests_per_second=1))
     request = admin_pb2.DescribeLimitsRequest()
     request.header.client_id = "a"
-    replies = [room.metering(LIMITS, request.SerializeToString(), CallContext(GREEDY)) for _ in range(2)]
+    replies = [room.metering.begin(call_of(LIMITS, request.SerializeToString(), CallContext(GREEDY))) for _ in range(2)]
     assert [log_pb2.ProduceResponse.FromString(each.result()).throttle_ms for each in replies] == [0, 1_000]
     assert room.throttle_ms(LIMITS, client_id="b") == 0
     assert room.throttle_ms(LIMITS, size=3) == 0, "what cannot be read the dispatcher refuses"
@@ -336,7 +343,7 @@ def test_late_refusals_that_are_due_together_are_told_some_in_a_turn() -> None:
     assert room.later_ms == [LATE_LOOK_MS]
     room.pass_later(waits=False)
     assert [each.is_settled for each in late] == [True] * LATE_AT_ONCE + [False]
-    with pytest.raises(TransportError, match="gave up"):
+    with pytest.raises(Unanswered, match="gave up"):
         late[0].result()
     assert room.later_ms == [0]
     room.pass_later()
@@ -429,12 +436,11 @@ def test_principals_that_hold_nothing_are_forgotten_some_time() -> None:
 # The tables
 
 
-def test_every_method_has_its_cost_and_every_response_room_for_a_pause() -> None:
-    assert set(COSTS) == set(Method)
-    for codec in codec_table(SERVICES).values():
-        field = codec.response_type.DESCRIPTOR.fields_by_name["throttle_ms"]
-        assert (field.number, field.type) == (THROTTLE_FIELD, field.TYPE_INT32), codec.method
-        header = codec.request_type.DESCRIPTOR.fields_by_name["header"]
+def test_every_response_has_room_for_a_pause_and_every_request_the_same_header() -> None:
+    for endpoint in ENDPOINTS.values():
+        field = endpoint.response_type.DESCRIPTOR.fields_by_name["throttle_ms"]
+        assert (field.number, field.type) == (THROTTLE_FIELD, field.TYPE_INT32), endpoint.rule.method
+        header = endpoint.request_type.DESCRIPTOR.fields_by_name["header"]
         assert header.number == admin_pb2.DescribeLimitsRequest.DESCRIPTOR.fields_by_name["header"].number
 
 
@@ -474,7 +480,7 @@ def crowded() -> Room:
     """A room in which new producers of the greedy one wait: five have come beside a session of another one."""
     room = Room(row(produce_bytes_per_second=1_000))
     room.inside.waits = True
-    room.metering.message([(LIMITS, b"", CallContext("User:polite"))])
+    room.metering.begin_all([call_of(LIMITS, b"", CallContext("User:polite"))])
     for _ in range(UNDER_WAY_MIN + 1):
         room.call(INIT)
     assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN
@@ -491,7 +497,7 @@ def test_new_producers_of_a_crowd_begin_later_and_are_counted_then() -> None:
 
 def test_those_of_a_session_do_not_wait() -> None:
     room = crowded()
-    room.metering.message([(INIT, b"", CallContext(GREEDY))] * 3)
+    room.metering.begin_all([call_of(INIT, b"", CallContext(GREEDY)) for _ in range(3)])
     assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 3
 
 

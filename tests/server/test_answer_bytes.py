@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from bench.raw_http2 import DATA, END_HEADERS, HEADERS, RawPeer, call, frame, message, request_headers
 from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, session_pb2, session_pb2_grpc
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
+from coordinator_protocol.methods import Method, methods_with
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import COUNTED_BYTES_MIN, CallContext, Connection, KnownConnection
@@ -29,7 +30,7 @@ from coordinator_server.grpc_front.transport_choice import open_transport
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.grpc_front.wire.edge import THROTTLE_MS
 from coordinator_server.security.authentication import Callers
-from coordinator_server.traffic.answer_bytes import LARGE_ANSWERS, AnswerBytes, AnswerLimits
+from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, until
@@ -162,7 +163,13 @@ def test_an_answer_that_is_larger_than_what_is_left_is_refused_and_a_small_one_n
 
 
 def test_what_ends_a_transaction_or_writes_is_never_refused_for_want_of_room() -> None:
-    assert not LARGE_ANSWERS & {Method.END_TXN, Method.TRANSACT, Method.PRODUCE, Method.OFFSET_COMMIT, Method.HEARTBEAT}
+    assert not methods_with(lambda rule: rule.is_large_answer) & {
+        Method.END_TXN,
+        Method.TRANSACT,
+        Method.PRODUCE,
+        Method.OFFSET_COMMIT,
+        Method.HEARTBEAT,
+    }
 
 
 @dataclass
@@ -367,7 +374,7 @@ async def test_readers_that_stand_still_hold_no_more_than_they_may_and_the_other
         try:
             for peer in peers:
                 peer.send(b"".join(call(2 * n + 1, FETCH, fetch.SerializeToString()) for n in range(90)))
-            await until(lambda: answers.refused["connection"] > 300 and server.parts.dispatcher.unanswered_calls == 0)
+            await until(lambda: answers.refused["connection"] > 300 and server.parts.gatekeeper.unanswered_calls == 0)
             assert 4 * MEBI < answers.held_bytes <= 20 * MEBI
             log = log_pb2_grpc.LogServiceStub(server.channel)
             for _ in range(20):

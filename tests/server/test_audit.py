@@ -5,28 +5,39 @@ from __future__ import annotations
 import json
 import logging
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from google.protobuf.message import Message
 
 from coordinator_api.v1 import admin_pb2, log_pb2
 from coordinator_client import Admin, Producer, Rejected
 from coordinator_core.permissions import PERMISSIONS
 from coordinator_protocol.acls import Permission, ResourceType
-from coordinator_protocol.errors import ErrorCode, Method, Refused, UnknownOutcome
+from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
+from coordinator_protocol.methods import Method, methods_with
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
+from coordinator_server.build import SERVICES
+from coordinator_server.calls import Serve
 from coordinator_server.exits import ExitStatus
+from coordinator_server.grpc_front import grpc_call
+from coordinator_server.grpc_front.dispatcher import endpoint_table
+from coordinator_server.grpc_front.grpc_call import LISTED_MAX, GrpcCall
 from coordinator_server.logs import AUDIT_FILES_KEPT, LogFormat, LogLevel, audit_file, configure_logs
-from coordinator_server.security import audit
-from coordinator_server.security.audit import ACTS, ALIKE_MAX, ALIKE_MS, LINES_MAX, LINES_MS, LISTED_MAX, AuditLog
+from coordinator_server.security.audit import ALIKE_MAX, ALIKE_MS, LINES_MAX, LINES_MS, AuditLog
+from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from coordinator_server.traffic.gatekeeper import Gatekeeper
 from tests.harness.guarded_server import SUPER_USERS
 from tests.harness.manual_clock import ManualClock
 from tests.harness.server_process import ServerProcess
 from tests.server.test_refused_start import start
 
+ACTS = methods_with(lambda rule: rule.is_administrative)
+ENDPOINTS = endpoint_table(SERVICES, parts_max=100_000, answer_bytes_max=1 << 20)
 ROOT = CallContext(principal="User:root", client_id="cli", host="10.0.0.1", method="CreateTopics")
 STRANGER = CallContext(principal="User:stranger", client_id="c", host="10.0.0.2", method="Fetch")
 READ_TOPIC = (Permission.READ, ResourceType.TOPIC)
@@ -40,9 +51,19 @@ class Book:
         self.clock = ManualClock()
         self.log = AuditLog(self.clock, lambda kind, **fields: self.lines.append({"kind": kind} | fields))
 
-    def act(self, reply: Pending[Any], method: Method = Method.CREATE_TOPICS) -> None:
-        request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="orders")])
-        self.log.audited(method, lambda _request, _context: reply)(request, ROOT)
+        self.gatekeeper = Gatekeeper(Admission(AdmissionLimits(), lambda: 0), self.clock)
+        self.gatekeeper.auditor = self.log
+        self.gatekeeper.open()
+
+    def act(self, reply: Pending[Any], method: Method = Method.CREATE_TOPICS, request: Message | None = None) -> None:
+        """A call of this method is answered so."""
+        if request is None:
+            request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="orders")])
+        self.call(method, request, lambda _request, _context: reply)
+
+    def call(self, method: Method, request: Message, serve: Serve) -> None:
+        endpoint = replace(ENDPOINTS[method], serve=serve)
+        self.gatekeeper.begin(GrpcCall(endpoint, request.SerializeToString(), ROOT))
 
 
 def created(code: ErrorCode | None = None) -> log_pb2.CreateTopicsResponse:
@@ -87,8 +108,7 @@ def test_an_act_that_is_refused_at_once_has_its_line_too() -> None:
     def serve(_request: object, _context: CallContext) -> Pending[Any]:
         raise Refused(ErrorCode.INVALID_REQUEST, "no")
 
-    with pytest.raises(Refused):
-        book.log.audited(Method.CREATE_ACLS, serve)(admin_pb2.CreateAclsRequest(), ROOT)
+    book.call(Method.CREATE_ACLS, admin_pb2.CreateAclsRequest(), serve)
     assert [(line["method"], line["result"]) for line in book.lines] == [("CreateAcls", "refused")]
 
 
@@ -103,12 +123,14 @@ def test_a_line_is_written_when_the_call_is_answered_and_not_before() -> None:
 
 def test_who_only_looks_leaves_no_line() -> None:
     book = Book()
-    book.act(settled(created()), Method.DESCRIBE_TOPICS)
+    book.act(settled(log_pb2.DescribeTopicsResponse()), Method.DESCRIBE_TOPICS, log_pb2.DescribeTopicsRequest())
     assert book.lines == []
 
 
 def test_everything_that_changes_what_others_have_is_an_act() -> None:
-    assert PERMISSIONS.keys() >= ACTS
+    changes = {Permission.CREATE, Permission.DELETE, Permission.ALTER, Permission.ALTER_CONFIGS, Permission.BACKUP}
+    changing = {method for method, asks in PERMISSIONS.items() if any(ask.permission in changes for ask in asks)}
+    assert changing | {Method.FENCE_PRODUCERS, Method.ABORT_TRANSACTIONS} == ACTS
     for method in (
         Method.PRODUCE,
         Method.TRANSACT,
@@ -139,13 +161,13 @@ def test_everything_that_changes_what_others_have_is_an_act() -> None:
 def test_a_long_request_is_cut() -> None:
     book = Book()
     request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t" * 10_000)])
-    book.log.audited(Method.CREATE_TOPICS, lambda _request, _context: settled(created()))(request, ROOT)
-    assert len(book.lines[0]["request"]) == audit.REQUEST_CHARACTERS_MAX
+    book.act(settled(created()), request=request)
+    assert len(book.lines[0]["request"]) == grpc_call.REQUEST_CHARACTERS_MAX
 
 
 def test_of_a_request_that_is_not_told_nothing_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     book, told = Book(), list[object]()
-    monkeypatch.setattr(audit, "MessageToJson", lambda request, **_how: told.append(request) or "{}")
+    monkeypatch.setattr(grpc_call, "MessageToJson", lambda request, **_how: told.append(request) or "{}")
     for _ in range(ALIKE_MAX + 5):
         book.act(settled(created()))
     assert len(told) == len(book.lines) == ALIKE_MAX
@@ -153,12 +175,14 @@ def test_of_a_request_that_is_not_told_nothing_is_written_down(monkeypatch: pyte
 
 def test_of_a_list_without_end_the_beginning_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     book, looked_at = Book(), list[int]()
-    of_all = audit.MessageToJson
+    of_all = grpc_call.MessageToJson
     monkeypatch.setattr(
-        audit, "MessageToJson", lambda request, **how: looked_at.append(len(request.topics)) or of_all(request, **how)
+        grpc_call,
+        "MessageToJson",
+        lambda request, **how: looked_at.append(len(request.topics)) or of_all(request, **how),
     )
     request = log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name=f"topic-{n}") for n in range(10_000)])
-    book.log.audited(Method.DELETE_TOPICS, lambda _request, _context: settled(created()))(request, ROOT)
+    book.act(settled(log_pb2.DeleteTopicsResponse()), Method.DELETE_TOPICS, request)
     assert looked_at == [LISTED_MAX]
     assert len(request.topics) == 10_000
     assert book.lines[0]["request"].startswith('{"topics": [{"name": "topic-0"}, ')
@@ -190,7 +214,7 @@ def test_many_callers_together_do_not_fill_it_either() -> None:
 
 
 def test_callers_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "REMEMBERED_MAX", 3)
+    monkeypatch.setattr("coordinator_server.security.audit.REMEMBERED_MAX", 3)
     book = Book()
     for number in range(20):
         book.log.refused(CallContext(principal=f"User:{number}"), *READ_TOPIC, "t")

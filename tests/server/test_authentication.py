@@ -18,7 +18,6 @@ from coordinator_client.transport.grpc_transport import SESSION_PATH
 from coordinator_protocol.acls import ANONYMOUS
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.clock import Clock, SystemClock
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listener, Listeners
 from coordinator_server.security.authentication import (
@@ -39,6 +38,7 @@ from coordinator_server.settings.config import Config
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import DAY, Authority, Pair
+from tests.harness.gated import GatedDispatcher
 from tests.harness.manual_clock import ManualClock
 from tests.harness.transports import skip_what_is_missing, wanted_transport
 from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactionServicer
@@ -293,7 +293,9 @@ async def serving(
     try:
         options = options or TransportOptions(1 << 20)
         listeners.open([listener], name or wanted_transport(), [SERVICE.full_name], clock, options, identities)
-        dispatcher = Dispatcher([SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20)
+        dispatcher = GatedDispatcher(
+            [SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20
+        )
         dispatcher.open([servicer])
         await listeners.start(dispatcher)
         yield listeners, servicer

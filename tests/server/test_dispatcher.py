@@ -6,13 +6,14 @@ import pytest
 import structlog
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
+from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.calls import CallStatus, TransportError
-from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness.gated import GatedDispatcher
 from tests.server.fake_servicer import (
     END_TXN,
     FIND_COORDINATOR,
@@ -32,23 +33,24 @@ def servicer() -> FakeTransactionServicer:
 
 
 @pytest.fixture
-def dispatcher(servicer: FakeTransactionServicer) -> Dispatcher:
+def dispatcher(servicer: FakeTransactionServicer) -> GatedDispatcher:
     admission = Admission(LIMITS, lambda: 0)
-    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
+    dispatcher = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
     dispatcher.open([servicer])
     return dispatcher
 
 
-def transport_error(pending: Pending[bytes]) -> TransportError:
-    with pytest.raises(TransportError) as error:
+def transport_error(pending: Pending[bytes]) -> Unanswered:
+    with pytest.raises(Unanswered) as error:
         pending.result()
     return error.value
 
 
-def test_a_request_of_too_many_parts_is_refused_before_it_is_parsed(
-    dispatcher: Dispatcher, servicer: FakeTransactionServicer
-) -> None:
-    dispatcher.parts_max = 100
+def test_a_request_of_too_many_parts_is_refused_before_it_is_parsed(servicer: FakeTransactionServicer) -> None:
+    dispatcher = GatedDispatcher(
+        [SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000, parts_max=100
+    )
+    dispatcher.open([servicer])
     keys = transaction_pb2.FindCoordinatorRequest(keys=[""] * 101)
     pending = dispatcher(FIND_COORDINATOR, keys.SerializeToString(), CALL)
     response = transaction_pb2.FindCoordinatorResponse.FromString(pending.result())
@@ -60,7 +62,7 @@ def test_a_request_of_too_many_parts_is_refused_before_it_is_parsed(
     assert len(servicer.contexts) == 1
 
 
-def end(dispatcher: Dispatcher) -> Pending[bytes]:
+def end(dispatcher: GatedDispatcher) -> Pending[bytes]:
     return dispatcher(END_TXN, b"", CALL)
 
 
@@ -69,7 +71,7 @@ def response_of(pending: Pending[bytes]) -> transaction_pb2.EndTxnResponse:
 
 
 def test_a_request_reaches_its_servicer_with_the_context_of_its_header(
-    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
 ) -> None:
     request = transaction_pb2.FindCoordinatorRequest(
         header=common_pb2.RequestHeader(client_id="loader-1"), keys=["a", "b"]
@@ -80,31 +82,31 @@ def test_a_request_reaches_its_servicer_with_the_context_of_its_header(
     assert servicer.contexts == [CallContext(host="10.0.0.1", client_id="loader-1", method="FindCoordinator")]
 
 
-def test_a_bad_header_is_answered_in_band(dispatcher: Dispatcher) -> None:
+def test_a_bad_header_is_answered_in_band(dispatcher: GatedDispatcher) -> None:
     request = transaction_pb2.FindCoordinatorRequest(header=common_pb2.RequestHeader(request_id=b"x"))
     body = dispatcher(FIND_COORDINATOR, request.SerializeToString(), CALL).result()
     found = transaction_pb2.FindCoordinatorResponse.FromString(body)
     assert (found.error_code, found.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
 
 
-def test_bytes_that_are_no_message_are_an_invalid_argument(dispatcher: Dispatcher) -> None:
+def test_bytes_that_are_no_message_are_an_invalid_argument(dispatcher: GatedDispatcher) -> None:
     error = transport_error(dispatcher(END_TXN, b"\xff\xff\xff", CALL))
     assert error.status is CallStatus.INVALID_ARGUMENT
     assert "3 bytes were sent that are no coordinator_api.v1.EndTxnRequest" in error.message
 
 
-def test_text_that_is_no_utf_8_is_an_invalid_argument(dispatcher: Dispatcher) -> None:
+def test_text_that_is_no_utf_8_is_an_invalid_argument(dispatcher: GatedDispatcher) -> None:
     error = transport_error(dispatcher(END_TXN, b"\x12\x01\xff", CALL))
     assert error.status is CallStatus.INVALID_ARGUMENT
 
 
-def test_an_unknown_method_is_named(dispatcher: Dispatcher) -> None:
+def test_an_unknown_method_is_named(dispatcher: GatedDispatcher) -> None:
     error = transport_error(dispatcher("/coordinator_api.v1.TransactionService/Commit", b"", CALL))
     assert error.status is CallStatus.UNIMPLEMENTED
     assert "no method '/coordinator_api.v1.TransactionService/Commit'" in error.message
 
 
-def test_a_defect_is_logged_once_and_not_shown_to_the_caller(dispatcher: Dispatcher) -> None:
+def test_a_defect_is_logged_once_and_not_shown_to_the_caller(dispatcher: GatedDispatcher) -> None:
     with structlog.testing.capture_logs() as lines:
         error = transport_error(dispatcher(f"/{SERVICE.full_name}/DescribeTransactions", b"", CALL))
     assert error.status is CallStatus.INTERNAL
@@ -113,32 +115,32 @@ def test_a_defect_is_logged_once_and_not_shown_to_the_caller(dispatcher: Dispatc
     assert isinstance(lines[0]["exc_info"], KeyError)
 
 
-def test_an_answer_that_is_too_large_says_so(dispatcher: Dispatcher) -> None:
+def test_an_answer_that_is_too_large_says_so(dispatcher: GatedDispatcher) -> None:
     error = transport_error(dispatcher(LIST_TRANSACTIONS, b"", CALL))
     assert error.status is CallStatus.RESOURCE_EXHAUSTED
     assert "at most 50000 are allowed" in error.message
 
 
 def test_a_method_without_a_servicer_is_found_before_the_server_takes_work() -> None:
-    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000)
+    dispatcher = GatedDispatcher([SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000)
     with pytest.raises(AssertionError, match="FindCoordinator must have one servicer and has 0"):
         dispatcher.open([object()])
 
 
 def test_a_server_that_loads_says_so_in_band() -> None:
-    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000)
+    dispatcher = GatedDispatcher([SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000)
     response = response_of(end(dispatcher))
     assert (response.error_code, response.error_class) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorClass.RETRY)
 
 
-def test_a_server_that_stops_says_so_in_band(dispatcher: Dispatcher) -> None:
+def test_a_server_that_stops_says_so_in_band(dispatcher: GatedDispatcher) -> None:
     dispatcher.close()
     response = response_of(end(dispatcher))
     assert (response.error_code, response.error_class) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorClass.REFRESH)
 
 
 def test_waiting_calls_are_answered_when_the_server_stops(
-    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
 ) -> None:
     waiting = end(dispatcher)
     dispatcher.close()
@@ -150,14 +152,16 @@ def test_waiting_calls_are_answered_when_the_server_stops(
     assert response_of(waiting).csn == 0
 
 
-def test_a_cancelled_call_is_passed_on_to_the_inside(dispatcher: Dispatcher, servicer: FakeTransactionServicer) -> None:
+def test_a_cancelled_call_is_passed_on_to_the_inside(
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
+) -> None:
     end(dispatcher).cancel()
     assert servicer.waiting[0].is_cancelled
     assert servicer.cancelled.is_set()
 
 
 def test_beyond_the_bound_calls_are_told_to_come_again(
-    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
 ) -> None:
     waiting = [dispatcher(INIT_PRODUCER_ID, b"", CALL) for _ in range(3)]
     refused = transaction_pb2.InitProducerIdResponse.FromString(waiting[2].result())
@@ -168,7 +172,7 @@ def test_beyond_the_bound_calls_are_told_to_come_again(
 
 
 def test_ending_a_transaction_finds_room_that_others_do_not(
-    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
 ) -> None:
     for _ in range(2):
         dispatcher(INIT_PRODUCER_ID, b"", CALL)
@@ -180,7 +184,7 @@ def test_ending_a_transaction_finds_room_that_others_do_not(
     assert not end(dispatcher).is_settled
 
 
-def test_reads_that_are_answered_at_once_need_no_room(dispatcher: Dispatcher) -> None:
+def test_reads_that_are_answered_at_once_need_no_room(dispatcher: GatedDispatcher) -> None:
     for _ in range(10):
         found = dispatcher(FIND_COORDINATOR, b"", CALL)
         assert found.is_settled

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, UnknownOutcome
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, UnknownOutcome
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionRef
-from coordinator_server.grpc_front.dispatcher import call_context
+from coordinator_server.grpc_front.grpc_call import call_context
 from coordinator_server.grpc_front.wire.edge import (
     THROTTLE_MS,
     answer,

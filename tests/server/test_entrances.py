@@ -19,7 +19,6 @@ from structlog.testing import capture_logs
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.grpc_front import grpc_transport
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.grpc_transport import (
     ENTRANCE_CONNECTIONS_MIN,
     ENTRANCES_MAX,
@@ -29,6 +28,7 @@ from coordinator_server.grpc_front.grpc_transport import (
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness.gated import GatedDispatcher
 from tests.harness.patience import DEADLINE_SECONDS, until
 from tests.harness.transports import VARIABLE
 from tests.server.fake_servicer import SERVICE
@@ -125,7 +125,7 @@ async def opened(connections_max: int, address: str = HOST) -> AsyncIterator[int
     try:
         port = transport.bind(address, 0)
         admission = Admission(AdmissionLimits(), lambda: 0)
-        await transport.start(Dispatcher([], admission, SystemClock(), message_bytes_max=MESSAGE_BYTES_MAX))
+        await transport.start(GatedDispatcher([], admission, SystemClock(), message_bytes_max=MESSAGE_BYTES_MAX))
         yield port
     finally:
         await transport.stop(0)

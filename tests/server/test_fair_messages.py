@@ -15,12 +15,13 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.handler import Handler
-from coordinator_server.grpc_front.metering import Metering
 from coordinator_server.grpc_front.session import Session, SessionLimits
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from coordinator_server.traffic.fair_messages import BYTES_MIN, CALLS_MIN, TURN_US_MAX, FairMessages
+from coordinator_server.traffic.metering import Metering
 from coordinator_server.traffic.quotas.budgets import Budgets
 from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
+from tests.harness.gated import GatedDispatcher
 from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
 from tests.harness.patience import DEADLINE_SECONDS
@@ -75,11 +76,14 @@ class Room:
     def __init__(self, *, has_lane: bool = False) -> None:
         self.clock = ManualClock()
         self.order: list[str] = []
-        self.dispatcher = Dispatcher(
-            [SERVICE], Admission(AdmissionLimits(), lambda: 0), self.clock, message_bytes_max=1 << 20
-        )
         self._due: list[Callable[[], None]] = []
-        self.dispatcher.messages = FairMessages(self.clock, self._due.append)
+        self.dispatcher = GatedDispatcher(
+            [SERVICE],
+            Admission(AdmissionLimits(), lambda: 0),
+            self.clock,
+            message_bytes_max=1 << 20,
+            messages=FairMessages(self.clock, self._due.append),
+        )
         self.servicer = SlowServicer(self.clock, self.order)
         self.lane = SlowLane(self.clock, self.order)
         self.dispatcher.open([self.servicer], [self.lane] if has_lane else [])
@@ -324,7 +328,9 @@ def test_a_client_that_sends_no_more_is_answered_all_it_asked_for() -> None:
 def test_a_quota_admits_a_message_as_a_whole_in_however_many_turns_it_begins() -> None:
     room = Room()
     rules = QuotaRules([QuotaRow.model_validate({"principal": "User:greedy", "requests_per_second": 1})])
-    room.handler = Metering(room.dispatcher, Budgets(room.clock, lambda: rules), room.clock, lambda *_: None)
+    keeper = Metering(room.dispatcher.gatekeeper, Budgets(room.clock, lambda: rules), room.clock, lambda *_: None)
+    room.handler = metered = Dispatcher([SERVICE], keeper, message_bytes_max=1 << 20)
+    metered.serve([room.servicer])
     session = room.session("a")
     session.receive(message(HUGE))
     assert not session.has_room, "with a quota, too, no more is read while calls wait for their turn"

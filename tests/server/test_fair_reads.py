@@ -14,10 +14,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.calls import CallStatus, TransportError
-from coordinator_server.grpc_front.dispatcher import Dispatcher
+from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from coordinator_server.traffic.fair_reads import CALL_WORK_BYTES, FairReads, ReadLimits
+from tests.harness.gated import GatedDispatcher
 from tests.server.fake_servicer import FIND_COORDINATOR, LIST_TRANSACTIONS, SERVICE, FakeTransactionServicer
 
 LARGE = 10 * CALL_WORK_BYTES
@@ -149,14 +149,14 @@ def test_every_read_begins_once_in_the_order_of_its_connection(asked: list[str |
     assert loop.reads.waiting == 0
 
 
-def dispatcher(reads: FairReads) -> Dispatcher:
+def dispatcher(reads: FairReads) -> GatedDispatcher:
     admission = Admission(AdmissionLimits(), lambda: 0)
-    serving = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=1 << 20, reads=reads)
+    serving = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=1 << 20, reads=reads)
     serving.open([FakeTransactionServicer()])
     return serving
 
 
-def ask(serving: Dispatcher, method: str) -> Pending[bytes]:
+def ask(serving: GatedDispatcher, method: str) -> Pending[bytes]:
     return serving(method, b"", CallContext(host="10.0.0.1", connection="a"))
 
 
@@ -178,7 +178,7 @@ def test_a_caller_that_leaves_while_its_read_waits_costs_no_reading() -> None:
     gone = ask(serving, LIST_TRANSACTIONS)
     gone.cancel()
     loop.turn()
-    with pytest.raises(TransportError) as error:
+    with pytest.raises(Unanswered) as error:
         gone.result()
     assert error.value.status is CallStatus.CANCELLED
 

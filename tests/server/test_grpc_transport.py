@@ -17,12 +17,12 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.grpc_session import host_of
 from coordinator_server.grpc_front.transport_choice import open_transport
 from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness.gated import GatedDispatcher
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.transports import wanted_transport
 from tests.server.fake_servicer import END_TXN, SERVICE, FakeTransactionServicer
@@ -39,7 +39,7 @@ class Served:
     """A transport on a free port, and what is behind it."""
 
     transport: Transport
-    dispatcher: Dispatcher
+    dispatcher: GatedDispatcher
     servicer: FakeTransactionServicer
     channel: aio.Channel
     port: int
@@ -61,7 +61,7 @@ async def serve(
 ) -> AsyncIterator[Served]:
     servicer = FakeTransactionServicer()
     admission = Admission(limits or AdmissionLimits(), lambda: 0)
-    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=message_bytes_max)
+    dispatcher = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=message_bytes_max)
     dispatcher.open([servicer])
     options = TransportOptions(message_bytes_max, has_reflection=has_reflection)
     transport = open_transport(wanted_transport(), [SERVICE.full_name], SystemClock(), options)

@@ -40,7 +40,7 @@ class Calls:
 
     async def arrived(self) -> None:
         """Return once every call waits inside for its answer."""
-        await until(lambda: self._server.parts.dispatcher.unanswered_calls == len(self.started))
+        await until(lambda: self._server.parts.gatekeeper.unanswered_calls == len(self.started))
 
 
 async def _answer_of(call: object) -> transaction_pb2.InitProducerIdResponse:
@@ -131,7 +131,7 @@ async def test_beyond_the_bound_the_answer_is_to_come_again_and_the_rest_is_serv
         for number in range(30):
             calls.init(f"id-{number}")
         await until(lambda: sum(call.done() for call in calls.started) == 20)
-        assert server.parts.dispatcher.unanswered_calls == 10
+        assert server.parts.gatekeeper.unanswered_calls == 10
         held.release()
         answers = await asyncio.gather(*calls.started)
     assert sorted(answer.error_code for answer in answers) == [0] * 10 + [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 20
@@ -148,9 +148,9 @@ async def test_a_reader_that_waits_is_answered_when_the_server_stops(server: InP
         timeout=DEADLINE_SECONDS,
     )
     waiting = asyncio.ensure_future(_answer_of(fetch))
-    await until(lambda: server.parts.dispatcher.unanswered_calls == 1)
-    server.parts.dispatcher.close()
-    server.parts.dispatcher.answer_unanswered()
+    await until(lambda: server.parts.gatekeeper.unanswered_calls == 1)
+    server.parts.gatekeeper.close()
+    server.parts.gatekeeper.answer_unanswered()
     answer = await waiting
     assert (answer.error_code, answer.error_class) == (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -8,15 +8,16 @@ import pytest
 import structlog
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, UnknownOutcome
+from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.calls import CallStatus, TransportError
-from coordinator_server.grpc_front.dispatcher import Dispatcher
-from coordinator_server.grpc_front.handler import Call
+from coordinator_server.calls import CallStatus, Unanswered
+from coordinator_server.grpc_front.handler import NamedCall
 from coordinator_server.grpc_front.wire.edge import error_response
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.harness.gated import GatedDispatcher
 from tests.server.fake_servicer import FIND_COORDINATOR, SERVICE, FakeTransactionServicer
 
 CALL = CallContext(host="10.0.0.1")
@@ -79,16 +80,15 @@ class Desk:
         self.order: list[str] = []
         self.lane = FakeLane(self.order)
         admission = Admission(AdmissionLimits(calls_in_work_max=calls_max), lambda: 0)
-        self.dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
+        self.dispatcher = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
         self.dispatcher.open([Servicer(self.order)], [self.lane])
-        self.taken: list[Method] = []
-        self.dispatcher.on_taken = lambda method, _elapsed_us: self.taken.append(method)
+        self.answered = self.dispatcher.watching.answered_methods
 
     def send(self, *ids: str) -> list[Pending[bytes]]:
         """One message; `find` is another call."""
         return list(self.dispatcher.message([self._call(name) for name in ids]))
 
-    def _call(self, name: str) -> Call:
+    def _call(self, name: str) -> NamedCall:
         if name == "find":
             return FIND_COORDINATOR, b"", CALL
         return TRANSACT, transaction_pb2.TransactRequest(transactional_id=name).SerializeToString(), CALL
@@ -134,7 +134,7 @@ def test_answers_come_together_once_all_is_durable_and_count_until_then() -> Non
     desk.lane.ends[0].succeed(None)
     assert [replies[0].result(), replies[1].result()] == [b"a", b"b"]
     assert desk.dispatcher.unanswered_calls == 1
-    assert desk.taken == [Method.TRANSACT] * 2
+    assert desk.answered == [Method.TRANSACT] * 2
 
 
 def test_a_failed_store_is_told_to_each_call() -> None:
@@ -144,7 +144,7 @@ def test_a_failed_store_is_told_to_each_call() -> None:
     for reply in replies:
         response = transaction_pb2.TransactResponse.FromString(reply.result())
         assert response.error_class == ErrorClass.UNKNOWN_OUTCOME
-    assert desk.taken == []
+    assert desk.answered == [Method.TRANSACT] * 2, "each has an answer that says so"
     assert desk.dispatcher.unanswered_calls == 0
 
 
@@ -152,10 +152,10 @@ def test_who_gave_up_is_not_answered_and_the_others_are() -> None:
     desk = Desk()
     gone, waiting = desk.send("a", "b")
     unanswered: list[CallStatus] = []
-    desk.dispatcher.on_unanswered = lambda _method, _elapsed_us, status: unanswered.append(status)
+    desk.dispatcher.watching.on_unanswered = lambda _method, _elapsed_us, status: unanswered.append(status)
     gone.cancel()
     desk.lane.ends[0].succeed(None)
-    with pytest.raises(TransportError, match="gave up"):
+    with pytest.raises(Unanswered, match="gave up"):
         gone.result()
     assert waiting.result() == b"b"
     assert unanswered == [CallStatus.CANCELLED]
@@ -177,7 +177,7 @@ def test_what_cannot_be_read_is_refused_by_itself(damage: Callable[[bytes], byte
     """No message, or a header with a request id of one byte."""
     desk = Desk()
     body = transaction_pb2.TransactRequest(transactional_id="b").SerializeToString()
-    calls: list[Call] = [(TRANSACT, body, CALL), (TRANSACT, damage(body), CALL), (TRANSACT, body, CALL)]
+    calls: list[NamedCall] = [(TRANSACT, body, CALL), (TRANSACT, damage(body), CALL), (TRANSACT, body, CALL)]
     replies = desk.dispatcher.message(calls)
     assert desk.order == ["lane b", "end", "lane b", "end"]
     assert [reply.is_settled for reply in replies] == [False, True, False]

@@ -32,12 +32,12 @@ async def test_a_member_that_leaves_while_it_waits_for_the_others_gives_its_plac
         protocols=[group_pb2.JoinGroupProtocol(name="range")],
     )
     request.member_id = (await stub.JoinGroup(request, timeout=DEADLINE_SECONDS)).member_id
-    dispatcher = server.parts.dispatcher
+    gatekeeper = server.parts.gatekeeper
     for _time in range(3):
         joining = stub.JoinGroup(request, timeout=DEADLINE_SECONDS)
-        await until(lambda: dispatcher.unanswered_calls == 1)
+        await until(lambda: gatekeeper.unanswered_calls == 1)
         joining.cancel()
-        await until(lambda: dispatcher.unanswered_calls == 0)
+        await until(lambda: gatekeeper.unanswered_calls == 0)
 
 
 async def test_a_session_that_ends_while_a_call_of_it_waits_leaves_nothing_to_the_collector(
@@ -53,9 +53,9 @@ async def test_a_session_that_ends_while_a_call_of_it_waits_leaves_nothing_to_th
         await session.write(session_pb2.SessionRequest(calls=[_fetch(1, "nowhere"), _fetch(2, "t")]))
         (answer,) = (await session.read()).answers
         assert answer.correlation_id == 1
-        await until(lambda: server.parts.dispatcher.unanswered_calls == 1)
+        await until(lambda: server.parts.gatekeeper.unanswered_calls == 1)
         session.cancel()
-        await until(lambda: server.parts.dispatcher.unanswered_calls == 0)
+        await until(lambda: server.parts.gatekeeper.unanswered_calls == 0)
         del session, answer
 
 

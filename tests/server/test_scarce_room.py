@@ -9,9 +9,9 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.ports import CallContext, KnownConnection
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
+from tests.harness.gated import GatedDispatcher
 from tests.log.log_room import Batch, LogRoom
 from tests.server.fake_servicer import LIST_TRANSACTIONS, SERVICE, FakeTransactionServicer
 
@@ -52,7 +52,7 @@ def test_an_answer_larger_than_the_room_is_refused_once_it_is_there() -> None:
     answers.hold("other", AnswerLimits().bytes_max - 5_000)
     limits = AdmissionLimits(calls_in_work_max=2, reserved_calls=1, long_polls_max=1)
     admission = Admission(limits, lambda: 0)
-    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=16 * MEBI, room=answers)
+    dispatcher = GatedDispatcher([SERVICE], admission, SystemClock(), message_bytes_max=16 * MEBI, room=answers)
     dispatcher.open([FakeTransactionServicer()])
     body = dispatcher(LIST_TRANSACTIONS, b"", CallContext(connection="new")).result()
     response = transaction_pb2.ListTransactionsResponse.FromString(body)

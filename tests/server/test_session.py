@@ -15,7 +15,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.calls import CallStatus, TransportError
+from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.session import SESSION_METHOD, Session, SessionLimits
 from coordinator_server.grpc_front.transports import TransportName
 from tests.harness.manual_clock import ManualClock
@@ -44,7 +44,7 @@ class Room:
         if method == "now":
             return settled(body.upper())
         if method == "unknown":
-            return failed(TransportError(CallStatus.UNIMPLEMENTED, "no such method"))
+            return failed(Unanswered(CallStatus.UNIMPLEMENTED, "no such method"))
         pending: Pending[bytes] = Pending()
         pending.on_cancel = lambda: self.cancelled.append(body)
         self.waiting[body] = pending
@@ -112,7 +112,7 @@ def test_a_cancelled_call_is_dropped_if_it_still_can_be() -> None:
     room.send(call(1, b"a"), call(2, b"b"))
     room.send(cancels=(1, 99))
     assert room.cancelled == [b"a"]
-    room.waiting[b"a"].fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
+    room.waiting[b"a"].fail(Unanswered(CallStatus.CANCELLED, "the caller gave up"))
     room.waiting[b"b"].succeed(b"done")
     assert room.answers() == {1: b"", 2: b"done"}
 
@@ -120,7 +120,7 @@ def test_a_cancelled_call_is_dropped_if_it_still_can_be() -> None:
 def test_a_correlation_id_in_use_ends_the_stream() -> None:
     room = Room()
     room.send(call(1, b"a"))
-    with pytest.raises(TransportError, match="correlation id 1"):
+    with pytest.raises(Unanswered, match="correlation id 1"):
         room.send(call(1, b"b"))
     room.waiting[b"a"].succeed(b"done")
     room.send(call(1, b"c", "now"))
@@ -129,13 +129,13 @@ def test_a_correlation_id_in_use_ends_the_stream() -> None:
 def test_what_stands_before_a_correlation_id_in_use_has_begun() -> None:
     room = Room()
     room.send(call(1, b"a"))
-    with pytest.raises(TransportError, match="correlation id 1"):
+    with pytest.raises(Unanswered, match="correlation id 1"):
         room.send(call(2, b"b"), call(1, b"c"), call(3, b"d"))
     assert [body for _, body, _ in room.calls] == [b"a", b"b"]
 
 
 def test_garbage_ends_the_stream() -> None:
-    with pytest.raises(TransportError) as failure:
+    with pytest.raises(Unanswered) as failure:
         Room().session.receive(b"\xff\xff\xff")
     assert failure.value.status is CallStatus.INVALID_ARGUMENT
 
@@ -144,7 +144,7 @@ def test_more_calls_than_may_be_under_way_are_not_even_parsed() -> None:
     empty_calls, empty_cancels = b"\x12\0" * 5, b"\x1a\x05" + bytes(5)
     for body in (empty_calls, b"\xa3\x06\xa4\x06" * 5, empty_cancels):
         room = Room(SessionLimits(calls_in_flight_max=4))
-        with pytest.raises(TransportError, match="more than 4 calls or cancellations") as failure:
+        with pytest.raises(Unanswered, match="more than 4 calls or cancellations") as failure:
             room.session.receive(body)
         assert failure.value.status is CallStatus.INVALID_ARGUMENT
         assert room.calls == []
@@ -152,7 +152,7 @@ def test_more_calls_than_may_be_under_way_are_not_even_parsed() -> None:
 
 def test_a_client_id_that_is_too_long_is_not_kept() -> None:
     room = Room()
-    with pytest.raises(TransportError, match="client id is longer"):
+    with pytest.raises(Unanswered, match="client id is longer"):
         room.send(call(1, b"a"), client_id="x" * 1_001)
     assert room.calls == []
     room.send(call(1, b"a"), client_id="x" * 1_000)
@@ -241,7 +241,7 @@ def test_a_message_that_is_too_large_begins_nothing() -> None:
     room = Room(SessionLimits(message_bytes_max=1_000))
     room.send(call(1, b"a"))
     overhead = len(session_pb2.SessionRequest(calls=[call(2, bytes(960))]).SerializeToString()) - 960
-    with pytest.raises(TransportError, match=r"a message of 1001 bytes .*message_bytes_max is 1000") as failure:
+    with pytest.raises(Unanswered, match=r"a message of 1001 bytes .*message_bytes_max is 1000") as failure:
         room.send(call(2, bytes(1_001 - overhead)))
     assert failure.value.status is CallStatus.RESOURCE_EXHAUSTED
     assert len(room.calls) == 1

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.grpc_transport import ENTRANCES_MAX
 from coordinator_server.grpc_front.transport_choice import TransportMissing
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
@@ -30,6 +29,7 @@ from coordinator_server.settings.config import Config
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.cli.terminal import Terminal
 from tests.harness.certificates import Authority, Pair
+from tests.harness.gated import GatedDispatcher
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ServerProcess
 from tests.harness.transports import skip_what_is_missing
@@ -101,7 +101,9 @@ async def serving(
     listeners = Listeners()
     try:
         listeners.open(wanted, name, [SERVICE.full_name], CLOCK, options)
-        dispatcher = Dispatcher([SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20)
+        dispatcher = GatedDispatcher(
+            [SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20
+        )
         await listeners.start(dispatcher)
         yield listeners
     finally:

@@ -17,7 +17,8 @@ from coordinator_api.v1 import (
     transaction_pb2,
     transaction_pb2_grpc,
 )
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
+from coordinator_protocol.methods import Method
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from txn_coordinator.outcomes import TwoPhase

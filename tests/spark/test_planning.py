@@ -13,7 +13,8 @@ from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.transport import Call
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_runtime.incarnation import LineCause
 from partition_log.leadership import divergence, epoch_at
 from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership

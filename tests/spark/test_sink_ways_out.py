@@ -16,7 +16,8 @@ from coordinator_client.admin.admin import Admin
 from coordinator_client.arrow_encoding import SCHEMA
 from coordinator_client.errors import Abortable, Rejected, TransactionError
 from coordinator_client.producer.sink import Sink, SinkMember
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from pyspark_txnlog.read.planning import UnknownTopic, shared_connection
 from pyspark_txnlog.write import end_of_rows
 from pyspark_txnlog.write.end_of_rows import RowsCutShort

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from coordinator_client.admin.admin import Admin
 from coordinator_client.errors import Loss, Rejected, Retriable, rejected
 from coordinator_client.transport.connection import Connection
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from pyspark_txnlog.options import RPC_TIMEOUT_MS, parse_options
 from pyspark_txnlog.read import planning, stream_source
 from pyspark_txnlog.read.planning import UnknownTopic

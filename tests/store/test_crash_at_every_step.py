@@ -17,10 +17,7 @@ from coordinator_runtime import rocks
 from tests.store.damage import ROOT
 from tests.store.dying import CHANGES, ROCKSDB_CHANGES
 
-MODULES = [
-    *Path(rocks.__file__).parent.glob("*.py"),
-    *(Path(rocks.__file__).parents[1] / name for name in ("segments.py", "durable_mark.py", "store_directory.py")),
-]
+MODULES = [*Path(rocks.__file__).parent.glob("*.py")]
 ON_PATHS = {"touch", "write_text", "write_bytes", "writelines"}
 ELSEWHERE = {
     ("files.py", "_write"): "notes of damage: tests/store/test_damaged_files.py",

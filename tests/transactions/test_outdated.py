@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, Outdated, Refused, class_of
+from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Outdated, Refused, class_of
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.methods import Method
 from coordinator_runtime.decision import Decision
 from coordinator_runtime.pending import Pending
 from tests.conformance.transactions.room import TIMEOUT_MS, Client, Room

@@ -11,8 +11,9 @@ import pytest
 from coordinator_api.v1 import transaction_pb2
 from coordinator_api.v1.common_pb2 import TopicPartitions
 from coordinator_protocol.acls import CLUSTER_NAME
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, error_class
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, PartitionName
 from coordinator_server.grpc_front.wire.transactions.servicer import TransactionServicer

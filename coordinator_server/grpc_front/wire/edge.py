@@ -21,8 +21,9 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_core.lane import Lane
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused, class_of
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import PartitionName, PartitionRef
 

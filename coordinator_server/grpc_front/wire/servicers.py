@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_core.assembly import Core
-from coordinator_server.grpc_front.dispatcher import LaneFront
+from coordinator_server.grpc_front.handler import LaneFront
 from coordinator_server.grpc_front.wire.admin.acls import AclServicer
 from coordinator_server.grpc_front.wire.admin.backups import BackupServicer
 from coordinator_server.grpc_front.wire.admin.servicer import AdminServicer

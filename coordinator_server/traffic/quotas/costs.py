@@ -1,48 +1,37 @@
-"""What a call of each method counts as. Which of them are never refused, both ends agree on:
-`coordinator_protocol.throttling`."""
+"""The level that a call holds one of, and the rates that it takes of, from the row of its method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct
-
-from coordinator_protocol.errors import Method
-from coordinator_protocol.throttling import FETCHING, NEVER_REFUSED, PRODUCING
+from coordinator_protocol.methods import MethodRule, Waits
 from coordinator_runtime.ports import Level
-from coordinator_server.traffic.admission import LONG_POLLS, MEMBER_WAITS, NEWS_WAITS
 from coordinator_server.traffic.quotas.rules import Rate
-
-
-class Cost(Struct, frozen=True):
-    """What a call counts as."""
-
-    level: Level
-    """What it holds one of until it is answered."""
-    rate: Rate | None
-    """What it takes of, beside one request: bytes that it brings, or that its answer brings."""
-    may_be_refused: bool
-
 
 REQUEST_BYTES: Final = 1_000
 """A call that brings no records counts as one more request for so many bytes: a list of ten thousand names is as much
 work as some thousand small calls."""
 
-
-def requests_in(cost: Cost, size_bytes: int) -> int:
-    """How many requests a call of so many bytes counts as."""
-    return 1 if cost.rate is Rate.PRODUCE_BYTES else 1 + size_bytes // REQUEST_BYTES
-
-
-def _cost(method: Method) -> Cost:
-    level = Level.CALLS
-    if method in LONG_POLLS:
-        level = Level.LONG_POLLS
-    elif method in NEWS_WAITS | MEMBER_WAITS:
-        level = Level.GROUP_WAITS
-    rate = Rate.PRODUCE_BYTES if method in PRODUCING else Rate.FETCH_BYTES if method in FETCHING else None
-    return Cost(level, rate, method not in NEVER_REFUSED)
+_LEVELS: Final = {
+    Waits.NOTHING: Level.CALLS,
+    Waits.RECORDS: Level.LONG_POLLS,
+    Waits.NEWS: Level.GROUP_WAITS,
+    Waits.MEMBERS: Level.GROUP_WAITS,
+}
 
 
-COSTS: Final[Mapping[str, Cost]] = {method: _cost(method) for method in Method}
+def level_of(rule: MethodRule) -> Level:
+    """The level that a call holds one of until it is answered."""
+    return _LEVELS[rule.waits]
+
+
+def rate_of(rule: MethodRule) -> Rate | None:
+    """The rate that a call takes of beside one request: bytes that it brings, or that its answer brings."""
+    if rule.brings_records:
+        return Rate.PRODUCE_BYTES
+    return Rate.FETCH_BYTES if rule.answers_records else None
+
+
+def requests_in(rule: MethodRule, size_bytes: int) -> int:
+    """The number of requests that a call of so many bytes counts as."""
+    return 1 if rule.brings_records else 1 + size_bytes // REQUEST_BYTES

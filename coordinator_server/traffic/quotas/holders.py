@@ -7,8 +7,7 @@ the transaction, and an id counts from when it is used again.
 from __future__ import annotations
 
 from coordinator_runtime.decision import Turn
-from coordinator_runtime.ports import Level, Levels
-from coordinator_runtime.runtime import INTERNAL
+from coordinator_runtime.ports import INTERNAL, Level, Levels
 from txn_coordinator.records import TransactionExpired, TransactionStepped
 from txn_coordinator.state import TransactionState
 

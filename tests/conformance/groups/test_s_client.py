@@ -16,7 +16,8 @@ from coordinator_protocol.consumer_protocol import (
     decode_subscription,
     encode_subscription,
 )
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.methods import Method
 from tests.client.consumers import T0, T1, T2, ClassicRoom, Diary, Room, poll_all
 from tests.client.fake_server import refuse
 from tests.client.world import Fault

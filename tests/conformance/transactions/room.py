@@ -21,7 +21,6 @@ from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Tu
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, AllowAll, Authorizer, CallContext, MarkerPort, Permission, ResourceType
 from coordinator_server.build import SERVICES
-from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.wire.log.servicer import LogServicer
 from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress, TransactionServicer
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
@@ -29,6 +28,7 @@ from partition_log.foreign_markers import ForeignMarkers
 from partition_log.service import LogService
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.combinations import wanted_two_phase
+from tests.harness.gated import GatedDispatcher
 from tests.harness.inside import WorldOptions
 from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, partition_name
@@ -193,7 +193,7 @@ class Room(World):
 
     def while_loading(self, request: Message) -> int:
         """The number of the error that a server answers this request with before it has loaded its state."""
-        dispatcher = Dispatcher(
+        dispatcher = GatedDispatcher(
             SERVICES, Admission(AdmissionLimits(), lambda: 0), self.clock, message_bytes_max=1 << 20
         )
         method = request.DESCRIPTOR.name.removesuffix("Request")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from tests.conformance.transactions.cases import both_versions, case, not_drivable

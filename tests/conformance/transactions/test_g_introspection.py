@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused, error_class
+from coordinator_protocol.methods import Method
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.timeline import Journal

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from coordinator_api.v1 import common_pb2, group_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, error_class
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.methods import Method
 from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import Room
 from tests.groups.committed.room import ABORT, COMMIT, GROUP, OK, OffsetRoom, code, identity

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator_api.v1 import common_pb2, group_pb2
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from coordinator_server.grpc_front.wire.edge import answer

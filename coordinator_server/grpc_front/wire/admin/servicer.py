@@ -6,8 +6,8 @@ from __future__ import annotations
 from coordinator_api.v1 import admin_pb2
 from coordinator_core.assembly import Admin
 from coordinator_core.explanation import Blocking, ExplainPartition, Explanation
-from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
+from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import DiskGuard
 from coordinator_runtime.loader import ShardStanding
 from coordinator_runtime.pending import Pending, settled

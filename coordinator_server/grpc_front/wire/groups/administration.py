@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator_api.v1 import group_pb2
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.wire.edge import set_error

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from coordinator_api.v1 import group_pb2, transaction_pb2
-from coordinator_protocol.errors import CoordinatorError, Method, Refused
+from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Committer, GroupOffsets, Membership, NamedOffset, PartitionName
 from coordinator_server.grpc_front.wire.edge import error_response, set_error, set_item_error, unchecked_names

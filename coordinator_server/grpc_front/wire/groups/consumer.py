@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from coordinator_api.v1 import common_pb2, group_pb2
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.wire.edge import set_error, unchecked_names

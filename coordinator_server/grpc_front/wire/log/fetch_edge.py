@@ -14,9 +14,10 @@ from typing import Final
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, payload_of, stored_crc
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI
 from coordinator_protocol.marker import Outcome, decode_marker_payload
+from coordinator_protocol.methods import Method
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_protocol.wire import Buffer, Pieces, bytes_field, field_prefix
 from coordinator_server.grpc_front.wire.edge import set_error
@@ -38,12 +39,11 @@ _ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolat
 class FetchAnswer:
     """A successful `FetchResponse` as the transport takes it: its bytes, and what it says about errors."""
 
-    __slots__ = ("_batch_count", "_pieces", "_size_bytes", "_takes_pieces", "results")
+    __slots__ = ("_batch_count", "_pieces", "_size_bytes", "results")
 
     error_code: Final = 0
 
-    def __init__(self, found: Sequence[FetchResult], *, takes_pieces: bool = False) -> None:
-        self._takes_pieces = takes_pieces
+    def __init__(self, found: Sequence[FetchResult]) -> None:
         self._size_bytes = self._batch_count = 0
         self.results: Final[list[log_pb2.FetchResult]] = []
         """One for each partition, without its batches."""
@@ -68,11 +68,15 @@ class FetchAnswer:
         self._size_bytes += len(before_all) + size
         self._batch_count += len(result.batches)
 
-    def SerializeToString(self) -> bytes | Pieces:
-        """The bytes of the message, as a protobuf message gives them; in pieces for who takes them, where that pays."""
-        if self._takes_pieces and self._size_bytes >= PAYLOAD_BYTES_MIN * max(1, self._batch_count):
-            return Pieces(self._pieces, self._size_bytes)
+    def SerializeToString(self) -> bytes:
+        """The bytes of the message, as a protobuf message gives them."""
         return b"".join(self._pieces)
+
+    def in_pieces(self) -> bytes | Pieces:
+        """The same bytes, in pieces where that pays."""
+        if self._size_bytes >= PAYLOAD_BYTES_MIN * max(1, self._batch_count):
+            return Pieces(self._pieces, self._size_bytes)
+        return self.SerializeToString()
 
 
 def _result_fields(result: FetchResult) -> log_pb2.FetchResult:

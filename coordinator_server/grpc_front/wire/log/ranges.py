@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import asdict
 
 from coordinator_api.v1 import log_pb2
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, PartitionName
 from coordinator_server.grpc_front.wire.edge import set_error

@@ -24,8 +24,9 @@ from coordinator_protocol.batch import (
     compression_of,
     encoding_of,
 )
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.methods import Method
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending, settled
@@ -151,8 +152,7 @@ class LogServicer:
         return self._log.produce(command, context).map(produce_response)
 
     def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[FetchAnswer]:
-        found = self._log.fetch(fetch(request), context)
-        return found.map(partial(FetchAnswer, takes_pieces=context.takes_pieces))
+        return self._log.fetch(fetch(request), context).map(FetchAnswer)
 
     def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.methods import Method
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_front.wire.edge import set_error

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
-from coordinator_protocol.errors import Method
+from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Level
-from coordinator_server.grpc_front.handler import Call
+from coordinator_server.traffic.call import Call
 from coordinator_server.traffic.quotas.bucket import BURST_US
 from coordinator_server.traffic.quotas.budgets import Buckets, Budget
 from coordinator_server.traffic.quotas.rules import Rate
@@ -40,7 +40,6 @@ LINE_MAX: Final = 1_024
 """Calls of a principal that wait; more begin at once."""
 WAITING_BYTES_MAX: Final = 16_384
 """A larger request does not wait, because of the memory that it would take meanwhile."""
-_HELD: Final = f"/{Method.INIT_PRODUCER_ID}"
 
 
 def calls_at_once(buckets: Buckets) -> int:
@@ -49,14 +48,14 @@ def calls_at_once(buckets: Buckets) -> int:
     return max(UNDER_WAY_MIN, saved_bytes // CALL_BYTES)
 
 
-def may_be_held(method: str, buckets: Buckets) -> bool:
+def may_be_held(method: Method, buckets: Buckets) -> bool:
     """Whether a call may wait, of a principal with these rates: where they count it, that bounds it already."""
-    return method.endswith(_HELD) and bool(buckets) and Rate.REQUESTS not in buckets
+    return method is Method.INIT_PRODUCER_ID and bool(buckets) and Rate.REQUESTS not in buckets
 
 
 @dataclass(slots=True)
 class _Line:
-    waiting: dict[int, tuple[Call, Pending[bytes]]] = field(default_factory=dict)
+    waiting: dict[int, tuple[Call[Any], Pending[Any]]] = field(default_factory=dict)
     longest: int = 0
     """The most that waited since the line began."""
 
@@ -68,7 +67,7 @@ class Crowds:
         self,
         clock: Clock,
         later: Callable[[int, Callable[[], None]], None],
-        begin: Callable[[Call], Pending[bytes]],
+        begin: Callable[[Call[Any]], Pending[Any]],
     ) -> None:
         """`later` calls a function after so many milliseconds; one call waits at most. `begin` begins a call."""
         self._clock = clock
@@ -89,9 +88,9 @@ class Crowds:
             self._other = self._newest
         self._newest = principal, self._clock.monotonic_ms()
 
-    def held(self, budget: Budget, called: Call) -> Pending[bytes] | None:
+    def held(self, budget: Budget, called: Call[Any]) -> Pending[Any] | None:
         """The reply to a call that begins later; None: it may begin now."""
-        if not may_be_held(called[0], budget.buckets):
+        if not may_be_held(called.rule.method, budget.buckets):
             return None
         principal, line = budget.principal, self._lines.get(budget.principal)
         if line is None:
@@ -111,21 +110,20 @@ class Crowds:
         for line in lines.values():
             self._begin_some(line, len(line.waiting))
 
-    def _has_time(self, called: Call) -> bool:
-        _method, body, context = called
-        deadline_ms = context.deadline_ms
+    def _has_time(self, called: Call[Any]) -> bool:
+        deadline_ms = called.context.deadline_ms
         if deadline_ms is not None and deadline_ms - self._clock.monotonic_ms() < 2 * WAIT_MS_MAX:
             return False
-        return len(body) <= WAITING_BYTES_MAX
+        return called.size_bytes <= WAITING_BYTES_MAX
 
     def _has_company(self, principal: str) -> bool:
         """Whether another principal has called lately."""
         name, at_ms = self._newest if self._newest[0] != principal else self._other
         return bool(name) and self._clock.monotonic_ms() - at_ms < COMPANY_MS
 
-    def _wait(self, line: _Line, called: Call) -> Pending[bytes]:
+    def _wait(self, line: _Line, called: Call[Any]) -> Pending[Any]:
         number = next(self._numbers)
-        reply: Pending[bytes] = Pending()
+        reply: Pending[Any] = Pending()
 
         def leave() -> None:
             del line.waiting[number]

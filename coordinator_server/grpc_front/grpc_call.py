@@ -1,0 +1,292 @@
+"""A request of gRPC as the gatekeeper knows it, and the method that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from coordinator_api.v1 import admin_pb2, common_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.methods import METHODS, Method, MethodRule
+from coordinator_protocol.names import ID_BYTES_MAX, check_client_id
+from coordinator_protocol.wire import Pieces, varint
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_server.calls import CallStatus, Serve, Unanswered
+from coordinator_server.grpc_front.handler import LaneFront
+from coordinator_server.grpc_front.wire.edge import error_response
+from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
+from coordinator_server.grpc_front.wire.parts import parts_are_too_many
+from coordinator_server.traffic.call import Answer
+
+REQUEST_ID_BYTES: Final = 16
+CLIENT_TXN_VERSIONS: Final = (1, 2)
+CLIENT_TXN_VERSION_DEFAULT: Final = 2
+REQUEST_CHARACTERS_MAX: Final = 2_000
+"""Length of the text of a request in the audit log; the rest is cut off."""
+LISTED_MAX: Final = 100
+"""Elements of each list that are looked at for it."""
+
+THROTTLE_FIELD: Final = 4
+"""The number of `throttle_ms` in every response."""
+_THROTTLE_TAG: Final = bytes([THROTTLE_FIELD << 3])
+"""Where a field comes twice in a message, the last one counts: so a pause is added to an answer that is written."""
+
+Reply = bytes | Pieces
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One method as gRPC serves it. `serve` and `front` are there once the server is loaded."""
+
+    rule: MethodRule
+    request_type: type[Message]
+    response_type: type[Message]
+    request_kind: Descriptor
+    item_fields: tuple[str, ...]
+    """Repeated fields of a response whose items carry an error code of their own."""
+    parts_max: int
+    answer_bytes_max: int
+    serve: Serve | None = None
+    front: LaneFront | None = None
+    """Offers calls to the fast path; None: no call of this method goes that way."""
+
+
+def endpoint_of(method: MethodDescriptor, parts_max: int, answer_bytes_max: int) -> Endpoint:
+    """The endpoint of a method, not served yet."""
+    return Endpoint(
+        rule=METHODS[Method(method.name)],
+        request_type=GetMessageClass(method.input_type),
+        response_type=GetMessageClass(method.output_type),
+        request_kind=method.input_type,
+        item_fields=_item_fields(method.output_type),
+        parts_max=parts_max,
+        answer_bytes_max=answer_bytes_max,
+    )
+
+
+def _item_fields(response: Descriptor) -> tuple[str, ...]:
+    return tuple(
+        field.name
+        for field in response.fields
+        if field.message_type is not None and "error_code" in field.message_type.fields_by_name
+    )
+
+
+class GrpcCall:
+    """Implements `coordinator_server.traffic.call.Call`."""
+
+    __slots__ = ("_body", "_endpoint", "_request", "_takes_pieces", "context", "is_understood", "rule", "size_bytes")
+
+    refuses_over_rate: Final = True
+
+    def __init__(self, endpoint: Endpoint, body: bytes, context: CallContext, *, takes_pieces: bool = False) -> None:
+        self.rule = endpoint.rule
+        self.size_bytes = len(body)
+        self.context = context
+        self.is_understood = False
+        self._endpoint = endpoint
+        self._body = body
+        self._request: Any = None
+        self._takes_pieces = takes_pieces
+
+    @property
+    def answer_bytes_max(self) -> int:
+        return self._endpoint.answer_bytes_max
+
+    def client_id(self) -> str:
+        return client_id_in(self._body, self.context)
+
+    def take(self) -> Reply | None:
+        endpoint = self._endpoint
+        assert endpoint.front is not None, "only methods with a front are fast"
+        try:
+            self._understand()
+        except (DecodeError, Refused):
+            # `begin` refuses it likewise, and says so.
+            return None
+        return endpoint.front.take(self._request, self.context)
+
+    def taken_failed(self, reply: Reply, error: Exception) -> Answer[Reply]:
+        front = self._endpoint.front
+        assert front is not None, "it was taken by one"
+        assert isinstance(reply, bytes), "as the front gave it"
+        try:
+            return self._answer(front.refused(self._request, reply, error))
+        except CoordinatorError as refusal:
+            return self.refused(refusal)
+
+    def begin(self) -> Pending[Any]:
+        serve = self._endpoint.serve
+        assert serve is not None, "calls begin once the server is loaded"
+        if not self.is_understood:
+            try:
+                self._understand()
+            except DecodeError as error:
+                raise _undecodable(self._endpoint, self._body, error) from error
+        return serve(self._request, self.context)
+
+    def encode(self, value: Any) -> Answer[Reply]:  # noqa: ANN401  a response of any method
+        return self._answer(value)
+
+    def refused(self, error: CoordinatorError) -> Answer[Reply]:
+        return self._answer(error_response(self.rule.method, self._endpoint.response_type, error))
+
+    def paused(self, reply: Reply, throttle_ms: int) -> Reply:
+        return reply + _THROTTLE_TAG + varint(throttle_ms)
+
+    def codes_in(self, value: Message) -> Collection[int]:
+        return set(_codes_in(value))
+
+    def shown(self) -> str:
+        return _shown(self._request)
+
+    def _understand(self) -> None:
+        """Decode the request and complete the context. Raises: DecodeError, Refused."""
+        endpoint, body = self._endpoint, self._body
+        if len(body) > endpoint.parts_max:
+            # A shorter body is not counted: no part takes less than one byte.
+            self._check_parts()
+        request: Any = endpoint.request_type.FromString(body)
+        self.context = call_context(request.header, self.context, self.rule.method)
+        self._request = request
+        self.is_understood = True
+
+    def _check_parts(self) -> None:
+        """Raises: Refused INVALID_REQUEST for a request of too many parts."""
+        endpoint = self._endpoint
+        if parts_are_too_many(self._body, endpoint.request_kind, endpoint.parts_max):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the request has more than {endpoint.parts_max} parts, all elements of its lists counted: send"
+                " several",
+            )
+
+    def _answer(self, response: Any) -> Answer[Reply]:  # noqa: ANN401  a response of any method
+        if self._takes_pieces and isinstance(response, FetchAnswer):
+            reply: Reply = response.in_pieces()
+        else:
+            reply = response.SerializeToString()
+        return Answer(reply, _counted_codes(response, self._endpoint.item_fields))
+
+
+class UnknownCall(GrpcCall):
+    """A call of a method that this server does not have. It counts for its principal like any small call."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str, body: bytes, context: CallContext) -> None:
+        super().__init__(_UNKNOWN, body, context)
+        self._name = name
+
+    def begin(self) -> Pending[Any]:
+        raise self._unimplemented()
+
+    def refused(self, error: CoordinatorError) -> Answer[Reply]:
+        raise self._unimplemented()
+
+    def _unimplemented(self) -> Unanswered:
+        return Unanswered(CallStatus.UNIMPLEMENTED, f"this server has no method {self._name!a:.200}")
+
+
+_UNKNOWN: Final = Endpoint(
+    rule=METHODS[Method.SESSION],
+    request_type=admin_pb2.DescribeLimitsRequest,
+    response_type=admin_pb2.DescribeLimitsResponse,
+    request_kind=admin_pb2.DescribeLimitsRequest.DESCRIPTOR,
+    item_fields=(),
+    parts_max=0,
+    answer_bytes_max=0,
+)
+"""For calls that are never decoded: a small call, whose method no front serves alone."""
+
+
+def call_context(header: common_pb2.RequestHeader, call: CallContext, method: str = "") -> CallContext:
+    """What the transport knows of the call, joined with what its request header says.
+
+    Raises Refused: INVALID_REQUEST (request id of a wrong length, bad client id), UNSUPPORTED_VERSION."""
+    request_id = header.request_id
+    if request_id and len(request_id) != REQUEST_ID_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"request_id has {len(request_id)} bytes: send {REQUEST_ID_BYTES} random bytes, or none",
+        )
+    client_id = header.client_id or call.client_id
+    if client_id:
+        check_client_id(client_id)
+    client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT
+    if client_txn_version not in CLIENT_TXN_VERSIONS:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"client_txn_version is {client_txn_version}: this server speaks 1 and 2; leave it out for 2",
+        )
+    return CallContext(
+        principal=call.principal,
+        client_id=client_id,
+        host=call.host,
+        deadline_ms=call.deadline_ms,
+        request_id=request_id,
+        client_txn_version=client_txn_version,
+        refuse_concurrent=header.refuse_concurrent,
+        method=method or call.method,
+        connection=call.connection,
+    )
+
+
+def client_id_in(body: bytes, context: CallContext) -> str:
+    """The client id that a request names; "" where it cannot be read, or is longer than any may be."""
+    client_id = context.client_id
+    with suppress(DecodeError):
+        # Every request begins with the same header.
+        client_id = admin_pb2.DescribeLimitsRequest.FromString(body).header.client_id or client_id
+    # Quotas keep it as long as the server runs.
+    return client_id if len(client_id) <= ID_BYTES_MAX else ""
+
+
+def _undecodable(endpoint: Endpoint, body: bytes, error: DecodeError) -> Unanswered:
+    return Unanswered(
+        CallStatus.INVALID_ARGUMENT,
+        f"{len(body)} bytes were sent that are no {endpoint.request_type.DESCRIPTOR.full_name}: {error}",
+    )
+
+
+def _counted_codes(response: Any, item_fields: tuple[str, ...]) -> Collection[int]:  # noqa: ANN401  of any method
+    """The code of a response, and those of its items: items of one list that share an error count once."""
+    codes = [response.error_code] if response.error_code else []
+    for field in item_fields:
+        items = getattr(response, field)
+        for item in items:
+            if item.error_code:
+                codes += {each.error_code for each in items} - {0}
+                break
+    return codes
+
+
+def _codes_in(message: Message) -> Iterator[int]:
+    for field, value in message.ListFields():
+        if field.name == "error_code":
+            yield value
+        elif field.message_type is not None and field.is_repeated and not field.message_type.GetOptions().map_entry:
+            for item in value:
+                yield from _codes_in(item)
+
+
+def _shown(request: Message) -> str:
+    """The beginning of a request, as JSON. Of a long one all lists are cut first: to write them takes seconds."""
+    if request.ByteSize() > REQUEST_CHARACTERS_MAX:
+        short = type(request)()
+        short.CopyFrom(request)
+        for field, _value in request.ListFields():
+            if field.is_repeated and (field.message_type is None or not field.message_type.GetOptions().map_entry):
+                del getattr(short, field.name)[LISTED_MAX:]
+        request = short
+    return MessageToJson(request, indent=None, preserving_proto_field_name=True, ensure_ascii=True)[
+        :REQUEST_CHARACTERS_MAX
+    ]

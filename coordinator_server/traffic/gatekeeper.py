@@ -1,0 +1,339 @@
+"""The way of every request through the server, whichever front it came by.
+
+    turn (FairReads, FairMessages) -> cancelled? -> gate -> admission -> room for a large answer -> Call.begin ...
+    ... the reply -> counts given back -> audit -> Call.encode -> work of reads noted -> observer
+
+The order is fixed: a refusal costs as little as it can, and nothing counts that has not begun. `Metering` puts the
+rates of principals around it. A front knows a wire and no limits; this knows the limits and no wire.
+
+Every call gets an answer of its own; a defect fails the call that met it and is logged here, once, with its traceback,
+while the caller reads INTERNAL and nothing of our inside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import structlog
+
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.methods import Method
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
+from coordinator_server.calls import CallStatus, Unanswered
+from coordinator_server.traffic.admission import Admission, Room
+from coordinator_server.traffic.call import Answer, Auditor, Call, FastPath, NoObserver, Observer, ReplyT
+from coordinator_server.traffic.fair_messages import FairMessages, is_enough
+from coordinator_server.traffic.fair_reads import FairReads
+
+_log = structlog.get_logger("transport")
+
+
+_NO_FAST_PATHS: Final[Mapping[Method, FastPath]] = MappingProxyType({})
+
+
+class Gate(Enum):
+    """Whether the server takes work. The value is the refusal, None = come in."""
+
+    LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the server is loading its state; try again shortly")
+    SERVING = None
+    DRAINING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down; try again when it is back")
+
+
+@dataclass(slots=True)
+class _Rest:
+    """Calls of a message that wait for their turn, and their replies."""
+
+    calls: Sequence[Call[Any]]
+    replies: Sequence[Pending[Any]]
+    begun: int = 0
+
+
+Taken = list[tuple[Pending[Any], Call[Any], Any]]
+"""Calls of the fast path, each with the reply that it will have."""
+
+
+class Gatekeeper:
+    """Begins calls, and answers them. One per server: what is counted is counted over all fronts. On the loop only."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        clock: Clock,
+        *,
+        room: AnswerRoom = BOUNDLESS_ROOM,
+        reads: FairReads | None = None,
+        messages: FairMessages | None = None,
+    ) -> None:
+        self._admission = admission
+        self._places: Final = admission.places
+        self._clock = clock
+        self._room = room
+        self._reads = reads or FairReads()
+        self._messages = messages or FairMessages(clock)
+        self.observer: Observer = NoObserver()
+        self.auditor: Auditor | None = None
+        self._unanswered: dict[Pending[Any], tuple[Method, Room, int]] = {}
+        """The calls in flight: the room that each takes, and for how many it counts: one, or those that the fast path
+        took together."""
+        self._fast_paths: Mapping[Method, FastPath] = {}
+        self._gate = Gate.LOADING
+
+    def open(self, fast_paths: Mapping[Method, FastPath] = _NO_FAST_PATHS) -> None:
+        """Take work from now on. Calls of the methods that have a fast path are offered to it first."""
+        self._fast_paths = fast_paths
+        self._gate = Gate.SERVING
+
+    def close(self) -> None:
+        """Take no new work; what is under way goes on."""
+        self._gate = Gate.DRAINING
+
+    @property
+    def unanswered_calls(self) -> int:
+        return self.calls_in_flight().total()
+
+    def calls_in_flight(self) -> Counter[Method]:
+        """Return the number of calls in flight by method."""
+        in_flight: Counter[Method] = Counter()
+        for method, _room, calls in self._unanswered.values():
+            in_flight[method] += calls
+        return in_flight
+
+    def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
+        """Answer every call that still waits (parked, long polls), and drop it: with the error, or with the refusal of
+        the closed gate, which says that nothing was done.
+
+        For a server that stops, at the moment when everything staged was answered."""
+        if error is None:
+            assert self._gate.value is not None, "only a closed gate has something to say"
+            error = Refused(*self._gate.value)
+        # Their gate is closed.
+        self._messages.begin_all()
+        self._reads.begin_all()
+        for pending in list(self._unanswered):
+            pending.drop(error)
+
+    def begin(self, call: Call[ReplyT]) -> Pending[ReplyT]:
+        """Begin one call. The reply fails with `Unanswered` only; cancelling it says that the caller is gone."""
+        reply: Pending[ReplyT] = Pending()
+        if call.rule.method in self._fast_paths:
+            self._begin_some([call], [reply])
+        else:
+            self._begin_alone(call, reply)
+        return reply
+
+    def begin_all(self, calls: Sequence[Call[ReplyT]]) -> Sequence[Pending[ReplyT]]:
+        """Begin all calls of one message of one connection, in their order, in this turn of the loop or in turns to
+        come. What the fast path leaves is begun before it goes on."""
+        replies: list[Pending[ReplyT]] = [Pending() for _ in calls]
+        if calls:
+            connection = calls[0].context.connection
+            begun = self._begin_some(calls, replies) if self._messages.may_begin(connection) else 0
+            if begun < len(calls):
+                rest = _Rest([*calls[begun:]], replies[begun:])
+                self._messages.wait(connection, partial(self._begin_rest, rest))
+        return replies
+
+    def refuse(self, call: Call[ReplyT], refusal: Refused) -> Pending[ReplyT]:
+        """Answer a call that is not begun: nothing of it is decoded."""
+        reply: Pending[ReplyT] = Pending()
+        self._reply(call, reply, self._clock.monotonic_us(), failed(refusal))
+        return reply
+
+    def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
+        """Whether calls of this connection's messages wait for their turn; `then` is called once all have begun."""
+        return self._messages.is_behind(connection, then)
+
+    def _begin_rest(self, rest: _Rest) -> bool:
+        """Begin as many as there is time for; whether more are left."""
+        rest.begun += self._begin_some(rest.calls, rest.replies, rest.begun)
+        return rest.begun < len(rest.calls)
+
+    def _begin_some(self, calls: Sequence[Call[Any]], replies: Sequence[Pending[Any]], first: int = 0) -> int:
+        """Begin calls from the first on, until the turn has done its work. Returns how many it were."""
+        place, messages, now_us = first, self._messages, self._clock.monotonic_us
+        while place < len(calls):
+            if calls[place].rule.method not in self._fast_paths:
+                self._begin_alone(calls[place], replies[place])
+                place += 1
+            else:
+                taken, left = self._take(calls, replies, place)
+                place += taken
+                for number in range(place, place + left):
+                    self._begin(calls[number], replies[number], now_us())
+                place += left
+            if now_us() >= messages.until_us and is_enough(calls, first, place):
+                break
+        return place - first
+
+    def _begin_alone(self, call: Call[Any], reply: Pending[Any]) -> None:
+        """Begin a call that is not for the fast path."""
+        began_us = self._clock.monotonic_us()
+        if not call.rule.is_large_answer:
+            self._begin(call, reply, began_us)
+            return
+        try:
+            self._reads.begin(call.context.connection, call.size_bytes, partial(self._begin, call, reply, began_us))
+        except Refused as refusal:
+            self._reply(call, reply, began_us, failed(refusal))
+
+    def _take(self, calls: Sequence[Call[Any]], replies: Sequence[Pending[Any]], first: int) -> tuple[int, int]:
+        """Offer calls of one method to the fast path, from this one to the first that is not for it, or until the turn
+        has done its work.
+
+        Returns how many it took, and how many of the next calls are for the general path: none where some were taken,
+        one where none was, and after a defect all that it took back. They are not offered again, so that a message
+        costs no more than in proportion to its calls, whatever is wrong with the fast path."""
+        now_us = self._clock.monotonic_us
+        began_us, until_us = now_us(), self._messages.until_us
+        method = calls[first].rule.method
+        fast_path = self._fast_paths[method]
+        room, calls_max = self._places[method]
+        taken: Taken = []
+        try:
+            for number in range(first, len(calls)):
+                call, reply = calls[number], replies[number]
+                has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
+                if call.rule.method is not method or not has_room or reply.is_cancelled:
+                    break
+                answer = call.take()
+                if answer is None:
+                    break
+                taken.append((reply, call, answer))
+                if now_us() >= until_us and is_enough(calls, first, number + 1):
+                    break
+            if not taken:
+                return 0, 1
+            ended = fast_path.end()
+        except Exception as defect:  # noqa: BLE001  our bug: it costs these calls their place in the fast path
+            self._met_defect(method, defect)
+            fast_path.take_back()
+            return 0, len(taken) or 1
+        room.calls += len(taken)
+        self._unanswered[ended] = method, room, len(taken)
+        ended.on_settled(partial(self._answer_taken, method, taken, began_us))
+        return len(taken), 0
+
+    def _answer_taken(self, method: Method, taken: Taken, began_us: int, ended: Pending[None]) -> None:
+        _method, room, calls = self._unanswered.pop(ended)
+        room.calls -= calls
+        error = ended.error
+        if error is not None:
+            for reply, call, answer in taken:
+                self._end(call, reply, began_us, partial(call.taken_failed, answer, error))
+            return
+        elapsed_us = self._clock.monotonic_us() - began_us
+        answered = self.observer.answered
+        for reply, call, answer in taken:
+            if reply.is_cancelled:
+                self._end_unanswered(call, reply, _gave_up(), began_us)
+            else:
+                answered(method, elapsed_us)
+                reply.succeed(answer)
+
+    def _begin(self, call: Call[Any], reply: Pending[Any], began_us: int) -> None:
+        if reply.is_cancelled:
+            self._end_unanswered(call, reply, _gave_up(), began_us)
+            return
+        rule = call.rule
+        try:
+            if self._gate is not Gate.SERVING:
+                raise Refused(*self._gate.value)
+            room, calls_max = self._places[rule.method]
+            if room.calls >= calls_max:
+                self._admission.check(rule.method)
+            if rule.is_large_answer:
+                self._room.check(call.context.connection)
+            pending = call.begin()
+        except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_end`
+            self._reply(call, reply, began_us, failed(error))
+            return
+        if pending.is_settled:
+            self._reply(call, reply, began_us, pending)
+            return
+        reply.on_cancel = pending.cancel
+        room.calls += 1
+        self._unanswered[pending] = rule.method, room, 1
+        pending.on_settled(partial(self._reply, call, reply, began_us))
+
+    def _reply(self, call: Call[Any], reply: Pending[Any], began_us: int, settled: Pending[Any]) -> None:
+        waited = self._unanswered.pop(settled, None)
+        if waited is not None:
+            waited[1].calls -= waited[2]
+        if call.rule.is_administrative:
+            self._audit(call, settled)
+        self._end(call, reply, began_us, partial(_answer, call, reply, settled))
+
+    def _audit(self, call: Call[Any], settled: Pending[Any]) -> None:
+        if self.auditor is not None and call.is_understood:
+            error = settled.error
+            self.auditor.acted(call, call.codes_in(settled.result()) if error is None else error)
+
+    def _end(self, call: Call[Any], reply: Pending[Any], began_us: int, answered: Callable[[], Answer[Any]]) -> None:
+        """Give the caller its answer, or the reason why it has none."""
+        method = call.rule.method
+        try:
+            answer = answered()
+            if reply.is_cancelled:
+                raise _gave_up()
+            if call.rule.is_large_answer:
+                answer = self._large(call, answer)
+            if len(answer.reply) > call.answer_bytes_max:
+                raise _too_large(method, len(answer.reply), call.answer_bytes_max)
+            self.observer.answered(method, self._clock.monotonic_us() - began_us, answer.codes)
+        except Unanswered as failure:
+            self._end_unanswered(call, reply, failure.with_traceback(None), began_us)
+        except Exception as defect:  # noqa: BLE001  our bug: it fails this call alone
+            self._met_defect(method, defect)
+            text = f"{method} met a defect of the server; the server's log has the details"
+            self._end_unanswered(call, reply, Unanswered(CallStatus.INTERNAL, text), began_us)
+        else:
+            reply.succeed(answer.reply)
+
+    def _large(self, call: Call[Any], answer: Answer[Any]) -> Answer[Any]:
+        """Note the work of a read. Returns its answer, or the refusal in its place where it is larger than what is left
+        of the room for answers."""
+        self._reads.spent(len(answer.reply))
+        # A Fetch has asked for what it found, before it made an answer of that.
+        if not call.rule.answers_records:
+            try:
+                self._room.check_answer(len(answer.reply))
+            except Refused as refusal:
+                return call.refused(refusal)
+        return answer
+
+    def _met_defect(self, method: Method, defect: Exception) -> None:
+        _log.error("defect", method=method, exc_info=defect)
+        self.observer.defect(defect)
+
+    def _end_unanswered(self, call: Call[Any], reply: Pending[Any], error: Unanswered, began_us: int) -> None:
+        self.observer.unanswered(call.rule.method, self._clock.monotonic_us() - began_us, error.status)
+        reply.fail(error)
+
+
+def _answer(call: Call[ReplyT], reply: Pending[ReplyT], settled: Pending[Any]) -> Answer[ReplyT]:
+    error = settled.error
+    if isinstance(error, CoordinatorError):
+        return call.refused(error)
+    value = settled.result()
+    if reply.is_cancelled:
+        raise _gave_up()
+    return call.encode(value)
+
+
+def _gave_up() -> Unanswered:
+    return Unanswered(CallStatus.CANCELLED, "the caller gave up")
+
+
+def _too_large(method: Method, size_bytes: int, bytes_max: int) -> Unanswered:
+    return Unanswered(
+        CallStatus.RESOURCE_EXHAUSTED,
+        f"the answer of {method} takes {size_bytes} bytes and at most {bytes_max} are allowed: ask for less at a time",
+    )

@@ -153,18 +153,19 @@ async def test_a_flood_is_ended_or_held_back_while_others_are_served(kind: str, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm"),
+    ("kind", "limits"),
     [
-        ("window updates", "control_frames"),
-        ("pings", "control_frames"),
-        ("streams without data", "unfinished_calls"),
-        ("calls that are not read", "refused_calls"),
-        ("continuations", "rules"),
-        ("small pieces", "rules"),
+        ("window updates", {"control_frames"}),
+        ("pings", {"control_frames"}),
+        # On a busy machine it may come to the limit on refused calls first.
+        ("streams without data", {"unfinished_calls", "refused_calls"}),
+        ("calls that are not read", {"refused_calls"}),
+        ("continuations", {"rules"}),
+        ("small pieces", {"rules"}),
     ],
 )
 async def test_a_flood_that_was_ended_is_counted_and_told_once(
-    kind: str, harm: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, limits: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
     monkeypatch.setenv("TXN_TRANSPORT", TransportName.NATIVE)
@@ -174,10 +175,11 @@ async def test_a_flood_that_was_ended_is_counted_and_told_once(
                 with RawPeer(port) as peer:
                     assert await asyncio.to_thread(peer.flood, floods(UNARY)[kind], DEADLINE_SECONDS)
             harms = {name: count for name, count in served.numbers().harms.items() if count}
-            assert harms[harm] == 3, harms
+            assert sum(harms.values()) == 3, harms
+            assert harms.keys() <= limits
             await until(lambda: served.numbers().open_connections == 0)
             assert await answers(port)
-    assert [line["kind"] for line in lines if line["event"] == "harm"] == [harm]
+    assert sorted(line["kind"] for line in lines if line["event"] == "harm") == sorted(harms)
 
 
 @pytest.mark.slow

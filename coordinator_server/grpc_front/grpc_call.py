@@ -83,12 +83,23 @@ def _item_fields(response: Descriptor) -> tuple[str, ...]:
 class GrpcCall:
     """Implements `coordinator_server.traffic.call.Call`."""
 
-    __slots__ = ("_body", "_endpoint", "_request", "_takes_pieces", "context", "is_understood", "rule", "size_bytes")
+    __slots__ = (
+        "_body",
+        "_endpoint",
+        "_request",
+        "_takes_pieces",
+        "answer_bytes_max",
+        "context",
+        "is_understood",
+        "rule",
+        "size_bytes",
+    )
 
     refuses_over_rate: Final = True
 
     def __init__(self, endpoint: Endpoint, body: bytes, context: CallContext, *, takes_pieces: bool = False) -> None:
         self.rule = endpoint.rule
+        self.answer_bytes_max = endpoint.answer_bytes_max
         self.size_bytes = len(body)
         self.context = context
         self.is_understood = False
@@ -96,10 +107,6 @@ class GrpcCall:
         self._body = body
         self._request: Any = None
         self._takes_pieces = takes_pieces
-
-    @property
-    def answer_bytes_max(self) -> int:
-        return self._endpoint.answer_bytes_max
 
     def client_id(self) -> str:
         return client_id_in(self._body, self.context)
@@ -114,14 +121,11 @@ class GrpcCall:
             return None
         return endpoint.front.take(self._request, self.context)
 
-    def taken_failed(self, reply: Reply, error: Exception) -> Answer[Reply]:
+    def taken_failed(self, reply: Reply, error: Exception) -> Message:
         front = self._endpoint.front
         assert front is not None, "it was taken by one"
         assert isinstance(reply, bytes), "as the front gave it"
-        try:
-            return self._answer(front.refused(self._request, reply, error))
-        except CoordinatorError as refusal:
-            return self.refused(refusal)
+        return front.refused(self._request, reply, error)
 
     def begin(self) -> Pending[Any]:
         serve = self._endpoint.serve
@@ -134,10 +138,14 @@ class GrpcCall:
         return serve(self._request, self.context)
 
     def encode(self, value: Any) -> Answer[Reply]:  # noqa: ANN401  a response of any method
-        return self._answer(value)
+        fields = self._endpoint.item_fields
+        codes = _counted_codes(value, fields) if fields or value.error_code else ()
+        if self._takes_pieces and isinstance(value, FetchAnswer):
+            return Answer(value.in_pieces(), codes)
+        return Answer(value.SerializeToString(), codes)
 
     def refused(self, error: CoordinatorError) -> Answer[Reply]:
-        return self._answer(error_response(self.rule.method, self._endpoint.response_type, error))
+        return self.encode(error_response(self.rule.method, self._endpoint.response_type, error))
 
     def paused(self, reply: Reply, throttle_ms: int) -> Reply:
         return reply + _THROTTLE_TAG + varint(throttle_ms)
@@ -168,13 +176,6 @@ class GrpcCall:
                 f"the request has more than {endpoint.parts_max} parts, all elements of its lists counted: send"
                 " several",
             )
-
-    def _answer(self, response: Any) -> Answer[Reply]:  # noqa: ANN401  a response of any method
-        if self._takes_pieces and isinstance(response, FetchAnswer):
-            reply: Reply = response.in_pieces()
-        else:
-            reply = response.SerializeToString()
-        return Answer(reply, _counted_codes(response, self._endpoint.item_fields))
 
 
 class UnknownCall(GrpcCall):

@@ -63,9 +63,9 @@ class Call(Protocol[ReplyT]):
         """The fast path: the reply, to be sent once `FastPath.end` is settled. None: nothing has happened, and `begin`
         follows in its place."""
 
-    def taken_failed(self, reply: ReplyT, error: Exception) -> Answer[ReplyT]:
-        """The answer in place of a reply that was taken and did not become durable. Raises: the error, where it is a
-        defect."""
+    def taken_failed(self, reply: ReplyT, error: Exception) -> Any:  # noqa: ANN401  as of `begin`
+        """The value in place of a reply that was taken and did not become durable. Raises: the error, where there is
+        nothing else to say."""
 
     def begin(self) -> Pending[Any]:
         """Check and decode the request, and call the use case. Raises: Refused, Unanswered."""

@@ -25,7 +25,7 @@ import structlog
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.traffic.admission import Admission, Room
@@ -227,7 +227,8 @@ class Gatekeeper:
         error = ended.error
         if error is not None:
             for reply, call, answer in taken:
-                self._end(call, reply, began_us, partial(call.taken_failed, answer, error))
+                value = settled(answer).map(partial(call.taken_failed, error=error))
+                self._reply(call, reply, began_us, value)
             return
         elapsed_us = self._clock.monotonic_us() - began_us
         answered = self.observer.answered
@@ -252,7 +253,7 @@ class Gatekeeper:
             if rule.is_large_answer:
                 self._room.check(call.context.connection)
             pending = call.begin()
-        except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_end`
+        except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
             self._reply(call, reply, began_us, failed(error))
             return
         if pending.is_settled:
@@ -263,39 +264,43 @@ class Gatekeeper:
         self._unanswered[pending] = rule.method, room, 1
         pending.on_settled(partial(self._reply, call, reply, began_us))
 
-    def _reply(self, call: Call[Any], reply: Pending[Any], began_us: int, settled: Pending[Any]) -> None:
-        waited = self._unanswered.pop(settled, None)
+    def _reply(self, call: Call[Any], reply: Pending[Any], began_us: int, done: Pending[Any]) -> None:
+        """Give the caller the answer to a use case that is done, or the reason why it gets none."""
+        waited = self._unanswered.pop(done, None)
         if waited is not None:
             waited[1].calls -= waited[2]
-        if call.rule.is_administrative:
-            self._audit(call, settled)
-        self._end(call, reply, began_us, partial(_answer, call, reply, settled))
-
-    def _audit(self, call: Call[Any], settled: Pending[Any]) -> None:
-        if self.auditor is not None and call.is_understood:
-            error = settled.error
-            self.auditor.acted(call, call.codes_in(settled.result()) if error is None else error)
-
-    def _end(self, call: Call[Any], reply: Pending[Any], began_us: int, answered: Callable[[], Answer[Any]]) -> None:
-        """Give the caller its answer, or the reason why it has none."""
-        method = call.rule.method
+        rule = call.rule
+        if rule.is_administrative:
+            self._audit(call, done)
         try:
-            answer = answered()
+            error = done.error
+            if isinstance(error, CoordinatorError):
+                answer = call.refused(error)
+            else:
+                value = done.result()
+                if reply.is_cancelled:
+                    raise _gave_up()
+                answer = call.encode(value)
             if reply.is_cancelled:
                 raise _gave_up()
-            if call.rule.is_large_answer:
+            if rule.is_large_answer:
                 answer = self._large(call, answer)
             if len(answer.reply) > call.answer_bytes_max:
-                raise _too_large(method, len(answer.reply), call.answer_bytes_max)
-            self.observer.answered(method, self._clock.monotonic_us() - began_us, answer.codes)
+                raise _too_large(rule.method, len(answer.reply), call.answer_bytes_max)
+            self.observer.answered(rule.method, self._clock.monotonic_us() - began_us, answer.codes)
         except Unanswered as failure:
             self._end_unanswered(call, reply, failure.with_traceback(None), began_us)
         except Exception as defect:  # noqa: BLE001  our bug: it fails this call alone
-            self._met_defect(method, defect)
-            text = f"{method} met a defect of the server; the server's log has the details"
+            self._met_defect(rule.method, defect)
+            text = f"{rule.method} met a defect of the server; the server's log has the details"
             self._end_unanswered(call, reply, Unanswered(CallStatus.INTERNAL, text), began_us)
         else:
             reply.succeed(answer.reply)
+
+    def _audit(self, call: Call[Any], done: Pending[Any]) -> None:
+        if self.auditor is not None and call.is_understood:
+            error = done.error
+            self.auditor.acted(call, call.codes_in(done.result()) if error is None else error)
 
     def _large(self, call: Call[Any], answer: Answer[Any]) -> Answer[Any]:
         """Note the work of a read. Returns its answer, or the refusal in its place where it is larger than what is left
@@ -316,16 +321,6 @@ class Gatekeeper:
     def _end_unanswered(self, call: Call[Any], reply: Pending[Any], error: Unanswered, began_us: int) -> None:
         self.observer.unanswered(call.rule.method, self._clock.monotonic_us() - began_us, error.status)
         reply.fail(error)
-
-
-def _answer(call: Call[ReplyT], reply: Pending[ReplyT], settled: Pending[Any]) -> Answer[ReplyT]:
-    error = settled.error
-    if isinstance(error, CoordinatorError):
-        return call.refused(error)
-    value = settled.result()
-    if reply.is_cancelled:
-        raise _gave_up()
-    return call.encode(value)
 
 
 def _gave_up() -> Unanswered:

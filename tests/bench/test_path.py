@@ -9,7 +9,7 @@ from types import CodeType
 
 import pytest
 
-from bench.path import WANTED, Figures, figures_of, listed, steps_of, table
+from bench.path import GENERAL, WANTED, Figures, figures_of, listed, steps_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,7 +39,7 @@ def test_only_functions_of_the_server_count_each_of_them_once() -> None:
         ("txn_coordinator/shard.py", "decide"),
         ("txn_coordinator/shard.py", "judge"),
     ]
-    assert figures_of(steps) == Figures(functions=3, files=2)
+    assert figures_of(steps) == Figures(functions=3, files=2, changes=1)
 
 
 def test_a_way_is_listed_by_file_in_the_order_of_the_first_entry() -> None:
@@ -79,14 +79,16 @@ def test_the_product_is_chosen_before_it_is_imported_and_must_be_there(
     assert reason in done.stderr
 
 
-def test_the_way_of_an_end_leads_through_everything_that_takes_part() -> None:
-    command = [sys.executable, "-m", "bench.path", "--list", "EndTxn"]
+@pytest.mark.parametrize("call", ["EndTxn", f"EndTxn{GENERAL}"])
+def test_the_way_of_an_end_leads_through_everything_that_takes_part(call: str) -> None:
+    command = [sys.executable, "-m", "bench.path", "--list", call]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     head, *lines = done.stdout.splitlines()
     functions = [line for line in lines if line.startswith(" ")]
     files = [line for line in lines if not line.startswith(" ")]
-    assert head == f"EndTxn: {len(functions)} functions in {len(files)} files"
+    assert head.startswith(f"{call}: {len(functions)} functions in {len(files)} files, ")
+    assert any("lane.py" in file for file in files) is (call == "EndTxn")
     assert files[0].startswith("coordinator_server/")
     for package in ("txn_coordinator", "partition_log", "group_coordinator", "coordinator_runtime"):
         assert any(file.startswith(package) for file in files), f"nothing of {package} was entered"

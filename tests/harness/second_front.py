@@ -51,10 +51,8 @@ class WrittenCall:
         assert self._take is not None, "offered to a fast path that it does not have"
         return self._take(self._decode())
 
-    def taken_failed(self, reply: bytes, error: Exception) -> Answer[bytes]:
-        if not isinstance(error, CoordinatorError):
-            raise error
-        return self.refused(error)
+    def taken_failed(self, reply: bytes, error: Exception) -> Any:
+        raise error
 
     def begin(self) -> Pending[Any]:
         assert self._serve is not None, "begun without a use case"

@@ -53,11 +53,13 @@ from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.state import OffsetCommitted
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.shard import GroupShard
+from partition_log import rules
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.partition_state import Growth
+from partition_log.partition_state import PartitionDraft
 from partition_log.requests import ProduceResult
+from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.transacted import in_transaction
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Ended
@@ -69,6 +71,11 @@ from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Identity, Transaction, TransactionState
 
 TakenT = TypeVar("TakenT")
+
+# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
+_APPEND: Final = AppendVerdict.APPEND
+_ADMIT: Final = AppendVerdict.ADMIT
+_APPEND_MARKER: Final = MarkerVerdict.APPEND
 
 CLIENT_TXN_VERSION: Final = 2
 """Clients of version 1 send no Transact, and add partitions before they produce."""
@@ -84,6 +91,9 @@ LaneName = tuple[str, bytes, int]
 
 LaneBatch = tuple[LaneName, BatchHeader, bytes, int | None]
 """A partition, header, payload, and checksum if there is one."""
+
+Target = tuple[PlacedPartition, PartitionDraft]
+"""A partition that is written to, and what is gathered for it."""
 
 Taken = tuple[Transaction, list[tuple[PartitionRef, int]]]
 """An id once its transaction is complete, and where the transaction begins in each partition, in the order of the
@@ -139,9 +149,9 @@ class Lane:
         self._records: list[Record] = []
         self._events: list[object] = []
         self._effects: list[tuple[Effect, ShardKey]] = []
-        self._growths: dict[LaneName, Growth] = {}
+        self._targets: dict[LaneName, Target] = {}
         """By what the requests call the partition."""
-        self._growth_of: dict[int, Growth] = {}
+        self._target_of: dict[int, Target] = {}
         """By ordinal: a partition may be named in two ways."""
         self._offsets: list[Decision] = []
         self._settled_groups: set[str] = set()
@@ -202,10 +212,10 @@ class Lane:
         if self._producer_ids_given:
             given = ProducerIdGiven(self._producer_ids_given[-1], len(self._producer_ids_given))
             records.append(Record(COUNTERS, given))
-        for growth in self._growth_of.values():
-            if growth.rows:
-                ended, grew = growth.record(self._turn.now_ms)
-                records.append(Record(growth.placed.shard, ended))
+        for placed, draft in self._target_of.values():
+            if draft.rows:
+                appended, grew = draft.record()
+                records.append(Record(placed.shard, appended))
                 events.append(grew)
         for decision in self._offsets:
             records += decision.records
@@ -226,7 +236,7 @@ class Lane:
         if len(groups) > 1 or not context.request_id:
             raise NotCommon
         size_bytes = _size_bytes(name, batches, groups)
-        growths, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
+        targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         participants = tuple(sorted(ordinals)), tuple([group.group_id for group in groups])
         ran: TransactionRanThrough
         marker: Marker
@@ -235,15 +245,15 @@ class Lane:
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
         take, taken = self._parts.checks.take, []
-        for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
+        for (placed, draft), (_name, header, payload, crc) in zip(targets, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 header = in_transaction(header, *identity)
-            limit_ms = growth.placed.timestamp_after_max_ms
-            if not growth.takes(header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
+            limit_ms = placed.timestamp_after_max_ms
+            if not _takes(draft, header, marker) or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
-            validates_payload = growth.placed.validates_payload
+            validates_payload = placed.validates_payload
             offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
-            taken.append((growth, header, offsetless))
+            taken.append((header, offsetless))
         if groups:
             self._settle(ran, marker, groups, context)
         # Nothing can be in the way any more.
@@ -253,25 +263,25 @@ class Lane:
         self._records.append(Record(shard.key, ran, ran.transaction.cause))
         self._events.append(ran)
         return ran.transaction, [
-            (growth.placed.ref, growth.append_and_end(header, offsetless, marker, now_ms))
-            for growth, header, offsetless in taken
+            (placed.ref, draft.append_and_end(header, offsetless, marker))
+            for (placed, draft), (header, offsetless) in zip(targets, taken, strict=True)
         ]
 
     def _produce(self, name: str, batches: Sequence[LaneBatch], context: CallContext) -> list[ProduceResult]:
         size_bytes = _size_bytes(name, batches)
-        growths, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
+        targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         identity, take, taken = current.client_identity, self._parts.checks.take, []
         is_admitted, now_ms = True, self._turn.now_ms
-        for growth, (_name, header, payload, crc) in zip(growths, batches, strict=True):
+        for (placed, draft), (_name, header, payload, crc) in zip(targets, batches, strict=True):
             if (header.producer_id, header.producer_epoch) != identity or not header.is_transactional:
                 raise NotCommon
-            admits, limit_ms = growth.admits(header), growth.placed.timestamp_after_max_ms
+            admits, limit_ms = _admits(draft, header), placed.timestamp_after_max_ms
             if admits is None or 0 <= limit_ms < header.max_timestamp_ms - now_ms:
                 raise NotCommon
             is_admitted = is_admitted and admits
-            validates_payload = growth.placed.validates_payload
+            validates_payload = placed.validates_payload
             offsetless, _none = take(header, payload, crc=crc, validates_payload=validates_payload, may_wait=False)
-            taken.append((growth, header, offsetless))
+            taken.append((header, offsetless))
         if not is_admitted:
             additions, version = Additions(partitions=frozenset(ordinals)), context.client_txn_version
             added = shard.decide_add(name, identity, additions, self._turn, client_txn_version=version)
@@ -281,9 +291,9 @@ class Lane:
         self._room_bytes -= size_bytes
         self._names.add(name)
         results = []
-        for growth, header, offsetless in taken:
-            offset = growth.append(header, offsetless, shard.key.number, now_ms)
-            results.append(ProduceResult(growth.placed.name, offset, growth.log_start_offset))
+        for (placed, draft), (header, offsetless) in zip(targets, taken, strict=True):
+            offset = draft.append(header, offsetless, shard.key.number)
+            results.append(ProduceResult(placed.name, offset, draft.head.log_start_offset))
         return results
 
     def _commit(
@@ -309,20 +319,29 @@ class Lane:
             if placed is None or placed.ref.ordinal not in current.partitions or sequence < 0:
                 raise NotCommon
             require(self._parts.authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, placed.ref.topic)
-            self._growth(placed).check_last_sequence(current.identity, sequence)
+            entry = self._target(placed)[1].entry(current.producer_id)
+            rules.check_last_sequence(
+                entry,
+                producer_id=current.producer_id,
+                producer_epoch=current.producer_epoch,
+                last_sequence=sequence,
+            )
         csn = self._next_csn()
         decision: Decision
         marker: Marker
         decision, marker = shard.outcomes.end_at_once(
             current, Ending(Outcome.COMMIT, bumps_epoch=True, cause="client", csn=csn), self._turn
         )
-        growths = []
+        drafts = []
         for ordinal in current.partitions:
             placed = self._parts.catalog.placed(ordinal)
-            growth = None if placed is None else self._growth(placed)
-            if growth is None or not growth.ends(marker):
+            if placed is None:
                 raise NotCommon
-            growths.append(growth)
+            _placed, draft = self._target(placed)
+            entry, forgotten = draft.entry(marker.producer_id), draft.head.forgotten
+            if rules.judge_marker(entry, marker, forgotten=forgotten) is not _APPEND_MARKER:
+                raise NotCommon
+            drafts.append(draft)
         settled = []
         for group in current.groups:
             ended, settled_bytes = self._settle_pending(group, marker)
@@ -331,8 +350,8 @@ class Lane:
         if size_bytes > self._room_bytes:
             raise NotCommon
         # Nothing can be in the way any more.
-        for growth in growths:
-            growth.end(marker, self._turn.now_ms)
+        for draft in drafts:
+            draft.end(marker)
         self._csn, self._csns_given = csn, self._csns_given + 1
         self._room_bytes -= size_bytes
         self._names.add(name)
@@ -383,29 +402,29 @@ class Lane:
 
     def _look_up(
         self, name: str, batches: Sequence[LaneBatch], size_bytes: int, context: CallContext
-    ) -> tuple[list[Growth], set[int], TransactionShard, Transaction]:
+    ) -> tuple[list[Target], set[int], TransactionShard, Transaction]:
         """The partitions of batches, their ordinals, and what is known of the id. Raises NotCommon, and Refused for a
         caller who may not write there."""
         if not batches or context.client_txn_version < CLIENT_TXN_VERSION:
             raise NotCommon
         self._check_common(name, size_bytes, context)
-        growths, ordinals = [], set()
+        targets, ordinals = [], set()
         for called, _header, _payload, _crc in batches:
-            growth = self._growths.get(called)
-            if growth is None:
+            target = self._targets.get(called)
+            if target is None:
                 placed = self._parts.catalog.find(*called)
                 if placed is None:
                     raise NotCommon
                 require(self._parts.authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
-                growth = self._growths[called] = self._growth(placed)
-            growths.append(growth)
-            ordinals.add(growth.placed.ref.ordinal)
+                target = self._targets[called] = self._target(placed)
+            targets.append(target)
+            ordinals.add(target[1].ordinal)
         shard: Any = self._served.get(self._parts.router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
         # Of a member the right to its sink is asked.
         if current is None or current.member is not None or len(ordinals) < len(batches):
             raise NotCommon
-        return growths, ordinals, shard, current
+        return targets, ordinals, shard, current
 
     def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
         """Raises NotCommon, and Refused for a caller who may not use the id."""
@@ -429,16 +448,17 @@ class Lane:
         self._room_bytes = parts.runtime.room_bytes() if parts.checks.disk.refusal is None else 0
         return context
 
-    def _growth(self, placed: PlacedPartition) -> Growth:
-        """What a partition gets. Raises NotCommon where it is not served."""
-        growth = self._growth_of.get(placed.ref.ordinal)
-        if growth is None:
+    def _target(self, placed: PlacedPartition) -> Target:
+        """The partition with its draft. Raises NotCommon where it is not served."""
+        ordinal = placed.ref.ordinal
+        target = self._target_of.get(ordinal)
+        if target is None:
             shard: Any = self._served.get(placed.shard)
-            growth = None if shard is None else shard.growth(placed)
-            if growth is None:
+            draft = None if shard is None else shard.draft(ordinal, self._turn.now_ms)
+            if draft is None:
                 raise NotCommon
-            self._growth_of[placed.ref.ordinal] = growth
-        return growth
+            target = self._target_of[ordinal] = placed, draft
+        return target
 
     def _settle_pending(self, group: str, marker: Marker) -> tuple[Decision, int]:
         """What becomes of the offsets that a transaction holds in a group, and how many bytes that stages at most.
@@ -474,6 +494,28 @@ class Lane:
         if decision.records:
             shard.part(Offsets).take_position()
         self._offsets.append(decision)
+
+
+def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
+    """Whether a batch that the transaction coordinator has admitted is appended, and the marker behind it, and nothing
+    else happens; once for a producer. Raises Refused as `rules.judge_append` and `rules.judge_marker`."""
+    entry, head = draft.entry(marker.producer_id), draft.head
+    return (
+        (entry is None or entry.open_transaction is None)
+        and rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is _APPEND
+        and rules.judge_marker(entry, marker, forgotten=head.forgotten) is _APPEND_MARKER
+    )
+
+
+def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
+    """Whether a batch of an open transaction is appended at once, and once for a producer; False: the transaction
+    coordinator must admit it first. None: something else happens. Raises Refused as `rules.judge_append`."""
+    entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
+    verdict = rules.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
+    if verdict is not _ADMIT:
+        return True if verdict is _APPEND else None
+    verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
+    return False if verdict is _APPEND else None
 
 
 def _size_bytes(name: str, batches: Sequence[LaneBatch] = (), groups: Sequence[GroupOffsets] = ()) -> int:

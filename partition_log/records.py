@@ -148,9 +148,8 @@ class PartitionGrew(OfPartition, frozen=True, gc=False):
     outcome: Outcome | None = None
     """What the marker says; None = there is no marker."""
     marker_bytes: int = 0
-    marker_count: int = 1
-    """How many markers say that, where there is one: as many transactions as the lane ended in the partition at
-    once."""
+    marker_count: int = 0
+    """How many markers say that: as many as the lane ended transactions in the partition at once."""
 
 
 class RecordsDeleted(OfPartition, frozen=True, gc=False):

@@ -33,9 +33,8 @@ from coordinator_runtime.ports import NO_LEASES, EndIdentity, OffsetLeases, Open
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
-from partition_log.catalog.state import PlacedPartition
 from partition_log.leadership import head_of_new, raised
-from partition_log.partition_state import Append, Appended, Growth, Partition, PartitionDraft
+from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
     LeaderEpochRaised,
     LogRecord,
@@ -153,8 +152,8 @@ class LogShard:
     def decide_append(self, turn: Turn, *, append: Append) -> Decision:
         """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append` and
         `rules.check_timestamp`, and UNKNOWN_TOPIC_OR_PARTITION."""
-        draft, head = self._draft(append, turn)
-        batch, entry, log_start_offset = append.header, draft.entry, head.log_start_offset
+        draft, batch = self._draft(append, turn), append.header
+        entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
         judge = partial(_judge, entry, append, log_start_offset, turn)
         verdict = judge(is_admitted=append.is_admitted)
         joins: tuple[Operation, ...] = ()
@@ -169,9 +168,10 @@ class LogShard:
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
         if verdict is AppendVerdict.APPEND:
             # Whoever is unknown here is admitted by the shard of its transactional id, and of others it is known.
-            draft.append(append, joins[0].shard.number if joins and batch.is_transactional else NO_COORDINATOR_SHARD)
+            coordinator_shard = joins[0].shard.number if joins and batch.is_transactional else NO_COORDINATOR_SHARD
+            base_offset = draft.append(batch, append.offsetless, coordinator_shard)
             record, grew = draft.record()
-            reply = Appended(head.log_end_offset, log_start_offset)
+            reply = Appended(base_offset, log_start_offset)
             return Decision(reply, (Record(self.key, record),), joins, events=(grew,))
         assert isinstance(verdict, CachedBatch)
         return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
@@ -183,56 +183,55 @@ class LogShard:
         marker that ends it behind them, if there is one. The shard is that of the transactional id. The reply is the
         offset of the transaction's first record here. Raises Refused as `decide_append` and `decide_marker`, and
         DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
-        draft, head = self._draft(appends[0], turn)
+        draft, producer_id = self._draft(appends[0], turn), appends[0].header.producer_id
+        log_start_offset = draft.head.log_start_offset
         for append in appends:
-            verdict = _judge(draft.entry, append, head.log_start_offset, turn, is_admitted=True)
+            verdict = _judge(draft.entry(producer_id), append, log_start_offset, turn, is_admitted=True)
             if verdict is AppendVerdict.APPEND:
-                draft.append(append, coordinator_shard)
-        entry = draft.entry
+                draft.append(append.header, append.offsetless, coordinator_shard)
+        entry = draft.entry(producer_id)
         if entry is None or entry.open_transaction is None:
             raise rules.outside_of_transaction()
         first_offset = entry.open_transaction.first_offset
         if marker is not None:
-            judged = rules.judge_marker(entry, marker, forgotten=head.forgotten)
+            judged = rules.judge_marker(entry, marker, forgotten=draft.head.forgotten)
             assert judged is MarkerVerdict.APPEND, "the outcome of an open transaction was decided a moment ago"
             draft.end(marker)
-        if draft.end_offset == head.log_end_offset:
+        if not draft.rows:
             return Decision(first_offset)
         record, grew = draft.record()
         return Decision(first_offset, (Record(self.key, record),), events=(grew,))
 
-    def _draft(self, append: Append, turn: Turn) -> tuple[PartitionDraft, PartitionHead]:
-        """A draft of the partition that a batch is for, by the batch's producer, and the head that it begins from.
-        Raises Refused UNKNOWN_TOPIC_OR_PARTITION."""
-        ordinal = append.ordinal
+    def _draft(self, append: Append, turn: Turn) -> PartitionDraft:
+        """A draft of the partition that a batch is for. Raises Refused UNKNOWN_TOPIC_OR_PARTITION."""
+        draft = self.draft(append.ordinal, turn.now_ms)
+        if draft is None:
+            raise _unknown()
+        return draft
+
+    def draft(self, ordinal: int, now_ms: int) -> PartitionDraft | None:
+        """Begin a draft of a partition, live; None if there is no such partition."""
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
-            raise _unknown()
-        producer_id = append.header.producer_id
-        return PartitionDraft(ordinal, partition, head, producer_id, self._config, turn.now_ms), head
-
-    def growth(self, placed: PlacedPartition) -> Growth | None:
-        """Begin to gather whole transactions for a partition, live; None: it does not exist."""
-        ordinal = placed.ref.ordinal
-        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
-        return None if partition is None or head is None else Growth(placed, partition, head, self._config)
+            return None
+        return PartitionDraft(ordinal, partition, head, self._config, now_ms)
 
     def decide_marker(self, turn: Turn, *, ordinal: int, marker: Marker) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
         would have decided is gone. Raises Refused as `rules.judge_marker`."""
-        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
-        if partition is None or head is None:
+        draft = self.draft(ordinal, turn.now_ms)
+        if draft is None:
             return Decision()
-        draft = PartitionDraft(ordinal, partition, head, marker.producer_id, self._config, turn.now_ms)
-        if rules.judge_marker(draft.entry, marker, forgotten=head.forgotten) is not MarkerVerdict.APPEND:
+        entry, forgotten = draft.entry(marker.producer_id), draft.head.forgotten
+        if rules.judge_marker(entry, marker, forgotten=forgotten) is not MarkerVerdict.APPEND:
             return Decision()
         draft.end(marker)
         record, grew = draft.record()
         records: tuple[Record, ...] = (Record(self.key, record),)
         if marker.is_last:
             # Nobody repeats a Transact of it, so where its records begin need not be remembered.
-            assert draft.entry is not None, "whoever is sent a marker is known by it"
-            after = rules.head_after_forgetting(record.head, (draft.entry,))
+            ((_producer_id, ended),) = record.producers
+            after = rules.head_after_forgetting(record.head, (ended,))
             # Markers may come in another order than their numbers were given.
             raised = ((marker.coordinator_shard, after.forgotten.csn_of(marker.coordinator_shard)),)
             records += (Record(self.key, ProducersForgotten(ordinal, (marker.producer_id,), after, raised)),)

@@ -22,7 +22,7 @@ from coordinator_server.grpc_front.dispatcher import Dispatcher
 from group_coordinator.committed import decisions
 from group_coordinator.committed.service import Placing
 from partition_log.batch_checks import BatchChecks
-from partition_log.partition_state import Growth
+from partition_log.partition_state import PartitionDraft
 from txn_coordinator.records import CsnGiven, ProducerIdGiven
 from txn_coordinator.state import TransactionState
 
@@ -66,17 +66,36 @@ def take_all_for_one_caller(check: Any, lane: Any, *args: Any) -> Any:
     return check(lane, *others, lane._context or context)
 
 
-def look_for_no_other_name(growth: Any, lane: Any, *args: Any) -> Any:
-    known, lane._growth_of = lane._growth_of, {}
+def look_for_no_other_name(target: Any, lane: Any, *args: Any) -> Any:
+    known, lane._target_of = lane._target_of, {}
     try:
-        return growth(lane, *args)
+        return target(lane, *args)
     finally:
-        lane._growth_of = {**known, **lane._growth_of}
+        lane._target_of = {**known, **lane._target_of}
 
 
-def keep_the_stable_offset(record: Any, growth: Growth, now_ms: int) -> Any:
-    ended, grew = record(growth, now_ms)
-    return replace(ended, head=replace(ended.head, last_stable_offset=growth._head.last_stable_offset)), grew
+def in_the_draft(**bugs: Any) -> Any:
+    """The bugs, by the method each of them takes the place of, are in the drafts of the lane alone: those of the
+    general path are of the same class, and stay as they are."""
+
+    def method(name: str, bug: Any) -> Any:
+        original = getattr(PartitionDraft, name)
+        return lambda draft, *args: bug(original, draft, *args)
+
+    methods = {name: method(name, bug) for name, bug in bugs.items()}
+    drafts = type("DraftWithBugs", (PartitionDraft,), {"__slots__": (), **methods})
+
+    def target(original: Any, lane: Any, placed: Any) -> Any:
+        found = original(lane, placed)
+        found[1].__class__ = drafts
+        return found
+
+    return target
+
+
+def keep_the_stable_offset(record: Any, draft: PartitionDraft) -> Any:
+    ended, grew = record(draft)
+    return replace(ended, head=replace(ended.head, last_stable_offset=draft.head.last_stable_offset)), grew
 
 
 def answer_before_durable(end: Any, lane: Any) -> Any:
@@ -271,23 +290,23 @@ def arm_no_timer(write_decided: Any, runtime: Runtime, records: Any, events: Any
     return write_decided(runtime, records, events, turn)
 
 
-def ask_nobody(admits: Any, growth: Growth, batch: Any) -> Any:
+def ask_nobody(admits: Any, draft: PartitionDraft, batch: Any) -> Any:
     """The transaction coordinator does not hear of a partition."""
-    return admits(growth, batch) is not None or None
+    return admits(draft, batch) is not None or None
 
 
-def append_what_is_there(admits: Any, growth: Growth, batch: Any) -> bool:
-    return bool(admits(growth, batch))
+def append_what_is_there(admits: Any, draft: PartitionDraft, batch: Any) -> bool:
+    return bool(admits(draft, batch))
 
 
-def open_nothing(append: Any, growth: Growth, *batch: Any) -> Any:
-    offset = append(growth, *batch)
-    growth._opened_count = 0
+def open_nothing(append: Any, draft: PartitionDraft, *batch: Any) -> Any:
+    offset = append(draft, *batch)
+    draft._opened.clear()
     return offset
 
 
-def belong_to_another_shard(append: Any, growth: Growth, batch: Any, offsetless: Any, shard: int, now_ms: int) -> Any:
-    return append(growth, batch, offsetless, shard + 1, now_ms)
+def belong_to_another_shard(append: Any, draft: PartitionDraft, batch: Any, offsetless: Any, shard: int) -> Any:
+    return append(draft, batch, offsetless, shard + 1)
 
 
 def append_as_any_producer(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
@@ -322,22 +341,22 @@ def leave_offsets_pending(_settle: Any, *_args: Any) -> Any:
     return Decision(), 0
 
 
-def begin_nowhere(end: Any, growth: Growth, marker: Any, now_ms: int) -> None:
+def begin_nowhere(end: Any, draft: PartitionDraft, marker: Any) -> None:
     """The marker does not say where the transaction began."""
-    partition, producers = growth._partition, growth._partition.producers
-    growth._partition = SimpleNamespace(producers=SimpleNamespace(get=lambda _id: None))  # type: ignore[assignment]
+    partition, producers = draft._partition, draft._partition.producers
+    draft._partition = SimpleNamespace(producers=SimpleNamespace(get=lambda _id: None))  # type: ignore[assignment]
     try:
-        end(growth, marker, now_ms)
+        end(draft, marker)
     finally:
-        growth._partition = partition
+        draft._partition = partition
         entry = producers.get(marker.producer_id)
         if entry is not None and entry.open_transaction is not None:
-            growth._closed.add(entry.open_transaction.first_offset)
+            draft._closed.add(entry.open_transaction.first_offset)
 
 
-def end_the_first_one_alone(end: Any, growth: Growth, *args: Any) -> None:
-    if not growth._marker_count:
-        end(growth, *args)
+def end_the_first_one_alone(end: Any, draft: PartitionDraft, *args: Any) -> None:
+    if not draft._marker_count:
+        end(draft, *args)
 
 
 def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
@@ -351,11 +370,11 @@ def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) 
     return take(front, request, context)
 
 
-def show_the_last_one_to_none(record: Any, growth: Growth, now_ms: int) -> Any:
+def show_the_last_one_to_none(record: Any, draft: PartitionDraft) -> Any:
     """Who waits for an older transaction is shown all that is behind it."""
-    ended, grew = record(growth, now_ms)
+    ended, grew = record(draft)
     head = ended.head
-    if growth._closed:
+    if draft._closed:
         head = replace(head, last_stable_offset=head.log_end_offset)
     return replace(ended, head=head), grew
 
@@ -368,5 +387,5 @@ def every_payload_is_good(take: Any, checks: BatchChecks, *args: Any, **kwargs: 
     return take(checks, *args, **{**kwargs, "validates_payload": False})
 
 
-def take_any_timestamp(growth: Any, shard: Any, placed: Any) -> Any:
-    return growth(shard, replace(placed, timestamp_after_max_ms=-1))
+def take_any_timestamp(target: Any, lane: Any, placed: Any) -> Any:
+    return target(lane, replace(placed, timestamp_after_max_ms=-1))

@@ -15,8 +15,6 @@ from coordinator_server.grpc_front.dispatcher import Dispatcher
 from coordinator_server.grpc_front.wire.log.servicer import ProduceFront
 from coordinator_server.grpc_front.wire.transactions.servicer import EndFront, InitFront
 from partition_log.batch_checks import BatchChecks
-from partition_log.partition_state import Growth
-from partition_log.shard import LogShard
 from tests.lane import bugs
 from tests.simulation.mutant import Mutant
 from txn_coordinator.rules import initialising, transacting
@@ -56,12 +54,12 @@ MUTANTS = (
     Mutant(
         "look_for_no_other_name",
         "a partition that is called by its name and by its id is taken for two",
-        ((Lane, "_growth", bugs.look_for_no_other_name),),
+        ((Lane, "_target", bugs.look_for_no_other_name),),
     ),
     Mutant(
         "keep_the_stable_offset",
         "committed readers never see what the lane wrote",
-        ((Growth, "record", bugs.keep_the_stable_offset),),
+        ((Lane, "_target", bugs.in_the_draft(record=bugs.keep_the_stable_offset)),),
     ),
     Mutant(
         "answer_before_durable", "an answer goes out before the flush", ((Lane, "end", bugs.answer_before_durable),)
@@ -183,15 +181,21 @@ MUTANTS = (
     Mutant(
         "arm_no_timer", "a transaction that nobody ends stays open", ((Runtime, "write_decided", bugs.arm_no_timer),)
     ),
-    Mutant("ask_nobody", "nobody ends what a batch has opened", ((Growth, "admits", bugs.ask_nobody),)),
+    Mutant("ask_nobody", "nobody ends what a batch has opened", ((lane_module, "_admits", bugs.ask_nobody),)),
     Mutant(
-        "append_what_is_there", "a batch that comes again is appended", ((Growth, "admits", bugs.append_what_is_there),)
+        "append_what_is_there",
+        "a batch that comes again is appended",
+        ((lane_module, "_admits", bugs.append_what_is_there),),
     ),
-    Mutant("open_nothing", "committed readers see what is undecided", ((Growth, "append", bugs.open_nothing),)),
+    Mutant(
+        "open_nothing",
+        "committed readers see what is undecided",
+        ((Lane, "_target", bugs.in_the_draft(append=bugs.open_nothing)),),
+    ),
     Mutant(
         "belong_to_another_shard",
         "a marker of the producer's own coordinator is taken for another's",
-        ((Growth, "append", bugs.belong_to_another_shard),),
+        ((Lane, "_target", bugs.in_the_draft(append=bugs.belong_to_another_shard)),),
     ),
     Mutant(
         "append_as_any_producer",
@@ -220,12 +224,14 @@ MUTANTS = (
         ((Lane, "_settle_pending", bugs.leave_offsets_pending),),
     ),
     Mutant(
-        "begin_nowhere", "a marker does not tell where its transaction begins", ((Growth, "end", bugs.begin_nowhere),)
+        "begin_nowhere",
+        "a marker does not tell where its transaction begins",
+        ((Lane, "_target", bugs.in_the_draft(end=bugs.begin_nowhere)),),
     ),
     Mutant(
         "end_the_first_one_alone",
         "a partition gets one marker of several",
-        ((Growth, "end", bugs.end_the_first_one_alone),),
+        ((Lane, "_target", bugs.in_the_draft(end=bugs.end_the_first_one_alone)),),
     ),
     Mutant("commit_for_anybody", "a zombie commits", ((Lane, "commit", bugs.commit_for_anybody),)),
     Mutant("commit_whatever_is_asked", "an abort commits", ((EndFront, "take", bugs.commit_whatever_is_asked),)),
@@ -237,7 +243,7 @@ MUTANTS = (
     Mutant(
         "show_the_last_one_to_none",
         "committed readers are shown an open transaction",
-        ((Growth, "record", bugs.show_the_last_one_to_none),),
+        ((Lane, "_target", bugs.in_the_draft(record=bugs.show_the_last_one_to_none)),),
     ),
     Mutant(
         "there_is_always_room",
@@ -247,7 +253,7 @@ MUTANTS = (
     Mutant(
         "take_any_timestamp",
         "records lie further ahead of the clock than their topic takes",
-        ((LogShard, "growth", bugs.take_any_timestamp),),
+        ((Lane, "_target", bugs.take_any_timestamp),),
     ),
 )
 """Each is a way in which the lane could differ."""

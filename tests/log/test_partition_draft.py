@@ -1,10 +1,11 @@
-"""A transaction that is appended in one step leaves the partition, and the store, as if it had been appended step by
-step."""
+"""A whole transaction, or several producers, in one draft leave the partition, and the store, as the steps one by one
+do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,16 +15,17 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, control_batch
-from coordinator_runtime.decision import Coordinator, Decision, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_runtime.timeline import Journal
 from partition_log.batches import batches
 from partition_log.codec import LogRows, log_key
 from partition_log.counting import count_records
+from partition_log.partition_state import Append, PartitionDraft
 from partition_log.reading import Budget, PartitionRead
 from partition_log.records import PartitionCreated, RowsAppended
-from partition_log.shard import Append, LogShard
+from partition_log.shard import LogShard
 from partition_log.state import IndexProgress, Isolation, PartitionConfig
 from partition_log.stretches import stretches
 from partition_log.time_search import TimeSearch
@@ -54,13 +56,28 @@ class Room:
         except Refused as refusal:
             return refusal.code
         for record in decision.records:
-            self.shard.replay(record.value)
-            staged = StagedRows()
-            self._rows.stage(record, TURN, staged)
+            staged = self._replay(record)
             assert staged.size_bytes == counted_bytes(staged)
-            self._staged.merge(staged)
         self._journal.make_durable(self._journal.position())
         return decision.reply
+
+    def draft(self) -> PartitionDraft:
+        draft = self.shard.draft(ORDINAL, TURN.now_ms)
+        assert draft is not None
+        return draft
+
+    def put(self, draft: PartitionDraft) -> None:
+        """Make the changes of a draft, in which each producer counts as if it had come by itself."""
+        self._replay(Record(KEY, draft.record()[0]))
+        self._journal.make_durable(self._journal.position())
+
+    def _replay(self, record: Record) -> StagedRows:
+        value: Any = record.value
+        self.shard.replay(value)
+        staged = StagedRows()
+        self._rows.stage(record, TURN, staged)
+        self._staged.merge(staged)
+        return staged
 
     def stored(self) -> list[Mutation]:
         return sorted(self._staged.mutations(), key=repr)
@@ -157,6 +174,104 @@ def test_one_step_is_as_good_as_many(
         assert at_once.shard.open_transactions(ORDINAL) == steps.shard.open_transactions(ORDINAL)
         assert at_once.producers_and_aborts() == steps.producers_and_aborts()
         assert at_once.shown() == steps.shown()
+
+
+def until_its_transaction_ends(steps: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The steps without those of a producer after it ended a transaction: it begins one in a draft at most."""
+    ended: set[int] = set()
+    kept = []
+    for producer_id, step in steps:
+        if producer_id not in ended:
+            kept.append((producer_id, step))
+        if step != "append":
+            ended.add(producer_id)
+    return kept
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from(("append", "append", "end", "whole"))), min_size=2, max_size=9
+).map(until_its_transaction_ends)
+"""Steps of producers that append a batch, end their transaction, or append a whole one. Where a transaction is open,
+that is one more batch of it."""
+
+
+class Producers:
+    """The epochs of some producers, and which of them have a transaction open."""
+
+    def __init__(self) -> None:
+        self.room = Room(PartitionConfig())
+        self._epochs: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._csn = 0
+
+    def take(self, draft: PartitionDraft, producer_id: int, step: str, outcome: Outcome) -> None:
+        epoch = self._epochs.get(producer_id, 0)
+        if step == "append" or (step == "whole" and producer_id in self._open):
+            append = self.room.batch(producer_id, epoch, 1)
+            draft.append(append.header, append.offsetless, 0)
+            self._open.add(producer_id)
+            return
+        self._csn += 1
+        self._epochs[producer_id] = epoch + 1
+        self._open.discard(producer_id)
+        if step == "end":
+            draft.end(marker(producer_id, epoch, outcome, self._csn))
+            return
+        append = self.room.batch(producer_id, epoch, 1)
+        draft.append_and_end(append.header, append.offsetless, marker(producer_id, epoch, Outcome.COMMIT, self._csn))
+
+
+@given(st.lists(STEPS, min_size=1, max_size=4))
+@settings(max_examples=80, deadline=None)
+def test_a_draft_of_several_producers_is_as_good_as_one_for_each_step(
+    drafts: Sequence[Sequence[tuple[int, str]]],
+) -> None:
+    steps, at_once = Producers(), Producers()
+    for taken in drafts:
+        draft = at_once.room.draft()
+        for producer_id, step in taken:
+            single = steps.room.draft()
+            steps.take(single, producer_id, step, Outcome.COMMIT)
+            steps.room.put(single)
+            at_once.take(draft, producer_id, step, Outcome.COMMIT)
+        at_once.room.put(draft)
+        assert at_once.room.shard.open_transactions(ORDINAL) == steps.room.shard.open_transactions(ORDINAL)
+        assert at_once.room.producers_and_aborts() == steps.room.producers_and_aborts()
+        assert at_once.room.shown() == steps.room.shown()
+
+
+def test_a_draft_tells_of_an_abort_where_its_marker_is_although_other_batches_follow() -> None:
+    producers = Producers()
+    draft = producers.room.draft()
+    for producer_id, step in ((1, "append"), (2, "append"), (1, "end"), (2, "append")):
+        producers.take(draft, producer_id, step, Outcome.ABORT)
+    record, grew = draft.record()
+    assert record.aborted is not None
+    assert (record.aborted.first_offset, record.aborted.marker_offset) == (0, 2)
+    assert (record.head.last_abort_offset, record.head.totals.abort_count) == (2, 1)
+    assert (record.head.last_stable_offset, record.head.log_end_offset) == (1, 4)
+    assert (grew.outcome, grew.marker_count, grew.record_count) == (Outcome.ABORT, 1, 3)
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["alone", "behind an open transaction"])
+@pytest.mark.parametrize("before", [(), (PRODUCER_ID,), (PRODUCER_ID, OTHER_PRODUCER_ID, PRODUCER_ID)], ids=len)
+def test_a_whole_transaction_is_recorded_as_its_batch_and_its_marker(before: Sequence[int], *, is_open: bool) -> None:
+    producers, epoch = Producers(), before.count(PRODUCER_ID)
+    for producer_id in before:
+        draft = producers.room.draft()
+        producers.take(draft, producer_id, "whole", Outcome.COMMIT)
+        producers.room.put(draft)
+    if is_open:
+        draft = producers.room.draft()
+        producers.take(draft, OTHER_PRODUCER_ID, "append", Outcome.COMMIT)
+        producers.room.put(draft)
+    append = producers.room.batch(PRODUCER_ID, epoch, 2, timestamp_ms=9)
+    ending = marker(PRODUCER_ID, epoch, Outcome.COMMIT, csn=9)
+    whole, apart = producers.room.draft(), producers.room.draft()
+    first_offset = whole.append_and_end(append.header, append.offsetless, ending)
+    assert apart.append(append.header, append.offsetless, 0) == first_offset
+    apart.end(ending)
+    assert whole.record() == apart.record()
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

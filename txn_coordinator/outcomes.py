@@ -141,47 +141,32 @@ class Outcomes:
             limits=self._limits,
             allocate=partial(self._counters.next_producer_id, given),
         )
+        if csn_given is not None:
+            given.append(csn_given)
+        fused = decide_complete(decided, self._key, turn, before=current)
         # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
-        completed = ending_rules.complete(decided, now_ms=turn.now_ms)
-        records = (*given, csn_given) if csn_given is not None else tuple(given)
-        if reply is None:
-            reply = Ended(completed.client_identity, completed.csn)
-        disarm = CancelTimer((TIMEOUT, current.transactional_id))
-        step = TransactionStepped(current, decided)
+        reply = fused.reply if reply is None else reply
         last = OutcomeNumber(self._key.number, current.csn)
         joins = self._finishing(decided, last, brings)
         if joins is None:
             writes = () if brings is None else brings.operations(last, None)
-            records = (*records, Record(self._key, TransactionChanged(decided), cause=decided.cause))
-            effects = (disarm, self.send_markers(decided))
-            return Decision(reply, records, tuple(writes), effects=effects, events=(step,))
-        completing, unparking = _completion(self._key, completed, decided)
-        return Decision(
-            reply,
-            (*records, *completing),
-            (*joins, *then),
-            effects=(disarm, *unparking),
-            events=(step, TransactionStepped(decided, completed)),
-        )
+            prepared = Record(self._key, TransactionChanged(decided), cause=decided.cause)
+            effects = (CancelTimer((TIMEOUT, current.transactional_id)), self.send_markers(decided))
+            step = TransactionStepped(current, decided)
+            return Decision(reply, (*given, prepared), tuple(writes), effects=effects, events=(step,))
+        return Decision(reply, (*given, *fused.records), (*joins, *then), effects=fused.effects, events=fused.events)
 
     def end_at_once(self, current: Transaction, ending: Ending, turn: Turn) -> tuple[Decision, Marker]:
-        """What `decide` does in the fused path where an outcome has its number already, without the joins: whoever asks
-        brings the marker to the participants. Raises NotCommon where it does anything else."""
+        """The fused path of `decide` without its joins, for an outcome that has its number already. The caller brings
+        the marker to the participants. Raises NotCommon where `decide` does anything else."""
         participant_count = len(current.partitions) + len(current.groups)
         if current.member is not None or participant_count > self._fused_participants_max:
             raise NotCommon
         decided = ending_rules.decide(
             current, ending, csn=ending.csn, now_ms=turn.now_ms, limits=self._limits, allocate=_not_common
         )
-        completed = ending_rules.complete(decided, now_ms=turn.now_ms)
-        completing, unparking = _completion(self._key, completed, decided)
-        decision = Decision(
-            Ended(completed.client_identity, completed.csn),
-            completing,
-            effects=(CancelTimer((TIMEOUT, current.transactional_id)), *unparking),
-            events=(TransactionStepped(current, decided), TransactionStepped(decided, completed)),
-        )
-        return decision, ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
+        marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
+        return decide_complete(decided, self._key, turn, before=current), marker
 
     def can_finish_at_once(self, transactions: Sequence[Transaction]) -> bool:
         """Whether `decide` for all of these together takes the fused path."""
@@ -246,24 +231,29 @@ def _not_common() -> int:
     raise NotCommon
 
 
-def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:
-    """Every participant has its marker: COMPLETE."""
-    completed = ending_rules.complete(current, now_ms=turn.now_ms)
-    records, effects = _completion(key, completed)
-    return Decision(records=records, effects=effects, events=(TransactionStepped(current, completed),))
+def decide_complete(decided: Transaction, key: ShardKey, turn: Turn, *, before: Transaction | None = None) -> Decision:
+    """COMPLETE, for a transaction of which every participant has its marker, or gets it in this operation. Calls that
+    wait for it may go on, and the id of a member, which was for this one transaction, is forgotten.
 
-
-def _completion(
-    key: ShardKey, completed: Transaction, decided: Transaction | None = None
-) -> tuple[tuple[Record, ...], tuple[Effect, ...]]:
-    """The records of COMPLETE, and what may go on after it. The id of a member was for this one transaction."""
-    transactional_id = completed.transactional_id
-    changed = Record(key, TransactionChanged(completed, decided), cause=completed.cause)
-    unpark = Unpark(TransactionInTheWay(transactional_id))
-    if completed.member is None:
-        return (changed,), (unpark,)
-    forgotten = Record(key, TransactionForgotten(transactional_id), cause=completed.cause)
-    return (changed, forgotten), (unpark, look_after(key, coordinator_key(transactional_id)))
+    `before`: the transaction before PREPARE, where this operation decides it too (fused). Then the decision is that of
+    both steps: its first effect cancels the timer of the timeout, and the reply is Ended."""
+    completed = ending_rules.complete(decided, now_ms=turn.now_ms)
+    transactional_id, cause = completed.transactional_id, completed.cause
+    changed = TransactionChanged(completed, None if before is None else decided)
+    records: tuple[Record, ...] = (Record(key, changed, cause=cause),)
+    effects: tuple[Effect, ...] = (Unpark(TransactionInTheWay(transactional_id)),)
+    if completed.member is not None:
+        records += (Record(key, TransactionForgotten(transactional_id), cause=cause),)
+        effects += (look_after(key, coordinator_key(transactional_id)),)
+    step = TransactionStepped(decided, completed)
+    if before is None:
+        return Decision(records=records, effects=effects, events=(step,))
+    return Decision(
+        Ended(completed.client_identity, completed.csn),
+        records,
+        effects=(CancelTimer((TIMEOUT, transactional_id)), *effects),
+        events=(TransactionStepped(before, decided), step),
+    )
 
 
 def look_after(key: ShardKey, sink: str, delay_ms: int = 0) -> ArmTimer:

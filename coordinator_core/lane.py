@@ -377,7 +377,7 @@ class Lane:
         shard: Any = self._served.get(key)
         if shard is None:
             raise NotCommon
-        stepped = shard.init_at_once(request, context.principal, self._turn.now_ms, self._allocate)
+        stepped = shard.init_at_once(request, self._turn, self._allocate)
         if stepped is None:
             raise NotCommon
         initialised: Transaction = stepped.after

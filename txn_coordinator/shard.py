@@ -207,54 +207,57 @@ class TransactionShard:
         AbortStarted."""
         self.check_readable(request.transactional_id)
         current = self.acting(request.transactional_id)
+        if current is not None:
+            if initialising.is_init_repeated(current, request):
+                assert current.init is not None
+                return Decision(reply=Initialised(current.init.identity, current.init.ongoing))
+            ending.check_not_decided(current)
+            fencing.check_expected(current, request.expected, self._limits)
+            if current.state is TransactionState.ONGOING:
+                fencing.check_init_on_open(current, request.expected)
+                if request.keep_prepared:
+                    return self._keep(current, request, turn)
+                return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
         given: list[Record] = []
-        known = self._transactions.get(request.transactional_id)
-        if current is None:
-            if self.levels is not None:
-                self.levels.check(Level.TRANSACTIONAL_IDS, turn.principal)
-            current = initialising.begin(request, self._counters.next_producer_id(given), turn.now_ms)
-        elif initialising.is_init_repeated(current, request):
-            assert current.init is not None
-            return Decision(reply=Initialised(current.init.identity, current.init.ongoing))
-        ending.check_not_decided(current)
-        fencing.check_expected(current, request.expected, self._limits)
-        if current.state is TransactionState.ONGOING:
-            fencing.check_init_on_open(current, request.expected)
-            if request.keep_prepared:
-                return self._keep(current, request, turn)
-            return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
-        initialised = initialising.initialise(
-            current,
-            request,
-            now_ms=turn.now_ms,
-            limits=self._limits,
-            allocate=partial(self._counters.next_producer_id, given),
-        )
+        stepped = self._initialise(current, request, turn, partial(self._counters.next_producer_id, given))
+        initialised = stepped.after
         return Decision(
             reply=Initialised(initialised.identity),
             records=(*given, Record(self.key, TransactionChanged(initialised), cause=initialised.cause)),
-            events=(TransactionStepped(known, initialised),),
+            events=(stepped,),
         )
 
     def init_at_once(
-        self, request: initialising.InitRequest, principal: str, now_ms: int, allocate: Callable[[], int]
+        self, request: initialising.InitRequest, turn: Turn, allocate: Callable[[], int]
     ) -> TransactionStepped | None:
         """InitProducerId that expects nothing, for an id that is new or idle: the step that `decide_init` takes. None
         where that does anything else. Raises Refused as it does."""
         initialising.check_init_arguments(request, self._limits)
         name = request.transactional_id
-        current, known = self.acting(name), self._transactions.get(name)
-        if known is not current or name in self.unreadable:
+        current = self.acting(name)
+        if self._transactions.get(name) is not current or name in self.unreadable:
             return None
+        if current is not None and (current.state not in IDLE or initialising.is_init_repeated(current, request)):
+            return None
+        return self._initialise(current, request, turn, allocate)
+
+    def _initialise(
+        self,
+        current: Transaction | None,
+        request: initialising.InitRequest,
+        turn: Turn,
+        allocate: Callable[[], int],
+    ) -> TransactionStepped:
+        """The step of an id that is new (None) or idle to its next identity. Raises Refused for a caller who holds too
+        many ids, and as `initialising.initialise`."""
         if current is None:
             if self.levels is not None:
-                self.levels.check(Level.TRANSACTIONAL_IDS, principal)
-            current = initialising.begin(request, allocate(), now_ms)
-        elif current.state not in IDLE or initialising.is_init_repeated(current, request):
-            return None
-        return TransactionStepped(
-            known, initialising.initialise(current, request, now_ms=now_ms, limits=self._limits, allocate=allocate)
+                self.levels.check(Level.TRANSACTIONAL_IDS, turn.principal)
+            current = initialising.begin(request, allocate(), turn.now_ms)
+        initialised = initialising.initialise(
+            current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocate
         )
+        return TransactionStepped(self._transactions.get(request.transactional_id), initialised)
 
     def _keep(self, current: Transaction, request: initialising.InitRequest, turn: Turn) -> Decision:
         given: list[Record] = []

@@ -241,7 +241,7 @@ class Lane:
         ran: TransactionRanThrough
         marker: Marker
         csn, now_ms = self._next_csn(), self._turn.now_ms
-        ran, marker = shard.outcomes.run_through(
+        ran, marker = shard.outcomes.commit_in_one_step(
             current, identity, context.request_id, participants, csn=csn, now_ms=now_ms
         )
         take, taken = self._parts.checks.take, []

@@ -176,7 +176,7 @@ class Outcomes:
         last = OutcomeNumber(self._key.number, 0)
         return all(self._finishing(each, last) is not None for each in decided)
 
-    def run_through(
+    def commit_in_one_step(
         self,
         current: Transaction,
         identity: tuple[int, int],
@@ -186,10 +186,10 @@ class Outcomes:
         csn: int,
         now_ms: int,
     ) -> tuple[TransactionRanThrough, Marker]:
-        """A commit by Transact where it is of the common shape, fused: what becomes of the id, and the marker for its
-        participants, partitions and groups. Raises NotCommon."""
+        """A fused commit by Transact, of the common shape that `transacting.commit_in_one_step` takes: the change of
+        the id, and the marker for its participants, partitions and groups. Raises NotCommon."""
         limits, count = self._limits, len(participants[0]) + len(participants[1])
-        after = transacting.run_through(current, identity, request_id, csn=csn, now_ms=now_ms, limits=limits)
+        after = transacting.commit_in_one_step(current, identity, request_id, csn=csn, now_ms=now_ms, limits=limits)
         if after is None or count > self._fused_participants_max or count > limits.partitions_per_transaction_max:
             raise NotCommon
         marker = Marker(

@@ -231,8 +231,8 @@ def give_one_number_to_all(transact: Any, lane: Any, *args: Any) -> Any:
     return taken
 
 
-def use_epochs_up(run_through: Any, *args: Any, limits: Any, **kwargs: Any) -> Any:
-    return run_through(*args, limits=dataclasses.replace(limits, producer_epoch_max=EPOCH_MAX), **kwargs)
+def use_epochs_up(commit: Any, *args: Any, limits: Any, **kwargs: Any) -> Any:
+    return commit(*args, limits=dataclasses.replace(limits, producer_epoch_max=EPOCH_MAX), **kwargs)
 
 
 def open_what_is_open(init_at_once: Any, shard: Any, request: Any, *args: Any) -> Any:

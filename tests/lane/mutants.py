@@ -127,7 +127,11 @@ MUTANTS = (
         "transactions of a message share a commit sequence number",
         ((Lane, "transact", bugs.give_one_number_to_all),),
     ),
-    Mutant("use_epochs_up", "an id goes on beyond its last epoch", ((transacting, "run_through", bugs.use_epochs_up),)),
+    Mutant(
+        "use_epochs_up",
+        "an id goes on beyond its last epoch",
+        ((transacting, "commit_in_one_step", bugs.use_epochs_up),),
+    ),
     Mutant(
         "open_what_is_open",
         "an open transaction is forgotten",

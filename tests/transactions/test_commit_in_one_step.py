@@ -61,7 +61,7 @@ def test_it_is_what_the_steps_come_to(
     current: Transaction, other: Identity | None, name: bytes, partitions: frozenset[int]
 ) -> None:
     shown, groups = current.identity if other is None else other, frozenset({"g"})
-    after = transacting.run_through(current, shown, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
+    after = transacting.commit_in_one_step(current, shown, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
     if after is None:
         return
     assume(idle(current))
@@ -87,7 +87,7 @@ def test_it_is_what_the_steps_come_to(
 
 @given(transactions(), NEW_NAMES)
 def test_an_idle_id_is_taken_unless_it_is_known_or_at_its_end(current: Transaction, name: bytes) -> None:
-    after = transacting.run_through(current, current.identity, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
+    after = transacting.commit_in_one_step(current, current.identity, name, csn=CSN, now_ms=NOW_MS, limits=LIMITS)
     is_common = (
         current.state is not TransactionState.ONGOING
         and current.state in (TransactionState.EMPTY, *COMPLETE)
@@ -102,7 +102,7 @@ def test_the_last_epoch_of_a_producer_id_is_left_to_those_who_can_give_another(*
     current = Transaction(
         transactional_id="orders", producer_id=7, producer_epoch=epoch, txn_timeout_ms=1_000, last_update_ms=NOW_MS
     )
-    after = transacting.run_through(current, current.identity, b"new", csn=CSN, now_ms=NOW_MS, limits=LIMITS)
+    after = transacting.commit_in_one_step(current, current.identity, b"new", csn=CSN, now_ms=NOW_MS, limits=LIMITS)
     assert (after is not None) is is_taken
 
 

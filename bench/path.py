@@ -61,12 +61,12 @@ GENERAL: Final = ", general"
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
         "EndTxn": Figures(113, 36, 40),
-        f"EndTxn{GENERAL}": Figures(118, 38, 37),
+        f"EndTxn{GENERAL}": Figures(120, 38, 37),
         "Produce": Figures(94, 30, 32),
-        f"Produce{GENERAL}": Figures(100, 31, 31),
+        f"Produce{GENERAL}": Figures(102, 31, 31),
         "Fetch": Figures(83, 27, 27),
         "JoinGroup": Figures(119, 25, 21),
-        "ConsumerGroupHeartbeat": Figures(92, 26, 23),
+        "ConsumerGroupHeartbeat": Figures(94, 27, 23),
     }
 )
 """At most."""

@@ -28,7 +28,6 @@ from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.addresses import Address, parse_address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.connection_numbers import CertificateNumbers, ConnectionNumbers
-from coordinator_server.data_directory import refuse_foreign_files
 from coordinator_server.exits import CommandFailed, ExitStatus
 from coordinator_server.grpc_front.transport_choice import TransportMissing
 from coordinator_server.grpc_front.transports import TransportOptions
@@ -47,6 +46,7 @@ from coordinator_server.security.authentication import IdentityRefused
 from coordinator_server.security.kept_credentials import CredentialsWatch, KeptCredentials
 from coordinator_server.security.tls import TlsRefused
 from coordinator_server.settings.config import METRICS_PREFIX, Config
+from coordinator_server.settings.data_directory import refuse_foreign_files
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.traffic.quotas.opening import NO_QUOTAS
 from coordinator_server.traffic.quotas.quota_file import QuotasRefused

@@ -64,7 +64,6 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
     UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
     if not request.group_id.strip():
         raise _invalid("the group id is empty; give the group a name")
-    check_group_id(request.group_id)
     _check_names(request)
     for what, text in (("instance_id", request.instance_id), ("rack_id", request.rack_id)):
         if text is not None and not text.strip():
@@ -88,6 +87,7 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
 
 def _check_names(request: HeartbeatRequest) -> None:
     """Names are stored, and take part in keys."""
+    check_group_id(request.group_id)
     for what, text in (
         ("member id", request.member_id),
         ("instance_id", request.instance_id),

@@ -1,25 +1,18 @@
-"""The services of consumer groups for their members: heartbeats, which may wait for news, and descriptions.
-
-What a member owns is as its newest heartbeat says, so a decision is of use only once the member has heard of it. Two
-things could come before that. The same heartbeat could be decided on again: a `Question` does not. And a newer one may
-come, from a client that gave up the older: both get one answer, with the whole assignment (decision 55).
-"""
+"""The services of consumer groups for their members: heartbeats (`waiting` answers them), and descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
 
 from msgspec.structs import replace
 
-from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.decision import Operation, ShardKey, ShardRouter
+from coordinator_runtime.decision import ShardRouter
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.patterns import Pattern
-from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
@@ -30,12 +23,9 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
-from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.committed.decisions import check_names
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.background import RegexResolver
-from group_coordinator.consumer.decisions import decide_heartbeat, has_news
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.requests import (
     ConsumerGroupDescription,
@@ -46,12 +36,10 @@ from group_coordinator.consumer.requests import (
     TopicShare,
 )
 from group_coordinator.consumer.rules import check_heartbeat
-from group_coordinator.consumer.state import CurrentAssignment, MemberState, Owned
+from group_coordinator.consumer.state import Owned
+from group_coordinator.consumer.waiting import Heartbeats
 from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
-
-_DEADLINE_MARGIN_MS: Final = 100
-"""An answer leaves this long before its caller stops waiting for it."""
 
 
 class ConsumerService:
@@ -72,10 +60,8 @@ class ConsumerService:
         self._config = config
         self._authorizer = authorizer
         self._topics = topics
-        self._news = news
-        self._resolver = RegexResolver(runtime, router=router, topics=topics, authorizer=authorizer)
-        self._unanswered: dict[tuple[str, str], _Unanswered] = {}
-        """The newest heartbeat of each member that waits, for news or for the disk, by group id and member id."""
+        resolver = RegexResolver(runtime, router=router, topics=topics, authorizer=authorizer)
+        self._heartbeats = Heartbeats(runtime, router=router, config=config, news=news, on_written=resolver.look)
 
     def heartbeat(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatAnswer]:
         """Answered at once if there is something new for the member, else when there is, at the latest after the wait.
@@ -84,31 +70,25 @@ class ConsumerService:
         Errors: GROUP_AUTHORIZATION_FAILED, as `rules.check_heartbeat`, and as spec groups 3.2, 3.4, 3.7 and 3.8."""
         ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
         ask()
-        self._check_subscription(request.subscribed_topic_names or (), context)
-        if request.owned_names is not None:
-            request = replace(request, owned=self._owned(request.owned_names))
-        check_heartbeat(request, self._config.consumer_assignors)
-        if request.subscribed_topic_regex:
-            Pattern(request.subscribed_topic_regex)
-        if not request.member_id:
-            request = replace(request, member_id=uuid_text(new_uuid()))
-        key = (request.group_id, request.member_id)
-        older = self._unanswered.get(key)
-        if older is not None:
-            # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
-            older.stop()
-            request = replace(request, crosses=older.is_undurable)
-        wait_ms = self._wait_ms(request, context)
-        replied = self._ask(request, context, wait_ms, key)
-        if older is not None:
-            older.answer_beside(replied)
+        request = self._checked(request, context)
+        wait_ms = self._heartbeats.wait_ms(request, context)
 
         def answer(reply: HeartbeatReply) -> HeartbeatAnswer:
             if wait_ms > 0:
                 ask()
             return self._answer(reply)
 
-        return replied.map(answer)
+        return self._heartbeats.ask(request, context, wait_ms).map(answer)
+
+    def _checked(self, request: HeartbeatRequest, context: CallContext) -> HeartbeatRequest:
+        """The request with topic ids in place of names, and a member id. Raises: Refused, see `heartbeat`."""
+        self._check_subscription(request.subscribed_topic_names or (), context)
+        if request.owned_names is not None:
+            request = replace(request, owned=self._owned(request.owned_names))
+        check_heartbeat(request, self._config.consumer_assignors)
+        if request.subscribed_topic_regex:
+            Pattern(request.subscribed_topic_regex)
+        return request if request.member_id else replace(request, member_id=uuid_text(new_uuid()))
 
     def _check_subscription(self, topics: Iterable[str], context: CallContext) -> None:
         """Raises Refused unless the caller may see all of them; whether there are such topics does not matter. It does
@@ -192,151 +172,3 @@ class ConsumerService:
             assignor_name=epochs.assignor_name or self._config.consumer_assignors[0],
             members=tuple(members),
         )
-
-    def _write(self, operation: Operation, group_id: str, context: CallContext) -> Pending[HeartbeatReply]:
-        # Most heartbeats store nothing, and what the others store lets partitions move on.
-        written: Pending[HeartbeatReply] = self._runtime.write(operation, context, is_urgent=True)
-        written.on_settled(lambda _reply: self._resolver.look(group_id, context))
-        return written
-
-    # Waiting
-
-    def _wait_ms(self, request: HeartbeatRequest, context: CallContext) -> int:
-        """How long the heartbeat may wait: who leaves is not kept, and the next heartbeat must come in the session."""
-        if request.max_wait_ms <= 0 or request.member_epoch < 0:
-            return 0
-        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
-        session_ms = (
-            self._config.consumer_session_timeout_ms
-            if shard is None
-            else shard.part(GroupSettings).session_timeout_ms(request.group_id)
-        )
-        wait_ms = min(request.max_wait_ms, session_ms // 2)
-        if context.deadline_ms is not None:
-            wait_ms = min(wait_ms, context.deadline_ms - self._runtime.clock.monotonic_ms() - _DEADLINE_MARGIN_MS)
-        return wait_ms
-
-    def _ask(
-        self, request: HeartbeatRequest, context: CallContext, wait_ms: int, key: tuple[str, str]
-    ) -> Pending[HeartbeatReply]:
-        """Decide on a heartbeat, and again while it waits. Until it is answered, and what was decided on it is durable,
-        it is known to the next one."""
-        beat = _Unanswered(self._router.shard_key(request.group_id))
-        operation = Operation(beat.shard, partial(decide_heartbeat, request=request))
-
-        def write() -> Pending[HeartbeatReply]:
-            beat.decided = self._write(operation, request.group_id, context)
-            beat.decided.on_settled(forget_when_over)
-            return beat.decided
-
-        def forget_when_over(_reply: object) -> None:
-            if beat.is_over and self._unanswered.get(key) is beat:
-                del self._unanswered[key]
-
-        asked = write() if wait_ms <= 0 else self._wait(request, beat, write, wait_ms)
-        if asked.is_settled:
-            return asked
-        self._unanswered[key] = beat
-        beat.follow(asked)
-        beat.answer.on_settled(forget_when_over)
-        return beat.answer
-
-    def _wait(
-        self,
-        request: HeartbeatRequest,
-        beat: _Unanswered,
-        write: Callable[[], Pending[HeartbeatReply]],
-        wait_ms: int,
-    ) -> Pending[HeartbeatReply]:
-        def ask() -> Pending[HeartbeatReply]:
-            if beat.told is None or self._may_have_news(request, beat):
-                return write()
-            return settled(beat.told)
-
-        def is_news(reply: HeartbeatReply) -> bool:
-            if reply is not beat.told:
-                beat.told = reply
-                beat.settled_on = self._settled_on(request, beat)
-            return reply.assigned is not None or reply.member_epoch != request.member_epoch
-
-        return self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
-
-    def _may_have_news(self, request: HeartbeatRequest, beat: _Unanswered) -> bool:
-        """Looked up for every member that waits whenever something happens to one of them, so it must be cheap: most
-        have what they are meant to have, and the very same values say so."""
-        assert beat.told is not None, "it was asked once"
-        shard: GroupShard | None = self._runtime.table.find(beat.shard)
-        group = None if shard is None else find_group(shard, request.group_id)
-        member = None if group is None else group.members.get(request.member_id)
-        if shard is None or group is None or member is None:
-            return True
-        assignment, target = group.assignment(request.member_id), group.target(request.member_id)
-        if beat.settled_on is not None and beat.settled_on[0] is assignment and beat.settled_on[1] is target:
-            return False
-        if assignment.member_epoch != beat.told.member_epoch:
-            return True
-        return has_news(shard, group, member, request.owned)
-
-    def _settled_on(
-        self, request: HeartbeatRequest, beat: _Unanswered
-    ) -> tuple[CurrentAssignment, Share[bytes]] | None:
-        """What the member holds and is meant to hold, if that is the same."""
-        shard: GroupShard | None = self._runtime.table.find(beat.shard)
-        group = None if shard is None else find_group(shard, request.group_id)
-        if group is None:
-            return None
-        assignment = group.assignment(request.member_id)
-        is_settled = assignment.state is MemberState.STABLE and assignment.member_epoch == group.epochs.assignment_epoch
-        return (assignment, group.target(request.member_id)) if is_settled else None
-
-
-class _Unanswered:
-    """A heartbeat that waits: for news, or until what was decided on it is durable."""
-
-    __slots__ = ("_asked", "_is_stopped", "answer", "decided", "settled_on", "shard", "told")
-
-    def __init__(self, shard: ShardKey) -> None:
-        self.shard = shard
-        self.answer: Pending[HeartbeatReply] = Pending()
-        self.decided: Pending[HeartbeatReply] | None = None
-        """The reply to what was decided on it last."""
-        self.told: HeartbeatReply | None = None
-        """What the group said when it was last asked; None: it has not answered yet."""
-        self.settled_on: tuple[CurrentAssignment, Share[bytes]] | None = None
-        """What the member held and was meant to hold when that was the same: as long as both stand, nothing is new."""
-        self._asked: Pending[HeartbeatReply] | None = None
-        self._is_stopped = False
-
-    @property
-    def is_undurable(self) -> bool:
-        """True while a decision on it stands that its member cannot have heard of."""
-        return self.decided is not None and not self.decided.is_settled
-
-    @property
-    def is_over(self) -> bool:
-        """True once it has its answer and nothing of it waits for the disk."""
-        return self.answer.is_settled and not self.is_undurable
-
-    def follow(self, asked: Pending[HeartbeatReply]) -> None:
-        """Answer as this is settled, unless it is stopped before."""
-        self._asked = asked
-        self.answer.on_cancel = asked.cancel
-        asked.on_settled(self._settle)
-
-    def _settle(self, asked: Pending[HeartbeatReply]) -> None:
-        if not self._is_stopped:
-            self.answer.settle_as(asked)
-
-    def stop(self) -> None:
-        """A newer one has come: ask no more, and leave the answer to `answer_beside`."""
-        self._is_stopped = True
-        if self._asked is not None:
-            self._asked.cancel()
-
-    def answer_beside(self, newer: Pending[HeartbeatReply]) -> None:
-        """Say what was last said, if nothing was decided since. Otherwise say the same as the newer one, whose answer
-        repeats the whole assignment, so that it does not matter which of the two arrives first."""
-        if self.told is not None and not self.is_undurable:
-            self.answer.succeed(self.told)
-        else:
-            newer.on_settled(self.answer.settle_as)

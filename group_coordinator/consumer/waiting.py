@@ -1,0 +1,212 @@
+"""Heartbeats that wait for news of their group, each decided on until its member has heard of it.
+
+What a member owns is as its newest heartbeat says, so a decision is of use only once the member has heard of it. Two
+things could come before that. The same heartbeat could be decided on again: a `Question` does not. And a newer one may
+come, from a client that gave up the older: both get one answer, with the whole assignment (decision 55).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from coordinator_protocol.assignors.values import Share
+from coordinator_runtime.decision import Operation, ShardKey, ShardRouter
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.config import GroupConfig
+from group_coordinator.consumer.assigning import find_group
+from group_coordinator.consumer.decisions import decide_heartbeat, has_news
+from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
+from group_coordinator.consumer.state import CurrentAssignment, MemberState
+from group_coordinator.news import News
+from group_coordinator.shard import GroupShard
+
+_DEADLINE_MARGIN_MS: Final = 100
+"""An answer leaves this long before its caller stops waiting for it."""
+
+
+class Heartbeats:
+    """The heartbeats of one server, decided on and answered."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        router: ShardRouter,
+        config: GroupConfig,
+        news: News,
+        on_written: Callable[[str, CallContext], None],
+    ) -> None:
+        """`on_written` is called with the group after each decision."""
+        self._runtime = runtime
+        self._router = router
+        self._config = config
+        self._news = news
+        self._on_written = on_written
+        self._unanswered: dict[tuple[str, str], _Unanswered] = {}
+        """The newest heartbeat of each member that waits, for news or for the disk, by group id and member id."""
+
+    def wait_ms(self, request: HeartbeatRequest, context: CallContext) -> int:
+        """The time that a heartbeat may wait: one that leaves does not, and the next one must come in the session."""
+        if request.max_wait_ms <= 0 or request.member_epoch < 0:
+            return 0
+        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
+        session_ms = (
+            self._config.consumer_session_timeout_ms
+            if shard is None
+            else shard.part(GroupSettings).session_timeout_ms(request.group_id)
+        )
+        wait_ms = min(request.max_wait_ms, session_ms // 2)
+        if context.deadline_ms is not None:
+            wait_ms = min(wait_ms, context.deadline_ms - self._runtime.clock.monotonic_ms() - _DEADLINE_MARGIN_MS)
+        return wait_ms
+
+    def ask(self, request: HeartbeatRequest, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
+        """The reply to a heartbeat: at once if there is something new for the member, else when there is, at the latest
+        after the wait. One that a newer heartbeat of the member overtakes is answered no later than that one."""
+        key = (request.group_id, request.member_id)
+        older = self._unanswered.get(key)
+        if older is None:
+            return self._decide(request, context, wait_ms, key)
+        # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
+        older.stop()
+        replied = self._decide(replace(request, crosses=older.is_undurable), context, wait_ms, key)
+        older.answer_beside(replied)
+        return replied
+
+    def _decide(
+        self, request: HeartbeatRequest, context: CallContext, wait_ms: int, key: tuple[str, str]
+    ) -> Pending[HeartbeatReply]:
+        """Decide on a heartbeat, and again while it waits. Until it is answered, and what was decided on it is durable,
+        the next one finds it."""
+        beat = _Unanswered(self._router.shard_key(request.group_id))
+        operation = Operation(beat.shard, partial(decide_heartbeat, request=request))
+
+        def write() -> Pending[HeartbeatReply]:
+            beat.decided = self._write(operation, request.group_id, context)
+            beat.decided.on_settled(forget_when_over)
+            return beat.decided
+
+        def forget_when_over(_reply: object) -> None:
+            if beat.is_over and self._unanswered.get(key) is beat:
+                del self._unanswered[key]
+
+        asked = write() if wait_ms <= 0 else self._wait(request, beat, write, wait_ms)
+        if asked.is_settled:
+            return asked
+        self._unanswered[key] = beat
+        beat.follow(asked)
+        beat.answer.on_settled(forget_when_over)
+        return beat.answer
+
+    def _wait(
+        self,
+        request: HeartbeatRequest,
+        beat: _Unanswered,
+        write: Callable[[], Pending[HeartbeatReply]],
+        wait_ms: int,
+    ) -> Pending[HeartbeatReply]:
+        def ask() -> Pending[HeartbeatReply]:
+            if beat.told is None or self._may_have_news(request, beat):
+                return write()
+            return settled(beat.told)
+
+        def is_news(reply: HeartbeatReply) -> bool:
+            if reply is not beat.told:
+                beat.told = reply
+                beat.settled_on = self._settled_on(request, beat)
+            return reply.assigned is not None or reply.member_epoch != request.member_epoch
+
+        return self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
+
+    def _may_have_news(self, request: HeartbeatRequest, beat: _Unanswered) -> bool:
+        """Looked up for every member that waits whenever something happens to one of them, so it must be cheap: most
+        have what they are meant to have, and the very same values say so."""
+        assert beat.told is not None, "it was asked once"
+        shard: GroupShard | None = self._runtime.table.find(beat.shard)
+        group = None if shard is None else find_group(shard, request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        if shard is None or group is None or member is None:
+            return True
+        assignment, target = group.assignment(request.member_id), group.target(request.member_id)
+        if beat.settled_on is not None and beat.settled_on[0] is assignment and beat.settled_on[1] is target:
+            return False
+        if assignment.member_epoch != beat.told.member_epoch:
+            return True
+        return has_news(shard, group, member, request.owned)
+
+    def _settled_on(
+        self, request: HeartbeatRequest, beat: _Unanswered
+    ) -> tuple[CurrentAssignment, Share[bytes]] | None:
+        """What the member holds and is meant to hold, if that is the same."""
+        shard: GroupShard | None = self._runtime.table.find(beat.shard)
+        group = None if shard is None else find_group(shard, request.group_id)
+        if group is None:
+            return None
+        assignment = group.assignment(request.member_id)
+        is_settled = assignment.state is MemberState.STABLE and assignment.member_epoch == group.epochs.assignment_epoch
+        return (assignment, group.target(request.member_id)) if is_settled else None
+
+    def _write(self, operation: Operation, group_id: str, context: CallContext) -> Pending[HeartbeatReply]:
+        # Most heartbeats store nothing, and what the others store lets partitions move on.
+        written: Pending[HeartbeatReply] = self._runtime.write(operation, context, is_urgent=True)
+        written.on_settled(lambda _reply: self._on_written(group_id, context))
+        return written
+
+
+class _Unanswered:
+    """A heartbeat that waits: for news, or until what was decided on it is durable."""
+
+    __slots__ = ("_asked", "_is_stopped", "answer", "decided", "settled_on", "shard", "told")
+
+    def __init__(self, shard: ShardKey) -> None:
+        self.shard = shard
+        self.answer: Pending[HeartbeatReply] = Pending()
+        self.decided: Pending[HeartbeatReply] | None = None
+        """The reply to what was decided on it last."""
+        self.told: HeartbeatReply | None = None
+        """What the group said when it was last asked; None: it has not answered yet."""
+        self.settled_on: tuple[CurrentAssignment, Share[bytes]] | None = None
+        """What the member held and was meant to hold when that was the same: as long as both stand, nothing is new."""
+        self._asked: Pending[HeartbeatReply] | None = None
+        self._is_stopped = False
+
+    @property
+    def is_undurable(self) -> bool:
+        """True while a decision on it stands that its member cannot have heard of."""
+        return self.decided is not None and not self.decided.is_settled
+
+    @property
+    def is_over(self) -> bool:
+        """True once it has its answer and nothing of it waits for the disk."""
+        return self.answer.is_settled and not self.is_undurable
+
+    def follow(self, asked: Pending[HeartbeatReply]) -> None:
+        """Answer as this is settled, unless it is stopped before."""
+        self._asked = asked
+        self.answer.on_cancel = asked.cancel
+        asked.on_settled(self._settle)
+
+    def _settle(self, asked: Pending[HeartbeatReply]) -> None:
+        if not self._is_stopped:
+            self.answer.settle_as(asked)
+
+    def stop(self) -> None:
+        """A newer one has come: ask no more, and leave the answer to `answer_beside`."""
+        self._is_stopped = True
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def answer_beside(self, newer: Pending[HeartbeatReply]) -> None:
+        """Say what was last said, if nothing was decided since. Otherwise say the same as the newer one, whose answer
+        repeats the whole assignment, so that it does not matter which of the two arrives first."""
+        if self.told is not None and not self.is_undurable:
+            self.answer.succeed(self.told)
+        else:
+            newer.on_settled(self.answer.settle_as)

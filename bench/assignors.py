@@ -35,7 +35,7 @@ from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.consumer.computing import compute, compute_away
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.records import MemberChanged
-from group_coordinator.consumer.state import ConsumerMember, Subscription
+from group_coordinator.consumer.state import ConsumerMember, MemberSubscription
 from group_coordinator.consumer.targets import is_large, target_task
 
 SETS: Final = 5
@@ -158,7 +158,7 @@ async def _print_server_table() -> None:
         each = size.partitions // size.topics
         topics = _Topics({name: TopicShape(name, name.encode().rjust(16), each) for name in names})
         for kind, subscriptions in (("full", [names]), ("buckets", [names[at::SETS] for at in range(SETS)])):
-            group = _consumer_group(size, [Subscription(frozenset(wanted)) for wanted in subscriptions])
+            group = _consumer_group(size, [MemberSubscription(frozenset(wanted)) for wanted in subscriptions])
             for assignor in SERVER_ASSIGNORS:
                 row = await _server_row(worker, group, topics, assignor)
                 head = f"{size.members:,} | {size.partitions:,} | {size.topics:,} | {kind} | {assignor}"
@@ -182,7 +182,7 @@ async def _server_row(worker: WorkerProcess, group: ConsumerGroup, topics: _Topi
     return [f"{on_loop_ms:.1f}", is_away, f"{packing_ms:.1f}", f"{median(spent_ns) / 1e6:.1f}"]
 
 
-def _consumer_group(size: Size, subscriptions: Sequence[Subscription]) -> ConsumerGroup:
+def _consumer_group(size: Size, subscriptions: Sequence[MemberSubscription]) -> ConsumerGroup:
     group = ConsumerGroup("bench", Journal())
     for number in range(size.members):
         member = ConsumerMember(member_id=f"member{number:05}", subscription=subscriptions[number % len(subscriptions)])

@@ -25,8 +25,8 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.errors import (
     Loss,
+    ReplyFields,
     TransactionError,
-    Verdict,
     class_of,
     definite_failure,
     failure,
@@ -47,7 +47,7 @@ class Request(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-class Reply(Verdict, Protocol):
+class Reply(ReplyFields, Protocol):
     """A reply message, with the fields that all of them have."""
 
     @property
@@ -277,7 +277,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         *,
         deadlines: Deadlines,
         now_ms: int,
-        items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
+        items: Callable[[ReplyT], Iterable[ReplyFields]] | None = None,
         accepted: frozenset[ErrorCode] = frozenset(),
     ) -> None:
         """Make the first attempt due now.
@@ -340,12 +340,12 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         self._cause = (verdict.error_code, verdict.error_message or "the server gave no reason")
         return self._again(now_ms, jitter, answer.throttle_ms)
 
-    def verdict_of(self, reply: ReplyT) -> Verdict:
+    def verdict_of(self, reply: ReplyT) -> ReplyFields:
         """Return the part of the reply that says how the request went."""
         return reply if self._items is None else first_failed(reply, self._items(reply))
 
     def repeat(
-        self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float, throttle_ms: int = 0
+        self, request: RequestT, cause: ReplyFields, *, now_ms: int, jitter: float, throttle_ms: int = 0
     ) -> TransactionError | None:
         """Go on with `request`, the part of the last one that `cause` says must be sent again; return None, or the
         failure to give up with.

@@ -19,7 +19,7 @@ from coordinator_protocol.next_event import NextEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderEpoch:
+class EpochDescription:
     """A line of one partition's log: what lies at an offset never changes within one."""
 
     epoch: int
@@ -41,7 +41,7 @@ class PartitionDescription:
     last_stable_offset: int
     """The end for read-committed readers: below it every transaction is decided."""
     open_transactions: int
-    leader_epochs: tuple[LeaderEpoch, ...] = ()
+    leader_epochs: tuple[EpochDescription, ...] = ()
     """All that the partition was in, ascending; the last one is the present one."""
 
 
@@ -412,10 +412,10 @@ def described_classic(found: group.GroupDescription) -> GroupDescription:
     )
 
 
-def leader_epoch(found: log.LeaderEpoch) -> LeaderEpoch:
+def leader_epoch(found: log.LeaderEpoch) -> EpochDescription:
     """Return a leader epoch of a partition."""
     name = log.LeaderEpochCause.Name(found.cause) if found.cause in log.LeaderEpochCause.values() else str(found.cause)
-    return LeaderEpoch(
+    return EpochDescription(
         epoch=found.epoch,
         start_offset=found.start_offset,
         began_ms=found.began_ms,

@@ -159,7 +159,7 @@ class Loss:
         return f"{self.status}: {self.detail}" if self.detail else self.status
 
 
-class Verdict(Protocol):
+class ReplyFields(Protocol):
     """The fields in which every reply, and every item of a reply, says whether it succeeded."""
 
     @property
@@ -240,7 +240,7 @@ def known_code(code: int) -> int:
     return ErrorCode(code) if code in _CODES else code
 
 
-def class_of(method: Method, verdict: Verdict) -> ErrorClass:
+def class_of(method: Method, verdict: ReplyFields) -> ErrorClass:
     """Return the class of a reply; `ErrorClass.NONE` = it succeeded.
 
     The class in the reply decides. A class that this client does not know is replaced by its own table's class for the
@@ -255,7 +255,7 @@ def class_of(method: Method, verdict: Verdict) -> ErrorClass:
     return error_class(method, ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def first_failed(reply: Verdict, items: Iterable[Verdict]) -> Verdict:
+def first_failed(reply: ReplyFields, items: Iterable[ReplyFields]) -> ReplyFields:
     """Return the part that decides about a reply with items: the reply itself if it failed, else its first failed item,
     else the reply."""
     return reply if reply.error_code else next((item for item in items if item.error_code), reply)
@@ -269,7 +269,7 @@ def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError
     return error
 
 
-def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:
+def failure_of(method: Method, verdict: ReplyFields) -> TransactionError | None:
     """Return the exception that a reply stands for; None where it succeeded."""
     if not verdict.error_code:
         return None

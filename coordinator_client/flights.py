@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from coordinator_client.calls import Reply, ReplyT, Request, RequestT, RetryingCall, Rpc
-from coordinator_client.errors import Loss, TransactionError, Verdict
+from coordinator_client.errors import Loss, ReplyFields, TransactionError
 from coordinator_client.log import Answers
 from coordinator_client.random_source import RandomSource
 from coordinator_client.throttle import Throttle
@@ -138,5 +138,5 @@ class Flights:
         return earliest_ms
 
 
-def _verdict(call: RetryingCall[Any, Any], answer: Reply | Loss) -> Verdict | Loss:
+def _verdict(call: RetryingCall[Any, Any], answer: Reply | Loss) -> ReplyFields | Loss:
     return answer if isinstance(answer, Loss) else call.verdict_of(answer)

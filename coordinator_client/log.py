@@ -12,7 +12,7 @@ import logging
 from collections.abc import Hashable
 from typing import Final
 
-from coordinator_client.errors import PASSING, Loss, TransactionError, Verdict, class_of, known_code
+from coordinator_client.errors import PASSING, Loss, ReplyFields, TransactionError, class_of, known_code
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.methods import Method
 
@@ -68,7 +68,7 @@ class Answers:
         """Log that a client that was never connected waits for the server."""
         self._told.warn(_LOST, f"{problem}; waiting for it")
 
-    def note(self, method: Method, answer: Verdict | Loss, now_ms: int) -> None:
+    def note(self, method: Method, answer: ReplyFields | Loss, now_ms: int) -> None:
         """Note an answer, or that none came. Good answers need not be noted unless `is_troubled`."""
         if isinstance(answer, Loss):
             if answer.status != "CANCELLED":

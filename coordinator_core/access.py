@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from coordinator_core.acl_index import AclIndex, Question
+from coordinator_core.acl_index import AclIndex, AclQuestion
 from coordinator_core.permissions import QUESTIONS
 from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
 from coordinator_protocol.methods import Method
@@ -58,14 +58,14 @@ class AclAuthorizer:
     def _decide(self, key: tuple[str, str, Permission, ResourceType, str], method: str) -> bool:
         _principal, _host, permission, resource, _name = key
         assert (permission, resource) in QUESTIONS[Method(method)], f"{method} asks what its row does not have"
-        is_allowed, _rule = self.explain(Question(*key))
+        is_allowed, _rule = self.explain(AclQuestion(*key))
         if is_allowed:
             if len(self._allowed) >= REMEMBERED_MAX:
                 self._allowed.clear()
             self._allowed.add(key)
         return is_allowed
 
-    def explain(self, question: Question) -> tuple[bool, Acl | None]:
+    def explain(self, question: AclQuestion) -> tuple[bool, Acl | None]:
         """The answer, and the rule that gives it; None for superusers, and where no rule allows it."""
         if question.principal in self.super_users:
             return True, None

@@ -30,7 +30,7 @@ _ALLOWING: Final = {each: _DENYING[each] | IMPLIED_BY.get(each, frozenset()) for
 """The operations of rules that deny or allow an operation."""
 
 
-class Question(Struct, frozen=True):
+class AclQuestion(Struct, frozen=True):
     """May the principal, coming from the host, do this with the resource of this name?"""
 
     principal: str
@@ -78,7 +78,7 @@ class AclIndex:
         for acl in acls:
             self._rules.setdefault((acl.principal, acl.resource_type), _RulesOfOne()).add(acl)
 
-    def deciding(self, question: Question) -> Acl | None:
+    def deciding(self, question: AclQuestion) -> Acl | None:
         """The rule that decides: one that denies if there is any, else one that allows. None: no rule does, so it is
         denied."""
         allowing: Acl | None = None

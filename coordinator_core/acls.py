@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator_core.access import AclAuthorizer
-from coordinator_core.acl_index import Question
+from coordinator_core.acl_index import AclQuestion
 from coordinator_protocol.acls import (
     CLUSTER_NAME,
     WILDCARD,
@@ -31,7 +31,7 @@ ACLS_PER_REQUEST_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AclAnswer:
     """The answer to a question, and why it is so."""
 
     is_allowed: bool
@@ -105,7 +105,7 @@ class AclService:
         found = sorted(filter(wanted.matches, self._acls.durable()), key=_order)
         return AclsChanged(tuple(found), self._acls.durable_version())
 
-    def check(self, question: Question, context: CallContext) -> Verdict:
+    def check(self, question: AclQuestion, context: CallContext) -> AclAnswer:
         """May this principal do that, and which rule says so? Everybody may ask it of themselves.
 
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
@@ -118,7 +118,7 @@ class AclService:
         except ValueError:
             raise Refused(ErrorCode.INVALID_REQUEST, f"the host {question.host!a:.300} is no address") from None
         is_allowed, rule = self._access.explain(question)
-        return Verdict(is_allowed, rule, question.principal in self._access.super_users, self._is_enforced)
+        return AclAnswer(is_allowed, rule, question.principal in self._access.super_users, self._is_enforced)
 
 
 def _check_count(count: int, what: str) -> None:

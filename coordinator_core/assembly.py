@@ -80,7 +80,7 @@ LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Dependencies:
     """What the core needs of the world, besides its store."""
 
     worker: Worker
@@ -127,7 +127,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admin:
+class Administration:
     """All that administrators ask."""
 
     transactions: TransactionAdministration
@@ -145,7 +145,7 @@ class Core:
     transactions: Transactions
     log: Log
     groups: GroupServices
-    admin: Admin
+    admin: Administration
     runtime: Runtime
     store: Store
     config: CoreConfig
@@ -199,7 +199,7 @@ class _Foundation:
     runtime: Runtime
     store: Store
     config: CoreConfig
-    surroundings: Surroundings
+    surroundings: Dependencies
     authorizer: Authorizer
     catalog: CatalogShard
     router: ShardRouter
@@ -215,7 +215,7 @@ def assemble(
     runtime: Runtime,
     store: Store,
     config: CoreConfig,
-    surroundings: Surroundings,
+    surroundings: Dependencies,
     authorizer: Authorizer | None = None,
 ) -> Core:
     """All parts, joined, with nothing loaded. Who may do what, an authorizer says if one is given, else the
@@ -289,9 +289,9 @@ def _admin(
     log: Log,
     transactions: Transactions,
     access: AclAuthorizer,
-) -> Admin:
+) -> Administration:
     runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
-    return Admin(
+    return Administration(
         transactions=TransactionAdministration(
             runtime, base.transaction_router.shard_key, hanging=hanging, catalog=catalog, authorizer=authorizer
         ),

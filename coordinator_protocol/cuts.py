@@ -33,7 +33,7 @@ class Committed(Struct, frozen=True):
     """With the shard it names what was decided together: a transaction, or all members of one decision."""
 
 
-class Stretch(Struct, frozen=True):
+class UnreadStretch(Struct, frozen=True):
     """A partition from where its reader stands to the end of a snapshot."""
 
     start_offset: int
@@ -44,7 +44,7 @@ class Stretch(Struct, frozen=True):
     """What has its marker in between, by marker offset, ascending."""
 
 
-def greatest_cut(stretches: Mapping[PlaceT, Stretch]) -> dict[PlaceT, int]:
+def greatest_cut(stretches: Mapping[PlaceT, UnreadStretch]) -> dict[PlaceT, int]:
     """Return the greatest cut that is nowhere before the starts of the stretches, nor behind a last stable offset. All
     are of one snapshot. If the starts are a cut themselves, no transaction lies on both sides of either; else what
     lies before them is left out of account.

@@ -46,7 +46,7 @@ StagedStep = tuple[int, bytes, int, tuple[str, str, str], msgspec.Raw]
 """Record type, key, wall time in milliseconds, (client id, host, cause), and what is told of the value."""
 
 
-class Step(NamedTuple):
+class HistoryRow(NamedTuple):
     """One change of one key."""
 
     shard: ShardKey
@@ -284,14 +284,14 @@ def _end_of(prefix: bytes) -> bytes:
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
-def steps_of(key: bytes, stored: bytes) -> Iterator[Step]:
+def steps_of(key: bytes, stored: bytes) -> Iterator[HistoryRow]:
     """The steps of a row, in order. Raises StoreDamaged for bytes that are no row."""
     coordinator, number, first = _HISTORY_KEY.unpack(key)
     shard = ShardKey(Coordinator(coordinator), number)
     row = _read(key, stored)
     for at, step in enumerate(row.steps):
         client_id, host, cause = row.table[step.whom][:3]
-        yield Step(
+        yield HistoryRow(
             shard=shard,
             number=first + at,
             record_type=step.record_type,
@@ -306,13 +306,13 @@ def steps_of(key: bytes, stored: bytes) -> Iterator[Step]:
 
 def steps_backwards(
     store: Store, shard: ShardKey, record_type: int, key: bytes, *, end: int
-) -> Iterator[tuple[int, list[Step]]]:
+) -> Iterator[tuple[int, list[HistoryRow]]]:
     """Go back through the rows of a shard, from the step before the number `end`: the number of each row's first step,
     and its steps of one key, the newest first. What is not durable is in the store too: callers name an end that is.
     Raises StoreUnreadable at the row that cannot be read."""
     begin, behind = _HISTORY_KEY.pack(*shard, 0), _HISTORY_KEY.pack(*shard, end)
     for row_key, stored in store.scan_backwards(Family.HISTORY, begin, behind):
-        found: list[Step] = []
+        found: list[HistoryRow] = []
         # Most rows are of other keys: looking for its bytes is several times cheaper than to decode them.
         if key in stored:
             of_key = (step for step in steps_of(row_key, stored) if (step.record_type, step.key) == (record_type, key))

@@ -16,7 +16,7 @@ from coordinator_core.backups import BackupStanding, BackupState
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.backups import BackupRefused, KeptBackup, Manifest, backups_in, create_backup, prune
 from coordinator_runtime.backups.creation import backup_name
-from coordinator_runtime.backups.files import Progress
+from coordinator_runtime.backups.files import CopyProgress
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rocks.durable_mark import read_mark
@@ -56,7 +56,7 @@ class _Work:
     request_id: bytes
     is_independent: bool
     is_scheduled: bool
-    progress: Progress
+    progress: CopyProgress
     taken: Pending[BackupStanding] = field(default_factory=Pending)
     version: int = 0
     failure: str = ""
@@ -151,7 +151,7 @@ class ServerBackups:
         return None if self._idle.is_set() else self._work
 
     def _begin(self, request_id: bytes, *, is_independent: bool, is_scheduled: bool) -> Pending[BackupStanding]:
-        work = _Work(self._clock.wall_ms(), request_id, is_independent, is_scheduled, Progress(self._go_on))
+        work = _Work(self._clock.wall_ms(), request_id, is_independent, is_scheduled, CopyProgress(self._go_on))
         self._work = work
         self._idle.clear()
         began_ms = self._clock.monotonic_ms()
@@ -165,7 +165,7 @@ class ServerBackups:
         self._on_thread(partial(self._make, work)).on_settled(on_made)
         return work.taken
 
-    def _go_on(self, _progress: Progress) -> None:
+    def _go_on(self, _progress: CopyProgress) -> None:
         """Called on the thread of the backup, after every piece."""
         if self._is_stopping:
             raise _Stopped

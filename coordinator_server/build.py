@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
-from coordinator_core.assembly import Core, Surroundings, assemble
+from coordinator_core.assembly import Core, Dependencies, assemble
 from coordinator_protocol.methods import Method
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import CommitThread
@@ -182,9 +182,9 @@ def _surroundings(
     assignors: Mapping[str, ServerAssignor],
     backups: ServerBackups | None,
     workers: tuple[Worker, Worker],
-) -> Surroundings:
+) -> Dependencies:
     worker, payload_worker = workers
-    return Surroundings(
+    return Dependencies(
         worker=worker,
         payload_worker=payload_worker,
         assignors=assignors,

@@ -23,7 +23,7 @@ from coordinator_server.addresses import Address, ListenText, is_local, parse_li
 from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.grpc_front.transport_choice import open_transport
-from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
+from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.listening import give_unix_address_back, is_unix
 from coordinator_server.security.authentication import (
@@ -215,7 +215,7 @@ class OpenListener:
 
     address: Address
     """With the port that was taken, if any free one was asked for."""
-    transport: Transport
+    transport: ServerTransport
     credentials: KeptCredentials | None
     """None without TLS."""
 
@@ -232,11 +232,11 @@ class OpenListener:
 
 
 class Listeners:
-    """All listeners of one server. Implements `Transport`, but for `bind`."""
+    """All listeners of one server. Implements `ServerTransport`, but for `bind`."""
 
     def __init__(self) -> None:
         self.opened: list[OpenListener] = []
-        self._transports: list[Transport] = []
+        self._transports: list[ServerTransport] = []
         self._authenticators: list[Authenticator | None] = []
         self._idle: IdleSessions | None = None
         self._next_check: asyncio.TimerHandle | None = None

@@ -15,7 +15,7 @@ from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.background import TargetComputer, TopicWatch
+from group_coordinator.consumer.background import CatalogWatch, TargetComputer
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.news import News
 
@@ -46,7 +46,7 @@ class GroupServices:
     consumer: ConsumerService
     offsets: OffsetService
     administration: AdministrationService
-    topics: TopicWatch
+    topics: CatalogWatch
 
 
 def group_services(around: GroupSurroundings) -> GroupServices:
@@ -74,5 +74,5 @@ def group_services(around: GroupSurroundings) -> GroupServices:
             runtime, router, catalog=around.catalog, verifier=around.verifier, authorizer=around.authorizer
         ),
         administration=AdministrationService(runtime, router, around.authorizer),
-        topics=TopicWatch(runtime, around.topics),
+        topics=CatalogWatch(runtime, around.topics),
     )

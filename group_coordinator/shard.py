@@ -79,29 +79,29 @@ class Tally(Generic[K]):
         return dict(self._numbers.durable_items())
 
 
-class Standing(NamedTuple):
+class CountedGroup(NamedTuple):
     """Kind and state of a group, as the metrics count groups."""
 
     kind: GroupKind
     state_name: str
 
 
-class Standings:
+class CountedGroups:
     """How many groups stand where: a scrape of the metrics looks at no group. Replay says where a group stands after
     each change."""
 
     __slots__ = ("_known", "_look_up", "_tally")
 
-    def __init__(self, journal: Journal, look_up: Callable[[str], Standing | None]) -> None:
+    def __init__(self, journal: Journal, look_up: Callable[[str], CountedGroup | None]) -> None:
         self._look_up = look_up
-        self._known: TimelineMap[str, Standing] = TimelineMap(journal)
-        self._tally: Tally[Standing] = Tally(journal)
+        self._known: TimelineMap[str, CountedGroup] = TimelineMap(journal)
+        self._tally: Tally[CountedGroup] = Tally(journal)
 
     def look(self, group_id: str) -> None:
         """The group may stand elsewhere now, or be gone. In `replay` only."""
         self.place(group_id, self._look_up(group_id))
 
-    def place(self, group_id: str, now: Standing | None) -> None:
+    def place(self, group_id: str, now: CountedGroup | None) -> None:
         """The group stands here now; None: it is gone. In `replay` only."""
         before = self._known.get(group_id)
         if now == before:
@@ -114,7 +114,7 @@ class Standings:
             self._known.put(group_id, now)
             self._tally.add(now)
 
-    def durable(self) -> dict[Standing, int]:
+    def durable(self) -> dict[CountedGroup, int]:
         """Numbers of groups that are on disk, by where they stand."""
         return self._tally.durable()
 
@@ -143,7 +143,7 @@ class GroupShard:
         line."""
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
         """Groups by id. One that only has offsets has no entry: see `group`."""
-        self.standings = Standings(journal, self._standing)
+        self.standings = CountedGroups(journal, self._standing)
         self._parts = parts
         self._commit_effects = {part.kind: part.commit_effects for part in parts if part.commit_effects is not None}
         self._foreign_calls = {part.kind: part.foreign_calls for part in parts if part.foreign_calls is not None}
@@ -192,9 +192,9 @@ class GroupShard:
         calls = None if group is None else self._foreign_calls.get(group.kind)
         return None if calls is None else calls.get(type(request))
 
-    def _standing(self, group_id: str) -> Standing | None:
+    def _standing(self, group_id: str) -> CountedGroup | None:
         group = self.group(group_id)
-        return None if group is None else Standing(group.kind, group.live_state_name)
+        return None if group is None else CountedGroup(group.kind, group.live_state_name)
 
     def replay(self, value: object) -> None:
         self._replays[type(value)](value)

@@ -69,6 +69,7 @@ from partition_log.state import (
     AbortedTransaction,
     CachedBatch,
     ForgottenProducers,
+    IndexEntry,
     IndexProgress,
     LastMarker,
     Leadership,
@@ -77,7 +78,6 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
     RememberedEnd,
-    Stretch,
 )
 
 VALUE_VERSION: Final = 1
@@ -183,7 +183,7 @@ stretch_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
 starts."""
 
 
-def encode_stretch(stretch: Stretch) -> bytes:
+def encode_stretch(stretch: IndexEntry) -> bytes:
     """Value of a stretch; its last offset is in its key."""
     totals = stretch.totals
     return _STRETCH.pack(
@@ -198,11 +198,11 @@ def encode_stretch(stretch: Stretch) -> bytes:
     )
 
 
-def decode_stretch(key: bytes, value: bytes) -> Stretch:
+def decode_stretch(key: bytes, value: bytes) -> IndexEntry:
     """Raises UnknownRow."""
     _check_version(value)
     _, first_offset, max_timestamp_ms, ended_ms, *totals = _STRETCH.unpack(value)
-    return Stretch(first_offset, last_offset(key), max_timestamp_ms, ended_ms, LogTotals(*totals))
+    return IndexEntry(first_offset, last_offset(key), max_timestamp_ms, ended_ms, LogTotals(*totals))
 
 
 def encode_head(head: PartitionHead) -> bytes:
@@ -476,7 +476,7 @@ def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: Stag
     staged.size_bytes += EPOCH_ROW_BYTES
 
 
-def _stage_stretch(ordinal: int, stretch: Stretch, staged: StagedRows) -> None:
+def _stage_stretch(ordinal: int, stretch: IndexEntry, staged: StagedRows) -> None:
     key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
     staged.added.append((Family.STRETCHES, key, row))
     staged.size_bytes += len(key) + len(row)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Store
 from partition_log.batches import batches
-from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget
+from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, ReadBudget
 from partition_log.state import PartitionHead
 from partition_log.stretches import stretches
 
@@ -39,7 +39,7 @@ class Counted(NamedTuple):
 NOTHING_COUNTED: Final = Counted()
 
 
-def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset: int, budget: Budget) -> Counted:
+def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset: int, budget: ReadBudget) -> Counted:
     """Count under the view, from the offset or the log start to the high watermark.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
@@ -62,7 +62,9 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
     return Counted(read.records + records, read.committed_records + committed, end)
 
 
-def _count_each(store: Store, ordinal: int, head: PartitionHead, offsets: tuple[int, int], budget: Budget) -> Counted:
+def _count_each(
+    store: Store, ordinal: int, head: PartitionHead, offsets: tuple[int, int], budget: ReadBudget
+) -> Counted:
     """Count batch by batch, as far as the budget allows."""
     at, end = offsets
     if at >= end:
@@ -82,7 +84,7 @@ def _count_each(store: Store, ordinal: int, head: PartitionHead, offsets: tuple[
     return Counted(records, committed, at)
 
 
-def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int, budget: Budget) -> int:
+def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int, budget: ReadBudget) -> int:
     """Records before an offset, to be compared with other such numbers. From the end of its stretch backwards, because
     what removal took away lies before all the rest."""
     if offset == head.log_end_offset:
@@ -99,6 +101,6 @@ def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int
     return records
 
 
-def _pay(budget: Budget, encoded: Buffer) -> None:
+def _pay(budget: ReadBudget, encoded: Buffer) -> None:
     budget.batches -= 1
     budget.read_bytes -= len(encoded)

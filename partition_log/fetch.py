@@ -29,7 +29,7 @@ from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.leadership import check_line, check_range, epoch_at
-from partition_log.reading import Budget, PartitionRead
+from partition_log.reading import PartitionRead, ReadBudget
 from partition_log.records import DamageFound, RecordsRead
 from partition_log.requests import Fetch, FetchItem, FetchResult
 from partition_log.shard import LogShard
@@ -153,7 +153,7 @@ class _Fetch:
         self.held_bytes = 0
         """What it has found, as far as it counts as an answer that waits."""
         self.key = ("fetch", key)
-        self.budget = Budget(request.bytes_max)
+        self.budget = ReadBudget(request.bytes_max)
         self.positions: list[_Position] = []
         self.refused: list[tuple[int, FetchResult]] = []
         """Partitions that were never there, with their places in the request."""
@@ -194,7 +194,7 @@ class Fetcher:
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Told what every answer showed and hid."""
         self.on_work: Callable[[int], None] = lambda _work_bytes: None
-        """Told what reading cost, in bytes that take as long (`Budget.work_bytes`)."""
+        """Told what reading cost, in bytes that take as long (`ReadBudget.work_bytes`)."""
 
     def fetch(
         self, request: Fetch, found: Sequence[PlacedPartition | Refused], connection: Connection = ""
@@ -244,7 +244,7 @@ class Fetcher:
         fetch.found_bytes = found_bytes
         self.on_work(fetch.budget.work_bytes)
 
-    def _advance_position(self, position: _Position, budget: Budget) -> None:
+    def _advance_position(self, position: _Position, budget: ReadBudget) -> None:
         shard: LogShard = self._runtime.shard(position.placed.shard)
         ordinal = position.placed.ref.ordinal
         head = shard.durable_head(ordinal)

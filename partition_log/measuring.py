@@ -23,12 +23,12 @@ from coordinator_protocol.wire import Buffer
 from coordinator_runtime.store import Family, Store
 from partition_log.aborted import aborted_between
 from partition_log.batches import LogDamaged, batches
-from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget, bound_of
+from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, ReadBudget, bound_of
 from partition_log.state import NO_OFFSET, Isolation, LogTotals, PartitionHead
 from partition_log.stretches import stretches
 
 
-class Step(NamedTuple):
+class ShownPart(NamedTuple):
     """A part of a range in which a reader is shown something. Between two steps it is shown nothing."""
 
     first_offset: int
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 class Measured(NamedTuple):
     """The steps of a range up to, not including, `next_offset`."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ShownPart, ...] = ()
     next_offset: int = 0
     """The end of what can be read of the range, or less where the budget was spent."""
 
@@ -73,7 +73,7 @@ class MeasuredRange(NamedTuple):
     """What a snapshot shows of it; None: it is read as it is now."""
 
 
-def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: Budget) -> Measured:
+def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRange, budget: ReadBudget) -> Measured:
     """Measure under the view, from the start or the log start to the end or the bound of the isolation level.
 
     Raises LogDamaged, StoreDamaged, StoreUnreadable."""
@@ -81,13 +81,13 @@ def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRang
     at, end = max(asked.start_offset, head.log_start_offset), min(asked.end_offset, bound)
     if at >= end:
         return Measured((), max(end, asked.start_offset))
-    reading = _Reading(store, ordinal, head, asked.isolation is Isolation.READ_COMMITTED, asked.shown, budget)
+    reading = _Measurement(store, ordinal, head, asked.isolation is Isolation.READ_COMMITTED, asked.shown, budget)
     steps = _Steps(asked.step_bytes)
     for part_end, within in _parts(store, ordinal, at, end):
         if budget.is_spent:
             break
         if within is not None and not reading.is_mixed(at, part_end):
-            steps.add(Step(at, part_end, within.record_count, within.size_bytes))
+            steps.add(ShownPart(at, part_end, within.record_count, within.size_bytes))
             at = part_end
             continue
         for found in reading.visible(at, part_end):
@@ -99,7 +99,7 @@ def measure(store: Store, ordinal: int, head: PartitionHead, asked: MeasuredRang
 
 
 def committed_in(
-    store: Store, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: Budget
+    store: Store, ordinal: int, head: PartitionHead, start_offset: int, end_offset: int, budget: ReadBudget
 ) -> Commits:
     """The transactions that are committed in a range of what is durable, of those that have records in the partition.
 
@@ -150,7 +150,7 @@ def _between(before: LogTotals, after: LogTotals) -> LogTotals:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _Measurement:
     """Reads the headers of batches, as far as the budget allows."""
 
     store: Store
@@ -158,7 +158,7 @@ class _Reading:
     head: PartitionHead
     hides_aborted: bool
     shown: SnapshotFilter | None
-    budget: Budget
+    budget: ReadBudget
     aborted: AbortedIndex = field(init=False)
     next_offset: int = 0
 
@@ -175,7 +175,7 @@ class _Reading:
         self.budget.batches -= SEEK_COST_BATCHES
         return any(aborted_between(self.store, self.ordinal, start, end, self.head.last_abort_offset))
 
-    def visible(self, start: int, end: int) -> Iterator[Step]:
+    def visible(self, start: int, end: int) -> Iterator[ShownPart]:
         """The batches of which something is shown, up to `next_offset`."""
         self.budget.batches -= SEEK_COST_BATCHES
         self.next_offset = start
@@ -193,7 +193,7 @@ class _Reading:
                 first = max(header.base_offset, start)
                 records = header.records_between(start, end)
                 size = stored_bytes(encoded) * records // max(1, header.record_count)
-                yield Step(first, self.next_offset, records, size)
+                yield ShownPart(first, self.next_offset, records, size)
             if self.budget.is_spent:
                 return
         self.next_offset = end
@@ -204,20 +204,20 @@ class _Steps:
     """Joins what is visible to steps of at least so many bytes."""
 
     step_bytes: int
-    done: list[Step] = field(default_factory=list)
-    last: Step | None = None
+    done: list[ShownPart] = field(default_factory=list)
+    last: ShownPart | None = None
 
-    def add(self, found: Step) -> None:
+    def add(self, found: ShownPart) -> None:
         if not found.records:
             return
         last = self.last
         if last is not None:
             records, size = last.records + found.records, last.size_bytes + found.size_bytes
-            found = Step(last.first_offset, found.end_offset, records, size)
+            found = ShownPart(last.first_offset, found.end_offset, records, size)
         self.last = found
         if found.size_bytes >= self.step_bytes:
             self.done.append(found)
             self.last = None
 
-    def taken(self) -> tuple[Step, ...]:
+    def taken(self) -> tuple[ShownPart, ...]:
         return tuple(self.done if self.last is None else [*self.done, self.last])

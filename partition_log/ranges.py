@@ -17,8 +17,9 @@ from coordinator_runtime.store import Store
 from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.measuring import MeasuredRange, committed_in, measure
-from partition_log.reading import Budget
+from partition_log.reading import ReadBudget
 from partition_log.requests import (
+    AskedRange,
     CommittedResult,
     CountQuery,
     CountRecords,
@@ -27,7 +28,6 @@ from partition_log.requests import (
     MeasureQuery,
     MeasureRecords,
     MeasureResult,
-    OffsetRange,
 )
 from partition_log.service import LogService
 from partition_log.state import PartitionHead
@@ -50,12 +50,12 @@ class RangeService:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST, f"start_offset is {query.start_offset} and must not be negative"
                 )
-        budget = Budget(visible_bytes=0)
+        budget = ReadBudget(visible_bytes=0)
         results = [self._count(query, budget, context) for query in command.queries]
         self._log.fetcher.on_work(budget.work_bytes)
         return self._log.when_catalog_durable(results)
 
-    def _count(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
+    def _count(self, query: CountQuery, budget: ReadBudget, context: CallContext) -> CountResult:
         def count(placed: PlacedPartition, head: PartitionHead) -> CountResult:
             counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
             return CountResult(placed.name, counted, head)
@@ -70,13 +70,13 @@ class RangeService:
         if command.step_bytes < 1:
             raise Refused(ErrorCode.INVALID_REQUEST, f"step_bytes is {command.step_bytes} and must be positive")
         _check_ranges(command.queries)
-        budget = Budget(visible_bytes=0)
+        budget = ReadBudget(visible_bytes=0)
         results = [self._measure(query, command, budget, context) for query in command.queries]
         self._log.fetcher.on_work(budget.work_bytes)
         return self._log.when_catalog_durable(results)
 
     def _measure(
-        self, query: MeasureQuery, command: MeasureRecords, budget: Budget, context: CallContext
+        self, query: MeasureQuery, command: MeasureRecords, budget: ReadBudget, context: CallContext
     ) -> MeasureResult:
         def take(placed: PlacedPartition, head: PartitionHead) -> MeasureResult:
             asked = MeasuredRange(
@@ -92,12 +92,12 @@ class RangeService:
 
         Raises Refused INVALID_REQUEST for a range that is none, and for what is no partition's name."""
         _check_ranges(command.ranges)
-        budget = Budget(visible_bytes=0)
+        budget = ReadBudget(visible_bytes=0)
         results = [self._list_committed(each, budget, context) for each in command.ranges]
         self._log.fetcher.on_work(budget.work_bytes)
         return self._log.when_catalog_durable(results)
 
-    def _list_committed(self, asked: OffsetRange, budget: Budget, context: CallContext) -> CommittedResult:
+    def _list_committed(self, asked: AskedRange, budget: ReadBudget, context: CallContext) -> CommittedResult:
         def take(placed: PlacedPartition, head: PartitionHead) -> CommittedResult:
             start, end = asked.start_offset, asked.end_offset
             return CommittedResult(placed.name, committed_in(self._store, placed.ref.ordinal, head, start, end, budget))
@@ -105,7 +105,7 @@ class RangeService:
         return self._log.look(CommittedResult, asked.name, context, take, Permission.READ)
 
 
-def _check_ranges(ranges: Iterable[OffsetRange]) -> None:
+def _check_ranges(ranges: Iterable[AskedRange]) -> None:
     """Raises Refused for a range that is none."""
     for each in ranges:
         if not 0 <= each.start_offset <= each.end_offset:

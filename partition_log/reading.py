@@ -39,7 +39,7 @@ _first_offset = attrgetter("first_offset")
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadBudget:
     """What is left for one answer, over all its partitions. `visible_bytes` is what the caller asked for; the rest
     protects other callers from it."""
 
@@ -122,7 +122,7 @@ class PartitionRead:
         """The reader named an end, and it is reached."""
         return self._end_offset is not None and self.next_offset >= self._end_offset
 
-    def advance(self, head: PartitionHead, budget: Budget) -> None:
+    def advance(self, head: PartitionHead, budget: ReadBudget) -> None:
         """Read on from `next_offset`, as far as view and budget allow. Damage ends the read in front of it; one that
         begins at the damage is told. Raises LogDamaged, StoreUnreadable: then there is nothing to show."""
         bound = bound_of(head, self._isolation) if self._shown is None else head.log_end_offset
@@ -139,7 +139,7 @@ class PartitionRead:
                 raise
             self.is_cut = True
 
-    def _read_to(self, bound: int, head: PartitionHead, budget: Budget) -> None:
+    def _read_to(self, bound: int, head: PartitionHead, budget: ReadBudget) -> None:
         aborted = None
         hides_aborted = self._isolation is Isolation.READ_COMMITTED and not self._is_raw
         if hides_aborted and head.last_abort_offset >= self.next_offset:
@@ -175,7 +175,7 @@ class PartitionRead:
             raise _outcome_unknown(self.batches[0][0], damage) from damage
         return tuple(sorted(found, key=_first_offset))
 
-    def _take(self, header: BatchHeader, encoded: Buffer, aborted: AbortedIndex | None, budget: Budget) -> bool:
+    def _take(self, header: BatchHeader, encoded: Buffer, aborted: AbortedIndex | None, budget: ReadBudget) -> bool:
         """Show or hide one batch and move behind it; False if there is no room for it."""
         size = len(encoded)
         if self._shown is not None and self._shown.hides(
@@ -204,14 +204,14 @@ class PartitionRead:
         self._pass(header, size, budget)
         return True
 
-    def _hide(self, header: BatchHeader, size: int, budget: Budget) -> int:
+    def _hide(self, header: BatchHeader, size: int, budget: ReadBudget) -> int:
         """Go on behind a batch that is not shown; returns how many of its records lie in the range, an upper bound
         where a batch with holes lies in it in part."""
         start = self.next_offset
         self._pass(header, size, budget)
         return header.records_between(start, self.next_offset)
 
-    def _pass(self, header: BatchHeader, size: int, budget: Budget) -> None:
+    def _pass(self, header: BatchHeader, size: int, budget: ReadBudget) -> None:
         """Go on behind the batch, or at the end of the range."""
         end = header.last_offset + 1
         if self._end_offset is not None and end > self._end_offset:
@@ -227,7 +227,7 @@ class AbortedIndex:
 
     __slots__ = ("_ahead", "_budget", "_head", "_known_to", "_ordinal", "_store")
 
-    def __init__(self, store: LogReads, ordinal: int, head: PartitionHead, budget: Budget) -> None:
+    def __init__(self, store: LogReads, ordinal: int, head: PartitionHead, budget: ReadBudget) -> None:
         self._store = store
         self._ordinal = ordinal
         self._head = head
@@ -286,7 +286,7 @@ def _whole_marker(header: BatchHeader, stored: Buffer) -> Buffer:
 
 
 def oldest_unread_ms(
-    store: Store, ordinal: int, head: PartitionHead, offset: int, isolation: Isolation, budget: Budget
+    store: Store, ordinal: int, head: PartitionHead, offset: int, isolation: Isolation, budget: ReadBudget
 ) -> int | None:
     """Timestamp of the first batch that a reader at the offset would be shown under the view; None where there is none.
 

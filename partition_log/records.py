@@ -17,11 +17,11 @@ from partition_log.catalog.state import Topic
 from partition_log.state import (
     EMPTY_HEAD,
     AbortedTransaction,
+    IndexEntry,
     Isolation,
     PartitionHead,
     ProducerEntry,
     RememberedEnd,
-    Stretch,
 )
 
 
@@ -53,7 +53,7 @@ class StretchFinished(OfPartition, frozen=True, gc=False):
     """The end of a log is a finished stretch before it is as long as others."""
 
     head: PartitionHead
-    stretch: Stretch
+    stretch: IndexEntry
 
 
 class PartitionDeleted(OfPartition, frozen=True, gc=False):
@@ -73,7 +73,7 @@ class RowsAppended(OfPartition, frozen=True, gc=False):
     """Producer ids, and what is known of each; empty for batches of no producer."""
     aborted: AbortedTransaction | None = None
     """What the marker aborted here, if it did and there was anything."""
-    stretches: Sequence[Stretch] = ()
+    stretches: Sequence[IndexEntry] = ()
     """Stretches of the log that are finished now."""
 
 

@@ -87,7 +87,7 @@ class TopicResult(TopicName, frozen=True):
     error: CoordinatorError | None = None
 
 
-class TopicDescription(TopicName, frozen=True):
+class DescribedTopic(TopicName, frozen=True):
     """A topic with the durable positions of its partitions, by partition number."""
 
     heads: tuple[PartitionHead, ...] = ()
@@ -215,14 +215,14 @@ class CountResult(NamedPartition, frozen=True):
     error: CoordinatorError | None = None
 
 
-class OffsetRange(NamedPartition, frozen=True):
+class AskedRange(NamedPartition, frozen=True):
     """A range of a partition, its end not included."""
 
     start_offset: int
     end_offset: int
 
 
-class MeasureQuery(OffsetRange, frozen=True):
+class MeasureQuery(AskedRange, frozen=True):
     """Asks where the visible records of a range lie."""
 
     shown: SnapshotFilter | None = None
@@ -247,7 +247,7 @@ class MeasureResult(NamedPartition, frozen=True):
 class ListCommitted(Struct, frozen=True):
     """Ranges whose committed transactions are asked for; all are looked at at the same moment."""
 
-    ranges: Sequence[OffsetRange]
+    ranges: Sequence[AskedRange]
 
 
 class CommittedResult(NamedPartition, frozen=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from partition_log.catalog.settings import FOR_EVER, KEEP_ALL, Retention
-from partition_log.state import PartitionHead, Stretch
+from partition_log.state import IndexEntry, PartitionHead
 from partition_log.stretches import StretchReads, first_that, stretches
 
 
@@ -28,7 +28,7 @@ def due_offset(store: StretchReads, ordinal: int, head: PartitionHead, kept: Ret
     # No record is older than this, if there is no limit.
     oldest_ms = NO_TIMESTAMP_MS if kept.retention_ms == FOR_EVER else now_ms - kept.retention_ms
 
-    def is_kept(stretch: Stretch) -> bool:
+    def is_kept(stretch: IndexEntry) -> bool:
         is_much = kept.retention_bytes != FOR_EVER and size_bytes - stretch.totals.size_bytes >= kept.retention_bytes
         return _age_ms(stretch) > oldest_ms and not is_much
 
@@ -45,7 +45,7 @@ def due_offset(store: StretchReads, ordinal: int, head: PartitionHead, kept: Ret
     return max(start, head.log_end_offset if is_all_due else unfinished)
 
 
-def _age_ms(stretch: Stretch) -> int:
+def _age_ms(stretch: IndexEntry) -> int:
     """The time from which on a stretch is kept for so long: that of its newest record, but no later than when it was
     appended, or a record from the future would keep the log for ever."""
     if stretch.max_timestamp_ms == NO_TIMESTAMP_MS:

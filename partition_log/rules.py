@@ -39,6 +39,7 @@ from partition_log.state import (
     NO_OFFSET,
     CachedBatch,
     ForgottenProducers,
+    IndexEntry,
     IndexProgress,
     LastMarker,
     LogTotals,
@@ -48,7 +49,6 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
     RememberedEnd,
-    Stretch,
 )
 
 _HALF_CIRCLE: Final = SEQUENCE_MAX >> 1
@@ -438,7 +438,7 @@ def index_after(
     newest_ms: int,
     config: PartitionConfig,
     now_ms: int,
-) -> tuple[IndexProgress, Sequence[Stretch]]:
+) -> tuple[IndexProgress, Sequence[IndexEntry]]:
     """How the end of the log stands after several rows, each with its last offset, and the stretches that they
     finished. `totals` and `newest_ms`, the largest timestamp of a record, are those of the log with all of them."""
     index = head.index
@@ -456,10 +456,10 @@ def stretches_after(
     totals: LogTotals,
     config: PartitionConfig,
     now_ms: int,
-) -> tuple[IndexProgress, list[Stretch]]:
+) -> tuple[IndexProgress, list[IndexEntry]]:
     """Do what `index_after` does, row by row: for rows that finish a stretch, or more than one."""
     index, counted, aborts = head.index, head.totals, totals.abort_count - head.totals.abort_count
-    finished: list[Stretch] = []
+    finished: list[IndexEntry] = []
     for last_offset, row in rows:
         batch, tail = split_row(row)
         header = decode_header(batch)
@@ -478,13 +478,13 @@ def stretches_after(
         if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
             index = IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms)
         else:
-            finished.append(Stretch(index.first_offset, last_offset, newest_ms, now_ms, counted))
+            finished.append(IndexEntry(index.first_offset, last_offset, newest_ms, now_ms, counted))
             index = IndexProgress(last_offset + 1, 0, 0, newest_ms)
     assert counted == totals, "the rows are what the totals count"
     return index, finished
 
 
-def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, Stretch] | None:
+def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHead, IndexEntry] | None:
     """The head of a log once its end is a finished stretch, and that stretch, if only the clock can tell how old the
     end is: something lies there, and the newest timestamp of the log lies ahead of the clock, or there is none. None:
     it goes on as it is."""
@@ -492,7 +492,7 @@ def finish_ahead_of_time(head: PartitionHead, now_ms: int) -> tuple[PartitionHea
     if not index.batch_count or NO_TIMESTAMP_MS < index.max_timestamp_ms <= now_ms:
         return None
     end_offset = head.log_end_offset
-    stretch = Stretch(index.first_offset, end_offset - 1, index.max_timestamp_ms, now_ms, head.totals)
+    stretch = IndexEntry(index.first_offset, end_offset - 1, index.max_timestamp_ms, now_ms, head.totals)
     return replace(head, index=IndexProgress(end_offset, 0, 0, index.max_timestamp_ms)), stretch
 
 

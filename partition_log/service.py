@@ -62,7 +62,7 @@ from partition_log.catalog.state import PlacedPartition
 from partition_log.fetch import Fetcher
 from partition_log.leadership import check_line, epoch_at
 from partition_log.partition_state import Append, Appended
-from partition_log.reading import Budget, bound_of
+from partition_log.reading import ReadBudget, bound_of
 from partition_log.records import RemovalCause
 from partition_log.requests import (
     EARLIEST_TIMESTAMP,
@@ -318,13 +318,13 @@ class LogService:
         shown with a timestamp of at least that (`time_search`); -1 where no record is that new.
 
         Raises Refused INVALID_REQUEST for what is no partition's name."""
-        budget = Budget(visible_bytes=0)
+        budget = ReadBudget(visible_bytes=0)
         parts = [self._find_offset(query, command.isolation, context, budget) for query in command.queries]
         self.fetcher.on_work(budget.work_bytes)
         return all_of(parts).then(self.when_catalog_durable)
 
     def _find_offset(
-        self, query: OffsetQuery, isolation: Isolation, context: CallContext, budget: Budget
+        self, query: OffsetQuery, isolation: Isolation, context: CallContext, budget: ReadBudget
     ) -> Pending[OffsetResult]:
         found = self.find_readable(Permission.DESCRIBE, context, query.name)
         if isinstance(found, Refused):
@@ -350,7 +350,7 @@ class LogService:
         head: PartitionHead,
         isolation: Isolation,
         context: CallContext,
-        budget: Budget,
+        budget: ReadBudget,
     ) -> Pending[Place]:
         timestamp_ms, bound, ordinal = query.timestamp_ms, bound_of(head, isolation), placed.ref.ordinal
         if timestamp_ms == LATEST_TIMESTAMP:

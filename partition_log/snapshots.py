@@ -60,7 +60,7 @@ class ReleaseSnapshot(Struct, frozen=True):
     """How many parts there are; 0: it is not read in parts."""
 
 
-class Snapshot(Struct, frozen=True):
+class LeasedSnapshot(Struct, frozen=True):
     """A view of several partitions at one moment."""
 
     snapshot_id: bytes
@@ -86,7 +86,7 @@ class SnapshotService:
         self.leases = leases
         self._authorizer = authorizer
 
-    def take(self, command: TakeSnapshot, context: CallContext) -> Pending[Snapshot]:
+    def take(self, command: TakeSnapshot, context: CallContext) -> Pending[LeasedSnapshot]:
         """Show all of these partitions as they are at this moment, every transaction in all of them or in none. The
         caller needs READ and SNAPSHOT on each topic.
 
@@ -116,7 +116,7 @@ class SnapshotService:
             offsets = {placed.ref.ordinal: start for (placed, _), start in zip(found, starts, strict=True)}
             lease = Lease(tuple(name for name, _, _ in views), offsets, context.principal)
             snapshot_id = self.leases.take(lease, command.lease_ms)
-        return settled(Snapshot(snapshot_id, views))
+        return settled(LeasedSnapshot(snapshot_id, views))
 
     def _views(
         self, found: Sequence[tuple[PlacedPartition, PartitionHead]], *, is_held: bool

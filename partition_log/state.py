@@ -200,7 +200,7 @@ class Isolation(IntEnum):
     READ_UNCOMMITTED = 1
 
 
-class Stretch(Struct, frozen=True, gc=False):
+class IndexEntry(Struct, frozen=True, gc=False):
     """A finished stretch of the log. Its borders are those of rows in `LOG`, and stretches follow each other without
     gaps. What it says of the log up to its end never falls from one to the next, so the first one that reaches a value
     is found by halving (`stretches.first_that`)."""

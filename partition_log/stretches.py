@@ -13,7 +13,7 @@ from typing import Protocol
 
 from coordinator_runtime.store import Family
 from partition_log import codec
-from partition_log.state import Stretch
+from partition_log.state import IndexEntry
 
 
 class StretchReads(Protocol):
@@ -22,7 +22,7 @@ class StretchReads(Protocol):
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
 
-def stretches(store: StretchReads, ordinal: int, offset: int) -> Iterator[Stretch]:
+def stretches(store: StretchReads, ordinal: int, offset: int) -> Iterator[IndexEntry]:
     """The finished stretches of a partition, from the one that holds the offset on. Raises StoreDamaged,
     StoreUnreadable, UnknownRow."""
     start, end = codec.stretch_key(ordinal, offset), codec.partition_key(ordinal + 1)
@@ -31,12 +31,12 @@ def stretches(store: StretchReads, ordinal: int, offset: int) -> Iterator[Stretc
 
 
 def first_that(
-    store: StretchReads, ordinal: int, offsets: tuple[int, int], holds: Callable[[Stretch], bool]
-) -> Stretch | None:
+    store: StretchReads, ordinal: int, offsets: tuple[int, int], holds: Callable[[IndexEntry], bool]
+) -> IndexEntry | None:
     """The first stretch with an offset in the half-open range of which something holds that, once it holds, holds of
     all later ones; None where it holds of none. Raises as `stretches`."""
     low, high = offsets
-    found: Stretch | None = None
+    found: IndexEntry | None = None
     while low < high:
         middle = (low + high) // 2
         stretch = next(stretches(store, ordinal, middle), None)

@@ -41,7 +41,7 @@ from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker
 from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
 from partition_log.batches import LogDamaged, batches
-from partition_log.reading import AbortedIndex, Budget
+from partition_log.reading import AbortedIndex, ReadBudget
 from partition_log.record_times import NotOpened, Sought, first_since, sought
 from partition_log.state import NO_OFFSET, Isolation, PartitionHead
 from partition_log.stretches import first_that
@@ -95,7 +95,7 @@ class TimeSearch:
         self._next_offset: int | None = None
         """The offset to go on at; None before the beginning."""
 
-    def advance(self, head: PartitionHead, budget: Budget, *, is_worker_free: bool) -> Place | Opening | Pause:
+    def advance(self, head: PartitionHead, budget: ReadBudget, *, is_worker_free: bool) -> Place | Opening | Pause:
         """Search on from where it stopped. Raises LogDamaged, StoreUnreadable, UnknownRow."""
         start = self._start(head, budget) if self._next_offset is None else self._next_offset
         start = max(start, head.log_start_offset)
@@ -129,7 +129,7 @@ class TimeSearch:
         self._next_offset = min(head.log_start_offset, opening.header.last_offset + 1)
         return None
 
-    def _start(self, head: PartitionHead, budget: Budget) -> int:
+    def _start(self, head: PartitionHead, budget: ReadBudget) -> int:
         """Return where the first stretch begins that reaches the time; the bound where none does."""
         index, timestamp_ms = head.index, self._timestamp_ms
         if index.max_timestamp_ms < timestamp_ms:
@@ -146,7 +146,7 @@ class TimeSearch:
         return aborted is None or not header.is_transactional or not aborted.hides(header)
 
     def _opened(
-        self, header: BatchHeader, encoded: Buffer, head: PartitionHead, budget: Budget
+        self, header: BatchHeader, encoded: Buffer, head: PartitionHead, budget: ReadBudget
     ) -> Place | Opening | None:
         """Return the first such record of a batch, the batch if the worker must open it, or None where it has none."""
         first_offset = max(header.base_offset, head.log_start_offset)
@@ -191,7 +191,7 @@ def place_of(opening: Opening, found: tuple[int, int] | None) -> Place | None:
     return None if found is None else (opening.header.base_offset + found[0], found[1])
 
 
-class _Asked:
+class _AskedTime:
     """A search that a caller waits for."""
 
     __slots__ = ("look", "reply", "search")
@@ -209,9 +209,9 @@ class TimeSearches:
     def __init__(self, runtime: Runtime, worker: Worker) -> None:
         self._runtime = runtime
         self._worker = worker
-        self._ready: deque[_Asked] = deque()
+        self._ready: deque[_AskedTime] = deque()
         """They go on in the next turn, each in its turn."""
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_AskedTime] = deque()
         """They go on once the worker is free."""
         self._is_opening = False
         self._is_turn_due = False
@@ -219,21 +219,21 @@ class TimeSearches:
         """Told what a later turn cost, as `Fetcher.on_work` is."""
 
     def find(
-        self, search: TimeSearch, head: PartitionHead, look: Callable[[], PartitionHead], budget: Budget
+        self, search: TimeSearch, head: PartitionHead, look: Callable[[], PartitionHead], budget: ReadBudget
     ) -> Pending[Place]:
         """Search, at once as far as the budget goes. `look` gives the partition as it stands later, and raises Refused
         once the caller may not look there any more.
 
         The reply is NOWHERE where no record is that new. Errors: what `look` raises; LogDamaged, StoreUnreadable;
         WorkerLost."""
-        asked = _Asked(search, look)
+        asked = _AskedTime(search, look)
         if budget.is_spent:
             self._later(asked)
         else:
             self._step(asked, budget, head)
         return asked.reply
 
-    def _step(self, asked: _Asked, budget: Budget, head: PartitionHead | None = None) -> None:
+    def _step(self, asked: _AskedTime, budget: ReadBudget, head: PartitionHead | None = None) -> None:
         try:
             head = asked.look() if head is None else head
             found = asked.search.advance(head, budget, is_worker_free=not self._is_opening)
@@ -250,9 +250,9 @@ class TimeSearches:
         else:
             asked.reply.succeed(found)
 
-    def _on_opened(self, asked: _Asked, opening: Opening, opened: Pending[tuple[int, int] | None]) -> None:
+    def _on_opened(self, asked: _AskedTime, opening: Opening, opened: Pending[tuple[int, int] | None]) -> None:
         self._is_opening = False
-        budget = Budget(visible_bytes=0)
+        budget = ReadBudget(visible_bytes=0)
         if not asked.reply.is_settled:
             self._go_on(asked, opening, opened, budget)
         while self._waiting and not self._is_opening:
@@ -265,7 +265,9 @@ class TimeSearches:
                 self._step(following, budget)
         self.on_work(budget.work_bytes)
 
-    def _go_on(self, asked: _Asked, opening: Opening, opened: Pending[tuple[int, int] | None], budget: Budget) -> None:
+    def _go_on(
+        self, asked: _AskedTime, opening: Opening, opened: Pending[tuple[int, int] | None], budget: ReadBudget
+    ) -> None:
         error, found = opened.error, None
         if isinstance(error, NotOpened):
             found = opening.first_offset, opening.header.max_timestamp_ms
@@ -285,7 +287,7 @@ class TimeSearches:
         else:
             asked.reply.succeed(found)
 
-    def _later(self, asked: _Asked) -> None:
+    def _later(self, asked: _AskedTime) -> None:
         self._ready.append(asked)
         self._arm()
 
@@ -296,7 +298,7 @@ class TimeSearches:
 
     def _turn(self) -> None:
         self._is_turn_due = False
-        budget = Budget(visible_bytes=0)
+        budget = ReadBudget(visible_bytes=0)
         for _each in range(len(self._ready)):
             if budget.is_spent:
                 break

@@ -31,10 +31,10 @@ from partition_log.requests import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DescribedTopic,
     DescribeTopicConfigs,
     DescribeTopics,
     TopicConfigs,
-    TopicDescription,
     TopicName,
     TopicResult,
 )
@@ -209,7 +209,7 @@ class TopicService:
     def _configs(self, topic: Topic) -> TopicConfigs:
         return TopicConfigs(topic.name, topic.topic_id, self._catalog.settings(topic))
 
-    def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[TopicDescription]:
+    def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[DescribedTopic]:
         """Topics with their durable positions; all that the caller may see, by name, if none is named.
 
         Raises Refused INVALID_REQUEST for what names no topic at all."""
@@ -223,12 +223,12 @@ class TopicService:
         may = partial(self._authorizer.is_allowed, context, permission, ResourceType.TOPIC)
         return [TopicName(topic.name, topic.topic_id) for topic in self._catalog.durable_topics() if may(topic.name)]
 
-    def _describe(self, wanted: TopicName, context: CallContext) -> TopicDescription:
+    def _describe(self, wanted: TopicName, context: CallContext) -> DescribedTopic:
         try:
             find = self._catalog.durable_topic
             return self._description(self._find(Permission.DESCRIBE, context, wanted, find))
         except Refused as refusal:
-            return TopicDescription(wanted.name, wanted.topic_id, error=refusal)
+            return DescribedTopic(wanted.name, wanted.topic_id, error=refusal)
 
     def _find(
         self, permission: Permission, context: CallContext, wanted: TopicName, find: Callable[[str, bytes], Topic]
@@ -243,7 +243,7 @@ class TopicService:
             require_by_id(self._authorizer, context, permission, topic.name, wanted.topic_id)
         return topic
 
-    def _description(self, topic: Topic) -> TopicDescription:
+    def _description(self, topic: Topic) -> DescribedTopic:
         heads = []
         for partition, ordinal in enumerate(topic.partition_ordinals):
             shard: LogShard = self._runtime.shard(self._catalog.log_shard(topic.name, partition))
@@ -251,7 +251,7 @@ class TopicService:
             assert head is not None, "a topic and its partitions are on disk together"
             heads.append(head)
         settings = {each.name: each.value for each in self._catalog.settings(topic)}
-        return TopicDescription(topic.name, topic.topic_id, tuple(heads), settings)
+        return DescribedTopic(topic.name, topic.topic_id, tuple(heads), settings)
 
 
 def _named_twice(name: str) -> Refused:

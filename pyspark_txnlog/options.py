@@ -129,7 +129,7 @@ class TlsNames(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+class SourceOptions:
     """The options of one read, checked."""
 
     endpoint: str
@@ -205,7 +205,7 @@ class ReadOptions:
         return COMMITTED_ONLY if self.is_snapshot else self.isolation
 
 
-def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
+def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
     """Return the options of a batch read or of a stream. Raises: InvalidOption."""
     options = _by_own_names(given)
     misplaced = why_not_here(options, is_stream=is_stream)
@@ -218,7 +218,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
         raise InvalidOption("startingOffsets=group begins where a group stands: name it with groupId")
     if group_id and not (is_of_group or is_stream):
         raise InvalidOption("a batch read needs groupId for startingOffsets=group only; set that too, or leave it out")
-    return ReadOptions(
+    return SourceOptions(
         endpoint=parse_endpoint(options),
         tls_files=parse_tls_files(options),
         topics=_topics(options),
@@ -241,7 +241,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadO
     )
 
 
-def parse_either(given: Mapping[str, str]) -> ReadOptions:
+def parse_either(given: Mapping[str, str]) -> SourceOptions:
     """Return the options of a batch read, or of a stream where they can only be that of one: what columns there are is
     asked before it is known which of them is wanted. Raises: InvalidOption."""
     is_stream = any(name.lower() in _by_own_names(given) for name in STREAM_ONLY)

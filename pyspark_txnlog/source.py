@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_either, parse_options
+from pyspark_txnlog.options import FORMAT, Report, SourceOptions, parse_either, parse_options
 from pyspark_txnlog.read.reading import NarrowedReader, RangeReader, settle_planner, told_shortly
 from pyspark_txnlog.write.sink import BatchWriter, StreamWriter, check_columns
 from pyspark_txnlog.write.sink_options import WriteOptions, parse_write_options
@@ -122,7 +122,7 @@ class DefaultSource(DataSource):
         check_columns(schema, options)
         return options
 
-    def _checked(self, schema: StructType, *, is_stream: bool) -> ReadOptions:
+    def _checked(self, schema: StructType, *, is_stream: bool) -> SourceOptions:
         options = parse_options(self.options, is_stream=is_stream)
         if schema != schema_of(options):
             raise InvalidOption(
@@ -132,7 +132,7 @@ class DefaultSource(DataSource):
         return options
 
 
-def schema_of(options: ReadOptions) -> StructType:
+def schema_of(options: SourceOptions) -> StructType:
     """Return the columns of a read."""
     if options.report is Report.RANGES:
         return StructType([StructField(name, kind) for name, kind in _RANGE_TYPES.items()])

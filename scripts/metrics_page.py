@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_server.events import SLOW_COMMIT_MS, SLOW_REBALANCE_MS
-from coordinator_server.metrics.families import FAMILIES, Family
+from coordinator_server.metrics.families import FAMILIES, MetricFamily
 from coordinator_server.metrics.probe import PROBE_FAMILIES
 
 _SECTIONS: Final = {
@@ -283,6 +283,6 @@ def _section(title: str, prefixes: tuple[str, ...]) -> str:
     return f"### {title}\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n{rows}"
 
 
-def _row(family: Family) -> str:
+def _row(family: MetricFamily) -> str:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     return f"| `{family.name}` | {family.kind} | {labels} | {family.meaning} |\n"

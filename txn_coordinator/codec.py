@@ -27,7 +27,7 @@ from txn_coordinator.records import (
 )
 from txn_coordinator.sink_state import Sink
 from txn_coordinator.state import DECIDED, Identity, InitAnswer, Member, Transaction, TransactionState
-from txn_coordinator.steps import DecidedFor, TransactionStep
+from txn_coordinator.steps import DecidedFor, StoredStep
 
 TRANSACTION_TYPE: Final = 1
 SINK_TYPE: Final = 2
@@ -191,12 +191,12 @@ def is_known_cause(cause: str) -> bool:
     return cause in _NUMBERS_OF_CAUSES
 
 
-def step_of(value: TransactionChanged) -> TransactionStep:
+def step_of(value: TransactionChanged) -> StoredStep:
     """What the history tells of a change."""
     after = value.transaction
     decided = after if after.state in DECIDED else value.decided
     producer_id, producer_epoch = after.client_identity
-    return TransactionStep(
+    return StoredStep(
         int(after.state),
         producer_id,
         producer_epoch,
@@ -216,13 +216,13 @@ def step_of(value: TransactionChanged) -> TransactionStep:
     )
 
 
-def _step_through(ran: TransactionRanThrough) -> TransactionStep:
+def _step_through(ran: TransactionRanThrough) -> StoredStep:
     """What the history tells of a whole transaction."""
     before, after = ran.before, ran.transaction
     decided = DecidedFor(
         before.producer_id, before.producer_epoch, after.producer_epoch, ran.partitions, ran.groups, is_transact=True
     )
-    return TransactionStep(
+    return StoredStep(
         int(after.state), after.producer_id, after.producer_epoch, before.producer_epoch, after.csn, 0, decided
     )
 

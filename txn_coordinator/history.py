@@ -15,15 +15,14 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.rows import StateRows, steps_backwards
-from coordinator_runtime.rows import Step as StoredStep
+from coordinator_runtime.rows import HistoryRow, StateRows, steps_backwards
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from txn_coordinator.codec import TRANSACTION_TYPE, is_known_cause, step_of
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.requests import History, Step
+from txn_coordinator.requests import History, StepDescription
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
-from txn_coordinator.steps import TransactionStep, decode_step
+from txn_coordinator.steps import StoredStep, decode_step
 
 STEPS_MAX: Final = 100
 """Steps that one question may ask for."""
@@ -111,7 +110,7 @@ class _Search:
     def _tell(self, *, is_complete: bool) -> None:
         self._reply.succeed(History(_told(self._found, self._limit), is_complete))
 
-    def _take(self, stored: StoredStep) -> None:
+    def _take(self, stored: HistoryRow) -> None:
         after = decode_step(stored.told)
         if self._until is not None:
             if not _led_to(stored, after, self._until):
@@ -120,11 +119,11 @@ class _Search:
         self._found += [(stored, None)] if after is None else [(stored, each) for each in after.each]
 
 
-Snapshot = tuple[StoredStep, TransactionStep | None]
+Snapshot = tuple[HistoryRow, StoredStep | None]
 """A stored step, and one state that it led to. None: the id was forgotten."""
 
 
-def _led_to(stored: StoredStep, after: TransactionStep | None, state: Transaction) -> bool:
+def _led_to(stored: HistoryRow, after: StoredStep | None, state: Transaction) -> bool:
     """Whether this is the step that led to a state of the id. A cause that only a newer program knows is a number in
     the state, and a word in the step."""
     is_of_its_time = stored.wall_ms == state.last_update_ms
@@ -133,13 +132,13 @@ def _led_to(stored: StoredStep, after: TransactionStep | None, state: Transactio
     return replace(after, decided=None) == replace(step_of(TransactionChanged(state)), decided=None)
 
 
-def _told(newest_first: Sequence[Snapshot], limit: int) -> list[Step]:
+def _told(newest_first: Sequence[Snapshot], limit: int) -> list[StepDescription]:
     """States as steps; one more than the limit says what came before the last of them."""
-    steps: list[Step] = []
+    steps: list[StepDescription] = []
     for at, (stored, after) in enumerate(newest_first[:limit]):
         before = newest_first[at + 1][1] if at + 1 < len(newest_first) else None
         fenced = _fenced(before, after, stored.cause)
-        steps.append(Step(after, stored.wall_ms, stored.client_id, stored.host, stored.cause, fenced))
+        steps.append(StepDescription(after, stored.wall_ms, stored.client_id, stored.host, stored.cause, fenced))
     return steps
 
 
@@ -150,7 +149,7 @@ _TAKING_THE_ID: Final = frozenset({"init", "keep"})
 """Causes of steps that may be those of the client that had the id before. Then its old epoch is remembered."""
 
 
-def _fenced(before: TransactionStep | None, after: TransactionStep | None, cause: str) -> Identity | None:
+def _fenced(before: StoredStep | None, after: StoredStep | None, cause: str) -> Identity | None:
     if before is None or after is None or cause in _ON_ITS_OWN_BEHALF:
         return None
     is_own = cause in _TAKING_THE_ID and after.last_producer_epoch != NO_EPOCH

@@ -12,7 +12,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import ClientBatch, GroupOffsets, PartitionName, PartitionRef
 from txn_coordinator.state import Identity, Transaction
-from txn_coordinator.steps import TransactionStep
+from txn_coordinator.steps import StoredStep
 
 
 class KeyType(IntEnum):
@@ -133,10 +133,10 @@ class Listing(Struct, frozen=True):
     """Wall time of the answer, against which ages are told."""
 
 
-class Step(Struct, frozen=True):
+class StepDescription(Struct, frozen=True):
     """One step of an id, with what is known of who took it."""
 
-    after: TransactionStep | None
+    after: StoredStep | None
     """None: the id was forgotten."""
     at_ms: int
     client_id: str
@@ -149,7 +149,7 @@ class Step(Struct, frozen=True):
 class History(Struct, frozen=True):
     """The last steps of an id, the newest first."""
 
-    steps: Sequence[Step]
+    steps: Sequence[StepDescription]
     is_complete: bool
     """False: there are older steps, or the search ended before it found them."""
 

@@ -33,7 +33,7 @@ class DecidedFor(Struct, frozen=True, array_like=True, gc=False):
     """One Transact opened the transaction, or added to it, and decided it: what it opened has no step of its own."""
 
 
-class TransactionStep(Struct, frozen=True, array_like=True, gc=False):
+class StoredStep(Struct, frozen=True, array_like=True, gc=False):
     """A transactional id after a step."""
 
     state_number: int
@@ -75,7 +75,7 @@ class TransactionStep(Struct, frozen=True, array_like=True, gc=False):
         return states
 
     @property
-    def each(self) -> list[TransactionStep]:
+    def each(self) -> list[StoredStep]:
         """This step, and behind it the decision, where one operation did both."""
         decided, state = self.decided, self.state
         if decided is None or state not in COMPLETE:
@@ -85,10 +85,10 @@ class TransactionStep(Struct, frozen=True, array_like=True, gc=False):
 
 
 _STATES: Final = {int(state): state for state in TransactionState}
-_decode: Final = msgspec.msgpack.Decoder(TransactionStep).decode
+_decode: Final = msgspec.msgpack.Decoder(StoredStep).decode
 
 
-def decode_step(told: msgspec.Raw) -> TransactionStep | None:
+def decode_step(told: msgspec.Raw) -> StoredStep | None:
     """What a step tells of a transactional id; None where the id was forgotten. Raises StoreDamaged for what tells of
     none."""
     if bytes(told) == b"\xc0":

@@ -38,7 +38,7 @@ _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _CLOCK_SKEW_MS_MAX: Final = 2_000
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How bad a finding is."""
 
     OK = "ok"
@@ -53,7 +53,7 @@ class Finding:
     """One thing that was looked at."""
 
     subject: str
-    verdict: Verdict
+    verdict: Severity
     found: str
     advice: str = ""
 
@@ -65,9 +65,9 @@ def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
     place = _existing(data_dir)
     if not os.access(place, os.W_OK | os.X_OK):
         advice = "give the user that runs the server write access to it, or choose another"
-        yield Finding("data directory", Verdict.PROBLEM, f"{place} cannot be written by this user", advice)
+        yield Finding("data directory", Severity.PROBLEM, f"{place} cannot be written by this user", advice)
     elif data_dir.exists() and not data_dir.is_dir():
-        yield Finding("data directory", Verdict.PROBLEM, f"{data_dir} is a file", "name a directory")
+        yield Finding("data directory", Severity.PROBLEM, f"{data_dir} is a file", "name a directory")
     else:
         yield file_system(data_dir, place)
         yield from disk(place, clock)
@@ -78,7 +78,7 @@ def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
 
 def versions() -> Iterator[Finding]:
     """Check the interpreter and the libraries that decide whether anything works at all."""
-    yield Finding("python", Verdict.OK, f"{platform.python_version()} ({platform.python_implementation()})")
+    yield Finding("python", Severity.OK, f"{platform.python_version()} ({platform.python_implementation()})")
     floors = _floors()
     for name in ("grpcio", "protobuf", "rocksdict", "pyspark", "pyarrow"):
         floor = floors.get(name, "")
@@ -86,25 +86,25 @@ def versions() -> Iterator[Finding]:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
             if name in ("pyspark", "pyarrow"):
-                yield Finding(name, Verdict.OK, "not installed", f"for Spark: install {DISTRIBUTION}[spark]")
+                yield Finding(name, Severity.OK, "not installed", f"for Spark: install {DISTRIBUTION}[spark]")
             else:
-                yield Finding(name, Verdict.PROBLEM, "not installed", f"install {DISTRIBUTION} again")
+                yield Finding(name, Severity.PROBLEM, "not installed", f"install {DISTRIBUTION} again")
             continue
         if floor and _numbers(found) < _numbers(floor):
-            yield Finding(name, Verdict.PROBLEM, f"{found}, older than {floor}", f"install {name}>={floor}")
+            yield Finding(name, Severity.PROBLEM, f"{found}, older than {floor}", f"install {name}>={floor}")
         else:
-            yield Finding(name, Verdict.OK, found)
+            yield Finding(name, Severity.OK, found)
     yield _native_transport()
 
 
 def _native_transport() -> Finding:
     try:
-        return Finding(NATIVE_TRANSPORT, Verdict.OK, metadata.version(NATIVE_TRANSPORT))
+        return Finding(NATIVE_TRANSPORT, Severity.OK, metadata.version(NATIVE_TRANSPORT))
     except metadata.PackageNotFoundError:
         advice = (
             "optional, for less processor time per call: install txn-coordinator[native]; in a checkout `make native`"
         )
-        return Finding(NATIVE_TRANSPORT, Verdict.OK, "not installed", advice)
+        return Finding(NATIVE_TRANSPORT, Severity.OK, "not installed", advice)
 
 
 def clock_synchronisation() -> Finding:
@@ -112,10 +112,10 @@ def clock_synchronisation() -> Finding:
     come from the wall clock."""
     state = _kernel_clock_state()
     if state is None:
-        return Finding("clock", Verdict.OK, "the kernel does not say whether it is synchronised")
+        return Finding("clock", Severity.OK, "the kernel does not say whether it is synchronised")
     if state == _CLOCK_UNSYNCHRONISED:
-        return Finding("clock", Verdict.WARNING, "not synchronised", "run an NTP client such as chrony")
-    return Finding("clock", Verdict.OK, "synchronised")
+        return Finding("clock", Severity.WARNING, "not synchronised", "run an NTP client such as chrony")
+    return Finding("clock", Severity.OK, "synchronised")
 
 
 def file_system(data_dir: Path, place: Path) -> Finding:
@@ -125,15 +125,15 @@ def file_system(data_dir: Path, place: Path) -> Finding:
     found = f"{data_dir} on {kind or 'an unknown file system'}, {free_bytes >> 20:,} MiB free"
     if kind in _IN_MEMORY:
         return Finding(
-            "data directory", Verdict.WARNING, found, "nothing here survives a power cut: use a disk for real data"
+            "data directory", Severity.WARNING, found, "nothing here survives a power cut: use a disk for real data"
         )
     if kind in _REMOTE:
         return Finding(
-            "data directory", Verdict.WARNING, found, "locks and syncs of a remote file system are not to be relied on"
+            "data directory", Severity.WARNING, found, "locks and syncs of a remote file system are not to be relied on"
         )
     if free_bytes < _DISK_FREE_BYTES_MIN:
-        return Finding("data directory", Verdict.WARNING, found, "a full disk takes no records: make room")
-    return Finding("data directory", Verdict.OK, found)
+        return Finding("data directory", Severity.WARNING, found, "a full disk takes no records: make room")
+    return Finding("data directory", Severity.OK, found)
 
 
 def disk(place: Path, clock: Clock) -> Iterator[Finding]:
@@ -143,22 +143,22 @@ def disk(place: Path, clock: Clock) -> Iterator[Finding]:
         took_us, skew_ms = _measure_syncs(place, clock)
     except OSError as error:
         yield Finding(
-            "disk sync", Verdict.PROBLEM, f"failed: {error}", "check the disk: a server would end itself here"
+            "disk sync", Severity.PROBLEM, f"failed: {error}", "check the disk: a server would end itself here"
         )
         return
     median_us, longest_us = took_us[len(took_us) // 2], took_us[-1]
     found = f"median {median_us / 1000:.2f} ms, longest {longest_us / 1000:.2f} ms of {len(took_us)}"
     if median_us >= _VERY_SLOW_SYNC_US:
-        yield Finding("disk sync", Verdict.PROBLEM, found, "commits would time out: use another disk")
+        yield Finding("disk sync", Severity.PROBLEM, found, "commits would time out: use another disk")
     elif median_us >= _SLOW_SYNC_US:
-        yield Finding("disk sync", Verdict.WARNING, found, "every commit waits for one sync: use a faster disk")
+        yield Finding("disk sync", Severity.WARNING, found, "every commit waits for one sync: use a faster disk")
     elif median_us <= _INSTANT_SYNC_US:
-        yield Finding("disk sync", Verdict.WARNING, found, "too fast for a disk: what it calls durable may not be")
+        yield Finding("disk sync", Severity.WARNING, found, "too fast for a disk: what it calls durable may not be")
     else:
-        yield Finding("disk sync", Verdict.OK, found)
+        yield Finding("disk sync", Severity.OK, found)
     if abs(skew_ms) > _CLOCK_SKEW_MS_MAX:
         yield Finding(
-            "clock of the disk", Verdict.WARNING, f"{skew_ms} ms away from this machine's", "synchronise both machines"
+            "clock of the disk", Severity.WARNING, f"{skew_ms} ms away from this machine's", "synchronise both machines"
         )
 
 
@@ -169,9 +169,9 @@ def open_files() -> Finding:
     found = f"{_limit(soft)} open files (at most {_limit(hard)})"
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES_MIN:
         return Finding(
-            "limits", Verdict.WARNING, found, f"`ulimit -n {_OPEN_FILES_MIN}` or LimitNOFILE= before it starts"
+            "limits", Severity.WARNING, found, f"`ulimit -n {_OPEN_FILES_MIN}` or LimitNOFILE= before it starts"
         )
-    return Finding("limits", Verdict.OK, found)
+    return Finding("limits", Severity.OK, found)
 
 
 def memory() -> Finding:
@@ -179,11 +179,13 @@ def memory() -> Finding:
     free_bytes = _available_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if free_bytes is None:
-        return Finding("memory", Verdict.OK, f"{cores} processors; the system does not say what is available")
+        return Finding("memory", Severity.OK, f"{cores} processors; the system does not say what is available")
     found = f"{free_bytes >> 20:,} MiB available, {cores} processors"
     if free_bytes < _MEMORY_BYTES_MIN:
-        return Finding("memory", Verdict.WARNING, found, "make room, or lower write_buffer_bytes and block_cache_bytes")
-    return Finding("memory", Verdict.OK, found)
+        return Finding(
+            "memory", Severity.WARNING, found, "make room, or lower write_buffer_bytes and block_cache_bytes"
+        )
+    return Finding("memory", Severity.OK, found)
 
 
 def java() -> Finding:
@@ -192,20 +194,20 @@ def java() -> Finding:
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"for Spark: install a Java {_JAVA_MIN} runtime or set JAVA_HOME"
     if program is None:
-        return Finding("java", Verdict.WARNING, "none", advice)
+        return Finding("java", Severity.WARNING, "none", advice)
     try:
         answer = subprocess.run(
             [program, "-version"], capture_output=True, text=True, check=False, timeout=_PROBE_MS_MAX / 1000
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
-        return Finding("java", Verdict.WARNING, f"{program} does not start ({failure})", advice)
+        return Finding("java", Severity.WARNING, f"{program} does not start ({failure})", advice)
     # The old form for Java 8 was 1.8.
     version = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', answer.stderr + answer.stdout)
     if version is None:
-        return Finding("java", Verdict.WARNING, f"{program} does not tell its version", advice)
+        return Finding("java", Severity.WARNING, f"{program} does not tell its version", advice)
     if int(version[1]) < _JAVA_MIN:
-        return Finding("java", Verdict.WARNING, f"{program} is Java {version[1]}", advice)
-    return Finding("java", Verdict.OK, f"{version[1]}{version[2]} ({program})")
+        return Finding("java", Severity.WARNING, f"{program} is Java {version[1]}", advice)
+    return Finding("java", Severity.OK, f"{version[1]}{version[2]} ({program})")
 
 
 def _measure_syncs(place: Path, clock: Clock) -> tuple[list[int], int]:

@@ -50,8 +50,8 @@ from coordinator_client.descriptions import (
 from coordinator_client.errors import (
     TOPIC_GONE,
     Rejected,
+    ReplyFields,
     TransactionError,
-    Verdict,
     check_here,
     rejected,
 )
@@ -143,7 +143,7 @@ class GroupCalls:
             require_stable=require_stable,
         )
 
-        def verdicts(reply: group.OffsetFetchResponse) -> Iterable[Verdict]:
+        def verdicts(reply: group.OffsetFetchResponse) -> Iterable[ReplyFields]:
             # An offset that waits is what is asked for here, and no reason to wait for it.
             offsets = [each for found in reply.groups for each in found.offsets]
             return [*reply.groups, *_without(offsets, {ErrorCode.UNSTABLE_OFFSET_COMMIT})]
@@ -344,7 +344,7 @@ def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:
     )
 
 
-def _without(verdicts: Iterable[Verdict], codes: Collection[ErrorCode]) -> list[Verdict]:
+def _without(verdicts: Iterable[ReplyFields], codes: Collection[ErrorCode]) -> list[ReplyFields]:
     return [verdict for verdict in verdicts if verdict.error_code not in codes]
 
 

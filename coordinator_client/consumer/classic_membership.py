@@ -19,7 +19,7 @@ from coordinator_client.consumer.commits import not_a_member, rebalancing
 from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.joining import Assignors, Joining, JoiningMember, as_names, as_share
-from coordinator_client.consumer.membership import Pace, Subscription
+from coordinator_client.consumer.membership import Pace, WantedTopics
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import ClassicStatus, classic_step
 from coordinator_client.consumer.topics import TopicWatch, compiled
@@ -45,7 +45,7 @@ class ClassicMembership:
         self._context = context
         self._handover = handover
         self._assignors = assignors
-        self._subscription = Subscription()
+        self._subscription = WantedTopics()
         self._pattern: re.Pattern[str] | None = None
         self._watch = TopicWatch(context, self._want_rejoin)
         self._joining = Joining(context, assignors, self)
@@ -100,7 +100,7 @@ class ClassicMembership:
             self.reset(keeps_id=error.code == ErrorCode.ILLEGAL_GENERATION, now_ms=now_ms)
         return CommitFailed(error.code, error.error_class, error.reason)
 
-    def subscribe(self, subscription: Subscription, now_ms: int) -> None:
+    def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
         self._pattern = None if subscription.pattern is None else compiled(subscription.pattern)
         is_changed = subscription != self._subscription
         self._subscription = subscription
@@ -124,7 +124,7 @@ class ClassicMembership:
 
     def leave(self, then: Then, now_ms: int) -> None:
         self._watch.stop()
-        self._subscription = Subscription()
+        self._subscription = WantedTopics()
         was_stable = self.status is _S.STABLE and self.failure is None
 
         def left(at_ms: int) -> None:

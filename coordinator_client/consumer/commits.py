@@ -22,8 +22,8 @@ from coordinator_client.errors import (
     TOPIC_GONE,
     CommitFailed,
     RebalanceInProgress,
+    ReplyFields,
     TransactionError,
-    Verdict,
     failure,
     known_code,
     rejected,
@@ -35,7 +35,7 @@ from coordinator_protocol.methods import Method
 COMMIT_AGAIN: Final = "Commit again: it does no harm twice."
 
 
-class Standing(Protocol):
+class CommittingMember(Protocol):
     """The part of a membership that commits need."""
 
     def metadata(self) -> GroupMetadata:
@@ -66,7 +66,7 @@ class CommitJob:
 class CommitQueue:
     """The commits that wait; the first of them is in flight."""
 
-    def __init__(self, context: ConsumerContext, standing: Standing) -> None:
+    def __init__(self, context: ConsumerContext, standing: CommittingMember) -> None:
         self._context = context
         self._standing = standing
         self._jobs: deque[CommitJob] = deque()
@@ -126,7 +126,7 @@ class CommitQueue:
             return
         request = self._request(sender, job)
 
-        def results(reply: group.OffsetCommitResponse) -> Iterable[Verdict]:
+        def results(reply: group.OffsetCommitResponse) -> Iterable[ReplyFields]:
             named = zip(sorted(job.offsets), reply.results, strict=False)
             job.gone = [name for name, result in named if known_code(result.error_code) in TOPIC_GONE]
             return reply.results

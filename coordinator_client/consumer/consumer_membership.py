@@ -17,7 +17,7 @@ from coordinator_client.calls import CONSUMER_GROUP_HEARTBEAT, RetryingCall
 from coordinator_client.consumer.commits import not_a_member
 from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
-from coordinator_client.consumer.membership import Pace, Subscription
+from coordinator_client.consumer.membership import Pace, WantedTopics
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import MemberStatus, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
@@ -49,7 +49,7 @@ class ConsumerMembership:
         self._handover = handover
         self._backoff = Backoff(context.random_source)
         self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=INTERVAL_MS_FIRST)
-        self._subscription = Subscription()
+        self._subscription = WantedTopics()
         self._said: tuple[frozenset[str], str | None] | None = None
         """The subscription that the server knows."""
         self._target: Mapping[TopicPartition, bytes] = {}
@@ -94,7 +94,7 @@ class ConsumerMembership:
             return None
         return CommitFailed(error.code, error.error_class, error.reason)
 
-    def subscribe(self, subscription: Subscription, now_ms: int) -> None:
+    def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
         self._subscription = subscription
         if self.status in (_S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE):
             self._speak(now_ms)
@@ -114,7 +114,7 @@ class ConsumerMembership:
         self._lose(lambda _: None, now_ms)
 
     def leave(self, then: Then, now_ms: int) -> None:
-        self._subscription = Subscription()
+        self._subscription = WantedTopics()
         if self.status is _S.UNSUBSCRIBED:
             then(now_ms)
             return

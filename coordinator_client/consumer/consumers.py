@@ -12,7 +12,7 @@ from typing import Final, Never, Self, TypeVar, Unpack
 from coordinator_client.calls import CUT_OFF_CLOSE_MS, timed_out
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.core import ConsumerCore
-from coordinator_client.consumer.engine import Asked, Engine
+from coordinator_client.consumer.engine import AskedStep, Engine
 from coordinator_client.consumer.handover import RebalanceListener, UserCall
 from coordinator_client.consumer.iterators import BatchIterator, RecordIterator
 from coordinator_client.consumer.polled import ConsumerRecords
@@ -301,6 +301,6 @@ class Consumer(ConsumerShell):
             self._await(self._engine.stop())
             self._engine.release()
 
-    def _await(self, asked: Asked[T]) -> None:
+    def _await(self, asked: AskedStep[T]) -> None:
         while not asked.is_done:
             self._connection.clock.take(asked.inbox, _LONGEST_LOOK_MS)

@@ -10,7 +10,7 @@ from typing import Final
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.calls import Deadlines
 from coordinator_client.consumer.config import ConsumerConfig
-from coordinator_client.consumer.owned import Assignment, OwnedPartition
+from coordinator_client.consumer.owned import OwnedPartition, OwnedPartitions
 from coordinator_client.errors import TransactionError
 from coordinator_client.flights import Flights
 from coordinator_client.log import Told
@@ -51,7 +51,7 @@ class ConsumerContext:
     client_id: str
     random_source: RandomSource
     flights: Flights
-    assignment: Assignment
+    assignment: OwnedPartitions
     skipped: Skipped = field(default_factory=Skipped)
     """Counts the batches that could not be read, where `on_corrupt_batch` is `skip`."""
     told: Told = field(default_factory=Told)

@@ -21,13 +21,13 @@ from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.consumer_membership import ConsumerMembership
 from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
-from coordinator_client.consumer.fetching import Fetcher
-from coordinator_client.consumer.handover import NAMES, Handover, Listener, UserCall
+from coordinator_client.consumer.fetching import ConsumerFetches
+from coordinator_client.consumer.handover import NAMES, AnyListener, Handover, UserCall
 from coordinator_client.consumer.joining import chosen_assignors
-from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
-from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
+from coordinator_client.consumer.membership import GroupMembership, NoMembership, WantedTopics
+from coordinator_client.consumer.owned import OwnedPartition, OwnedPartitions, Slice
 from coordinator_client.consumer.polled import Handed
-from coordinator_client.consumer.positions import Positions, Reader
+from coordinator_client.consumer.positions import ConsumerPositions, Reader
 from coordinator_client.consumer.topics import AbsentTopics
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.flights import Flights, Transmission
@@ -81,8 +81,8 @@ class ConsumerCore:
 
     def __init__(self, config: ConsumerConfig, *, client_id: str, random_source: RandomSource) -> None:
         self.config = config
-        self.assignment = Assignment()
-        self.subscription = Subscription()
+        self.assignment = OwnedPartitions()
+        self.subscription = WantedTopics()
         self.is_closed = False
         self.is_cut_off = False
         """Whether the server did not answer the last attempt that was reported."""
@@ -93,11 +93,11 @@ class ConsumerCore:
         self._assignors = chosen_assignors(config.partition_assignors) if is_classic else None
         self._member_id = uuid_text(random_source.request_id())
         self._nobody = NoMembership(config.group_id)
-        self._membership: Membership = self._nobody
+        self._membership: GroupMembership = self._nobody
         self._commits = CommitQueue(self.context, self)
         self._handover = Handover(self.context, self._commits)
-        self._positions = Positions(self.context, self._reader)
-        self._fetcher = Fetcher(self.context)
+        self._positions = ConsumerPositions(self.context, self._reader)
+        self._fetcher = ConsumerFetches(self.context)
         self._absent = AbsentTopics(self.context)
         self._commit_calls: deque[UserCall] = deque()
         self._made: list[UserCall] = []
@@ -160,11 +160,11 @@ class ConsumerCore:
     # Called by the shell for the application.
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The current membership; without a subscription one that stands for nobody."""
         return self._membership
 
-    def subscribe(self, subscription: Subscription, listener: Listener | None, now_ms: int) -> None:
+    def subscribe(self, subscription: WantedTopics, listener: AnyListener | None, now_ms: int) -> None:
         """Read what the group assigns of these topics, from the next poll on. Raises: Rejected."""
         self._check_open()
         if self.config.group_id is None:
@@ -313,7 +313,7 @@ class ConsumerCore:
             self._handover.is_user_here = False
             self.assignment.drop(self.assignment.names())
             self.assignment.is_manual = False
-            self.subscription = Subscription()
+            self.subscription = WantedTopics()
             self._membership = self._nobody
             future.succeed(None)
 
@@ -387,7 +387,7 @@ class ConsumerCore:
     def _called_back(self, error: Exception | None, _: int) -> None:
         self._callback_failure = self._callback_failure or error
 
-    def _new_membership(self) -> Membership:
+    def _new_membership(self) -> GroupMembership:
         if self._assignors is not None:
             return ClassicMembership(self.context, self._handover, self._assignors)
         return ConsumerMembership(self.context, self._handover, member_id=self._member_id)

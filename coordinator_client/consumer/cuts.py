@@ -15,15 +15,15 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import common_pb2 as common
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import LIST_COMMITTED_TRANSACTIONS, TAKE_SNAPSHOT, Rpc
-from coordinator_client.errors import Verdict
+from coordinator_client.errors import ReplyFields
 from coordinator_client.values import TopicPartition
-from coordinator_protocol.cuts import Committed, Stretch, greatest_cut
+from coordinator_protocol.cuts import Committed, UnreadStretch, greatest_cut
 
 _AT_ONCE_MAX: Final = 100
 """Partitions asked about by one call, which only does so much."""
 
 BegunT = TypeVar("BegunT")
-Ask: TypeAlias = Callable[[Rpc[Any, Any], Message, Callable[[Any], Iterable[Verdict]]], BegunT]
+Ask: TypeAlias = Callable[[Rpc[Any, Any], Message, Callable[[Any], Iterable[ReplyFields]]], BegunT]
 """Begins a call; the last argument returns the parts of a reply that may fail on their own."""
 
 
@@ -44,7 +44,7 @@ def cut_since(
     committed = yield from _committed(ask, header, positions, views)
     return greatest_cut(
         {
-            name: Stretch(
+            name: UnreadStretch(
                 positions[name],
                 view.last_stable_offset,
                 dict(zip(view.shown.producer_ids, view.shown.first_offsets, strict=True)),

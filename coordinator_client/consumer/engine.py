@@ -19,13 +19,13 @@ from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.errors import Loss, TransactionError, rejected
 from coordinator_client.loops import Loop, Timer
 from coordinator_client.transport.connection import Connection
-from coordinator_client.transport.transport import Call, Transport
+from coordinator_client.transport.transport import Attempt, Transport
 from coordinator_protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
 
-class Asked(Generic[T]):
+class AskedStep(Generic[T]):
     """A step that the application asked for, and its result once the loop has carried it out."""
 
     __slots__ = ("_error", "_value", "inbox", "is_done", "step")
@@ -71,7 +71,7 @@ class Engine:
         self._open_loop = open_loop
         self._wake_user = wake_user
         self._loop: Loop | None = None
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, Attempt] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._is_stepping = False
@@ -84,7 +84,7 @@ class Engine:
         """The time by the clock that the core uses."""
         return self._connection.clock.monotonic_ms()
 
-    def ask(self, step: Callable[[ConsumerCore], T]) -> Asked[T]:
+    def ask(self, step: Callable[[ConsumerCore], T]) -> AskedStep[T]:
         """Carry out a step on the loop, and then what follows from it. On the loop itself it is done at once.
 
         Raises: Misconfigured in a fork of the process that used the consumer first; Rejected after `close` of the
@@ -94,13 +94,13 @@ class Engine:
         self._connection.transport_on(self._open_loop)
         if self._loop is None and not self._core.is_closed:
             self._loop = self._open_loop()
-        asked = Asked(step)
+        asked = AskedStep(step)
         self._pass(partial(self._carry_out, asked))
         return asked
 
-    def stop(self) -> Asked[None]:
+    def stop(self) -> AskedStep[None]:
         """Close the core; nothing happens on the loop any more once that is done. `release` comes after it."""
-        asked: Asked[None] = Asked(lambda _: None)
+        asked: AskedStep[None] = AskedStep(lambda _: None)
 
         def close() -> None:
             if not self._core.is_closed:
@@ -133,7 +133,7 @@ class Engine:
         else:
             loop.call_soon(call)
 
-    def _carry_out(self, asked: Asked[T]) -> None:
+    def _carry_out(self, asked: AskedStep[T]) -> None:
         if self._is_stepping:
             asked.fail(self._torn())
             asked.end()

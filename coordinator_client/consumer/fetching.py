@@ -65,7 +65,7 @@ class _Asked:
         return self.is_current and self.partition.fetch_offset == self.fetch_offset
 
 
-class Fetcher:
+class ConsumerFetches:
     """Keeps the buffers of one consumer filled."""
 
     def __init__(self, context: ConsumerContext) -> None:

@@ -67,7 +67,7 @@ Then: TypeAlias = Callable[[int], None]
 """Called with the time when a step is done."""
 
 
-class Listener(Protocol):
+class AnyListener(Protocol):
     """The callbacks of the application; each may return something to be awaited."""
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
@@ -116,7 +116,7 @@ class Handover:
     """Hands the partitions of one consumer over."""
 
     def __init__(self, context: ConsumerContext, commits: CommitQueue) -> None:
-        self.listener: Listener | None = None
+        self.listener: AnyListener | None = None
         self.is_user_here = False
         """Whether the application's thread is in poll, unsubscribe or close."""
         self.commits_on_revocation = context.config.enable_auto_commit

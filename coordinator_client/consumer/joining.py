@@ -20,8 +20,8 @@ from coordinator_client.values import NO_GENERATION, TopicPartition, TopicPartit
 from coordinator_protocol.assignors.classic import (
     CLASSIC_ASSIGNORS,
     Assignor,
-    ClassicMember,
     RebalanceProtocol,
+    SubscribedMember,
     common_rebalance_protocol,
     member_spec,
 )
@@ -103,7 +103,7 @@ class Plan:
         """Raises: Misconfigured where a member's metadata is not the consumer protocol's."""
         self._assignors = assignors
         self._chosen = chosen
-        self._members: dict[str, ClassicMember] = {}
+        self._members: dict[str, SubscribedMember] = {}
         self._versions: dict[str, int] = {}
         for member in members:
             try:
@@ -114,7 +114,7 @@ class Plan:
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member {member.member_id} joined with: {why.message}"
                 ) from None
             instance_id = member.group_instance_id if member.HasField("group_instance_id") else None
-            self._members[member.member_id] = ClassicMember(subscription=subscription, instance_id=instance_id)
+            self._members[member.member_id] = SubscribedMember(subscription=subscription, instance_id=instance_id)
 
     @property
     def topics(self) -> frozenset[str]:

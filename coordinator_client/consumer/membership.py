@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from coordinator_client.consumer.commits import Standing, no_group
+from coordinator_client.consumer.commits import CommittingMember, no_group
 from coordinator_client.consumer.handover import Then
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.errors import TransactionError
@@ -58,7 +58,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Subscription:
+class WantedTopics:
     """The topics that the application wants to read."""
 
     topics: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class Subscription:
         return not self.topics and self.pattern is None
 
 
-class Membership(Standing, Protocol):
+class GroupMembership(CommittingMember, Protocol):
     """One member of one group. Nothing here waits: it goes on when it is told of the time, of answers and of polls."""
 
     @property
@@ -87,7 +87,7 @@ class Membership(Standing, Protocol):
     def reader(self) -> Reader | None:
         """Return who asks for committed offsets; None: nobody can now."""
 
-    def subscribe(self, subscription: Subscription, now_ms: int) -> None:
+    def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
         """Subscribe to this from now on."""
 
     def on_poll(self, now_ms: int) -> None:
@@ -133,7 +133,7 @@ class NoMembership:
         )
         return error
 
-    def subscribe(self, subscription: Subscription, now_ms: int) -> None:
+    def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
         raise AssertionError("whoever subscribes has a membership")
 
     def on_poll(self, now_ms: int) -> None:

@@ -217,7 +217,7 @@ class Slice:
         return is_there and (record.topic, record.partition) == self.partition.name
 
 
-class Assignment:
+class OwnedPartitions:
     """The partitions of a consumer by name."""
 
     def __init__(self) -> None:

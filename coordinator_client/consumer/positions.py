@@ -18,7 +18,7 @@ from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContex
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.descriptions import committed_in
-from coordinator_client.errors import PASSING, TOPIC_GONE, TransactionError, Verdict, class_of, failure, rejected
+from coordinator_client.errors import PASSING, TOPIC_GONE, ReplyFields, TransactionError, class_of, failure, rejected
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.values import TopicPartition
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -38,7 +38,7 @@ class Reader:
     member_epoch: int | None = None
 
 
-class Positions:
+class ConsumerPositions:
     """Looks up the positions of the partitions that have none."""
 
     def __init__(self, context: ConsumerContext, reader: Callable[[], Reader | None]) -> None:
@@ -122,7 +122,9 @@ class Positions:
                 partition.move_to(found.offset, found.leader_epoch if found.HasField("leader_epoch") else None)
                 partition.topic_id = partition.topic_id or found.topic_id
 
-    def _is_answered(self, method: Method, partition: OwnedPartition, moves: int, found: Verdict, now_ms: int) -> bool:
+    def _is_answered(
+        self, method: Method, partition: OwnedPartition, moves: int, found: ReplyFields, now_ms: int
+    ) -> bool:
         """Return whether the answer for a partition is good and still wanted. A failure is noted."""
         if not _is_current(partition, moves):
             return False

@@ -19,13 +19,13 @@ from coordinator_client.consumer.core import CommitCallback, ConsumerCore, Futur
 from coordinator_client.consumer.cuts import cut_since
 from coordinator_client.consumer.engine import Engine
 from coordinator_client.consumer.fetching import SEEK_BEHIND
-from coordinator_client.consumer.handover import Listener, UserCall
-from coordinator_client.consumer.membership import Subscription
+from coordinator_client.consumer.handover import AnyListener, UserCall
+from coordinator_client.consumer.membership import WantedTopics
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.positions import offset_fetch_request
 from coordinator_client.descriptions import committed_in
-from coordinator_client.errors import TransactionError, Verdict, check_here, failure, rejected
+from coordinator_client.errors import ReplyFields, TransactionError, check_here, failure, rejected
 from coordinator_client.settings import SKIP, Skipped, duration_ms, isolation_level, timestamp_ms
 from coordinator_client.transport.connection import Connection, client_id_for, connection_to
 from coordinator_client.values import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
@@ -45,7 +45,7 @@ def ask_committed(
     asked = sorted(partitions)
     request = offset_fetch_request(core.context, core.reader(), ((name, b"") for name in asked))
 
-    def verdicts(reply: group.OffsetFetchResponse) -> Iterable[Verdict]:
+    def verdicts(reply: group.OffsetFetchResponse) -> Iterable[ReplyFields]:
         return [*reply.groups, *(offset for found in reply.groups for offset in found.offsets)]
 
     def convert(reply: group.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -316,7 +316,7 @@ class ConsumerShell:
         for future in positions.values():
             yield Begun(future, "next_cut", patience)
 
-        def ask(rpc: Rpc[Any, Any], request: Message, items: Callable[[Any], Iterable[Verdict]]) -> Begun[Any]:
+        def ask(rpc: Rpc[Any, Any], request: Message, items: Callable[[Any], Iterable[ReplyFields]]) -> Begun[Any]:
             now_ms = self._engine.now_ms
             deadlines = Deadlines(total_ms=max(patience.ends_ms - now_ms, 1))
             call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
@@ -355,14 +355,14 @@ class ConsumerShell:
         if failed is not None:
             raise failed
 
-    def _subscribe(self, topics: Collection[str], pattern: str | None, listener: Listener | None) -> None:
+    def _subscribe(self, topics: Collection[str], pattern: str | None, listener: AnyListener | None) -> None:
         if isinstance(topics, str):
             raise TypeError(f"topics must be a list of names, not one text: [{topics!r}]")
         for topic in topics:
             check_here(check_topic_name, topic)
         if not topics and pattern is None:
             raise rejected(ErrorCode.INVALID_REQUEST, "name topics or a pattern to subscribe to")
-        subscription = Subscription(frozenset(topics), pattern)
+        subscription = WantedTopics(frozenset(topics), pattern)
         self._do(lambda core: core.subscribe(subscription, listener, self._engine.now_ms))
 
     def _look_up(self, partitions: Iterable[tuple[str, int]] | None, where: str) -> None:

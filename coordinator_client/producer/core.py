@@ -32,7 +32,7 @@ from coordinator_client.flights import Transmission
 from coordinator_client.producer import rules
 from coordinator_client.producer.batching import SealedBatch, TopicWriter
 from coordinator_client.producer.progress import ProducerProgress
-from coordinator_client.producer.requests import Ending, IdentityRequests, TransactionEnd
+from coordinator_client.producer.requests import EndAttempt, IdentityRequests, TransactionEnd
 from coordinator_client.producer.rules import AfterSend
 from coordinator_client.producer.sending import CorePlan
 from coordinator_client.producer.state import Goal, ProducerStatus
@@ -213,7 +213,7 @@ class ProducerCore(ProducerProgress):
         elif self.status not in (_READY, _S.PREPARED):
             self.status = _UNINITIALISED
 
-    def _repair_end(self, ending: Ending) -> None:
+    def _repair_end(self, ending: EndAttempt) -> None:
         """Go on where the end of the transaction stands: it is answered, or the same request is repeated."""
         if ending.reply is None:
             ending.is_lost = self.is_transaction_sent = True

@@ -116,7 +116,7 @@ _COMMITTING = ProducerStatus.COMMITTING
 
 
 @dataclass(slots=True)
-class Ending:
+class EndAttempt:
     """The end of one transaction, as it was asked for."""
 
     rpc: Rpc[Any, Any]
@@ -167,7 +167,7 @@ class TransactionEnd:
     def __init__(self, progress: ProducerProgress, identity_requests: IdentityRequests) -> None:
         self._progress = progress
         self._identity_requests = identity_requests
-        self.ending: Ending | None = None
+        self.ending: EndAttempt | None = None
         """The end of the transaction, set before it is sent and kept until the next transaction begins."""
         self._call: RetryingCall[Any, Any] | None = None
         """Its attempts since it was last asked for."""
@@ -203,7 +203,7 @@ class TransactionEnd:
             committed=committed,
             last_sequences=progress.sender.waiting.last_sequences() if is_checked else (),
         )
-        self.ending = Ending(END_TXN, request)
+        self.ending = EndAttempt(END_TXN, request)
         progress.step(_COMMITTING if committed else _S.ABORTING)
         self.send(now_ms)
 
@@ -212,7 +212,7 @@ class TransactionEnd:
         progress = self._progress
         assert progress.identity is not None, "a transaction is open, so there is an identity"
         request = progress.sender.transact(progress.identity)
-        self.ending = Ending(TRANSACT, request, is_all=not progress.is_transaction_sent)
+        self.ending = EndAttempt(TRANSACT, request, is_all=not progress.is_transaction_sent)
         progress.is_transaction_sent = True
         progress.step(_COMMITTING)
         self.send(now_ms)
@@ -253,7 +253,7 @@ class TransactionEnd:
         else:
             progress.step(_S.MUST_ABORT)
 
-    def _ended(self, ending: Ending, end: EndReply | TransactionError, _now_ms: int) -> None:
+    def _ended(self, ending: EndAttempt, end: EndReply | TransactionError, _now_ms: int) -> None:
         if not isinstance(end, TransactionError):
             self._succeeded(ending, end)
             return
@@ -263,7 +263,7 @@ class TransactionEnd:
         else:
             self._abort_ended(rules.after_abort(error.error_class), error)
 
-    def _succeeded(self, ending: Ending, reply: EndReply) -> None:
+    def _succeeded(self, ending: EndAttempt, reply: EndReply) -> None:
         # First, in one store: whatever is interrupted from here on, the outcome is known.
         ending.reply = reply
         progress = self._progress
@@ -277,7 +277,7 @@ class TransactionEnd:
         else:
             self._abort_ended(AfterEnd.DONE, None)
 
-    def _commit_refused(self, ending: Ending, error: TransactionError) -> None:
+    def _commit_refused(self, ending: EndAttempt, error: TransactionError) -> None:
         progress = self._progress
         error.may_have_committed = ending.is_lost
         progress.is_transaction_sent = ending.leaves_something(error)

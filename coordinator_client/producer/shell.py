@@ -38,7 +38,7 @@ from coordinator_client.settings import timestamp_ms as check_timestamp_ms
 from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection, client_id_for, connection_to
 from coordinator_client.transport.first_contact import GIVE_UP_MS
-from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, SESSION, Call, check_transport
+from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, SESSION, Attempt, check_transport
 from coordinator_client.values import Headers, Identity, OffsetSource, Row
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
@@ -245,7 +245,7 @@ class ProducerShell:
         self._core.flights.answers, self._core.flights.throttle = self._connection.answers, self._connection.throttle
         self._reports: deque[Report] = deque()
         """Answers that have arrived and that the core does not know."""
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, Attempt] = {}
         self._step: str | None = None
         """The step under way, or that was interrupted in its middle."""
         self._given: Given = new_given()

@@ -28,8 +28,8 @@ LEAVING_DEADLINE_MS: Final = 10_000
 member to the driver, or to the timeout of the sink. Larger: the failure is reported later."""
 
 
-class Committed(NamedTuple):
-    """What `Sink.join` answers for a batch that is committed already."""
+class CommittedBatch(NamedTuple):
+    """What `SinkClient.join` answers for a batch that is committed already."""
 
     by_this_run: bool
     """The run that joins has committed it itself. That is well for an attempt of a task that comes late; for whoever
@@ -45,7 +45,7 @@ class SinkMember:
         self._deadlines = deadlines
         self.transactional_id = transactional_id
         self.identity = identity
-        """What `Sink.commit` is told."""
+        """What `SinkClient.commit` is told."""
         self.record_count = 0
         """Records that were sent."""
         self._next_sequences: dict[tuple[str, int], int] = {}
@@ -152,7 +152,7 @@ class SinkMember:
             )
 
 
-class Sink:
+class SinkClient:
     """A sink, as one run of an engine's query writes to it. Holds nothing that the server does not hold: any process
     may make one, join a batch here and decide on it there."""
 
@@ -164,7 +164,7 @@ class Sink:
         self.name = name
         self.run_id = run_id
 
-    def join(self, batch_id: int, *, attempt: str, transaction_timeout_ms: int) -> SinkMember | Committed:
+    def join(self, batch_id: int, *, attempt: str, transaction_timeout_ms: int) -> SinkMember | CommittedBatch:
         """A new member of a batch; or the news that the batch is committed already, and there is nothing to write. The
         first join of a new run, or for a later batch, gives up what was undecided before.
 
@@ -187,10 +187,10 @@ class Sink:
                 self._leave(request, error)
             raise
 
-    def _joined(self, request: txn.JoinBatchRequest, deadlines: Deadlines) -> SinkMember | Committed:
+    def _joined(self, request: txn.JoinBatchRequest, deadlines: Deadlines) -> SinkMember | CommittedBatch:
         joined = self._connection.ask(JOIN_BATCH, request, deadlines=deadlines)
         if joined.already_committed:
-            return Committed(by_this_run=joined.committed_by_this_run)
+            return CommittedBatch(by_this_run=joined.committed_by_this_run)
         identity = Identity(joined.producer_id, joined.producer_epoch)
         return SinkMember(self._connection, self._deadlines, joined.transactional_id, identity)
 

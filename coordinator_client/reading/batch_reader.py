@@ -32,7 +32,7 @@ from coordinator_client.errors import (
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.settings import RAISE, SKIP, Skipped, check_durations, check_on_corrupt_batch, isolation_level
 from coordinator_client.transport.connection import REQUEST_TIMEOUT_MS, Connection
-from coordinator_client.transport.transport import Call
+from coordinator_client.transport.transport import Attempt
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.methods import Method
@@ -46,7 +46,7 @@ class FetchAhead:
         self._connection = connection
         self._timeout_ms = timeout_ms
         self._request: log.FetchRequest | None = None
-        self._call: Call | None = None
+        self._call: Attempt | None = None
         self._inbox: SimpleQueue[FetchReply | Loss] = SimpleQueue()
 
     def start(self, request: log.FetchRequest) -> None:

@@ -22,8 +22,8 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import (
     Loss,
     OutcomeUnknown,
+    ReplyFields,
     TransactionError,
-    Verdict,
     check_here,
     misconfigured,
     rejected,
@@ -62,7 +62,7 @@ _NAME_LENGTH_MAX: Final = 64
 _log = logging.getLogger("coordinator_client.connection")
 
 
-class Surroundings(TypedDict, total=False):
+class ConnectionDependencies(TypedDict, total=False):
     """The ports that a connection stands on; tests bring their own."""
 
     open_transport: Callable[[str], Transport]
@@ -87,7 +87,7 @@ class Connection:
         transport: str = SESSION,
         wait_ms: int | None = GIVE_UP_MS,
         tls: Tls | None = None,
-        **surroundings: Unpack[Surroundings],
+        **surroundings: Unpack[ConnectionDependencies],
     ) -> None:
         """Remember where the server is; nothing is opened.
 
@@ -223,7 +223,7 @@ class Connection:
         request: RequestT,
         *,
         deadlines: Deadlines,
-        items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
+        items: Callable[[ReplyT], Iterable[ReplyFields]] | None = None,
     ) -> ReplyT:
         """Send a request until it is answered for good, and return the successful reply.
 
@@ -248,7 +248,7 @@ class Connection:
         rpc: Rpc[RequestT, ReplyT],
         request: RequestT,
         deadlines: Deadlines,
-        items: Callable[[ReplyT], Iterable[Verdict]] | None,
+        items: Callable[[ReplyT], Iterable[ReplyFields]] | None,
     ) -> ReplyT:
         now_ms = self.clock.monotonic_ms()
         call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)

@@ -19,7 +19,7 @@ from coordinator_client.clock import Clock
 from coordinator_client.errors import Loss
 from coordinator_client.log import Answers
 from coordinator_client.loops import Loop
-from coordinator_client.transport.transport import Call, Transport
+from coordinator_client.transport.transport import Attempt, Transport
 
 GIVE_UP_MS: Final = 1_500
 """How long a client looks by default for a server that it has never reached: a refused connection is tried again
@@ -123,11 +123,11 @@ class FirstContact:
 
 
 class _Waiting:
-    """A request that waits for the first contact. It is also the `Call` that its caller holds."""
+    """A request that waits for the first contact. It is also the `Attempt` that its caller holds."""
 
     def __init__(
         self,
-        start: Callable[[int], Call],
+        start: Callable[[int], Attempt],
         on_done: Callable[[Any], None],
         *,
         asked_ms: int,
@@ -136,7 +136,7 @@ class _Waiting:
     ) -> None:
         self._start = start
         self._on_done: Callable[[Any], None] | None = on_done
-        self._call: Call | None = None
+        self._call: Attempt | None = None
         self.ends_ms = asked_ms + timeout_ms
         self.gives_up_ms = gives_up_ms
         self.look_until_ms = min(self.ends_ms, max(self.gives_up_ms, asked_ms + GIVE_UP_MS))
@@ -189,7 +189,7 @@ class ContactFirst:
         *,
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
+    ) -> Attempt:
         if self._contact.is_made:
             return self.transport.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
         if self._loop is None or self._loop.is_over:

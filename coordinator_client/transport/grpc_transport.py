@@ -24,7 +24,7 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.grpc_library import aio, grpc, loss_of
 from coordinator_client.transport.kept_channel import ChannelOptions, KeptChannel
 from coordinator_client.transport.session import SESSION_ENDED
-from coordinator_client.transport.transport import Call
+from coordinator_client.transport.transport import Attempt
 
 
 class UnaryTransport:
@@ -45,7 +45,7 @@ class UnaryTransport:
         *,
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
+    ) -> Attempt:
         call = self._callable(rpc).future(request, timeout=timeout_ms / 1_000, metadata=self._kept.metadata)
 
         def report(_: object) -> None:

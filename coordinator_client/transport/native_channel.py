@@ -19,7 +19,7 @@ from coordinator_client.errors import Loss
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.transport.grpc_transport import SESSION_PATH, GrpcChannel, GrpcStream, StreamUser
 from coordinator_client.transport.session import SESSION_ENDED, status_name
-from coordinator_client.transport.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Call
+from coordinator_client.transport.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Attempt
 
 _INTERFACE: Final = 13
 if native.INTERFACE != _INTERFACE:
@@ -77,7 +77,7 @@ class NativeChannel:
         *,
         timeout_ms: int,
         on_done: Callable[[Any], None],
-    ) -> Call:
+    ) -> Attempt:
         """Make one unary call, which the returned object can cancel."""
         if self._is_open and rpc.is_bulk:
             token = self._client.call(rpc.path, request.SerializeToString(), timeout_ms)

@@ -8,7 +8,7 @@ When a stream breaks, the calls that it carried are lost without an answer, and 
 same request id. Calls that were not sent yet certainly had no effect, and their `Loss` says so. So had calls that were
 sent and not answered, if the server ended the stream well: it answers everything that it begins.
 
-Source: session.proto; design 6 (`Session`).
+Source: session.proto; design 6 (`ClientSession`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SessionCall:
             on_done(answer)
 
 
-class Session:
+class ClientSession:
     """The calls of one process at one server that go over one stream, from before it is opened until it has ended."""
 
     def __init__(self) -> None:

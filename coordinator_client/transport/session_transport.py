@@ -19,8 +19,8 @@ from coordinator_client.errors import Loss
 from coordinator_client.loops import AsyncioLoop, Loop
 from coordinator_client.tls import Tls
 from coordinator_client.transport.grpc_transport import UnaryTransport
-from coordinator_client.transport.session import DRAINING, SENT_ALONE, Session, SessionCall
-from coordinator_client.transport.transport import Call, Transport
+from coordinator_client.transport.session import DRAINING, SENT_ALONE, ClientSession, SessionCall
+from coordinator_client.transport.transport import Attempt, Transport
 
 LOOK_MS: Final = 1_000
 """How often the session looks for requests that should have been answered: they are reported late by this much at
@@ -53,7 +53,7 @@ class Channel(Protocol):
     def open_stream(self, user: OpenSession) -> Stream:
         """Open a session stream. `user` is asked what to send, and told what comes and how the stream ends."""
 
-    def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:  # noqa: ANN401  the type is that of the procedure
+    def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Attempt:  # noqa: ANN401  the type is that of the procedure
         """Make one unary call."""
 
     def close(self) -> None:
@@ -69,10 +69,10 @@ class OpenChannel(Protocol):
 class _BulkCall:
     """A unary call that is made on the loop, and can be cancelled from any thread."""
 
-    def __init__(self, loop: Loop, make: Callable[[], Call]) -> None:
+    def __init__(self, loop: Loop, make: Callable[[], Attempt]) -> None:
         self._loop = loop
         self._make = make
-        self._call: Call | None = None
+        self._call: Attempt | None = None
         self._is_cancelled = False
         loop.call_soon(self._start)
 
@@ -95,7 +95,7 @@ class OpenSession:
     def __init__(self, shared: SharedSession) -> None:
         self._shared = shared
         self._at_once = ANSWERS_PER_TURN
-        self.calls = Session()
+        self.calls = ClientSession()
         self.stream: Stream | None = None
 
     def wake(self) -> None:
@@ -176,7 +176,7 @@ class SharedSession:
         *,
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
+    ) -> Attempt:
         """See `Transport.start`. `on_done` is called on the loop."""
         if self._unary is not None:
             return self._unary.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
@@ -269,7 +269,7 @@ class SharedSession:
         for call in self._current.calls.take_unsent():
             self._call(unary.start, call)
 
-    def _call(self, start: Callable[..., Call], call: SessionCall) -> None:
+    def _call(self, start: Callable[..., Attempt], call: SessionCall) -> None:
         timeout_ms = max(1, call.ends_ms - self.clock.monotonic_ms())
         call.correlation_id = SENT_ALONE
         start(call.rpc, call.request, timeout_ms=timeout_ms, on_done=call.report)
@@ -334,7 +334,7 @@ class SessionTransport:
         *,
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
+    ) -> Attempt:
         shared = self._shared
         if shared is None or shared.is_over:
             shared = self._opened()

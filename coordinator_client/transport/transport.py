@@ -36,7 +36,7 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-class Call(Protocol):
+class Attempt(Protocol):
     """One attempt in flight."""
 
     def cancel(self) -> object:
@@ -58,7 +58,7 @@ class Transport(Protocol):
         *,
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
+    ) -> Attempt:
         """Send a request and return at once. `on_done` is called with the answer or the loss, now or later, perhaps on
         another thread."""
 

@@ -41,7 +41,7 @@ class RebalanceProtocol(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMember:
+class SubscribedMember:
     """A member as the leader sees it in the answer to its JoinGroup."""
 
     subscription: Subscription
@@ -64,7 +64,9 @@ class Assignor(Protocol):
         """Return what goes into the member's own subscription. `owned` is what it was assigned last, in `generation`;
         -1 where that generation is lost."""
 
-    def assign(self, members: Mapping[str, ClassicMember], topics: Mapping[str, TopicSpec]) -> Mapping[str, Assignment]:
+    def assign(
+        self, members: Mapping[str, SubscribedMember], topics: Mapping[str, TopicSpec]
+    ) -> Mapping[str, Assignment]:
         """Return the assignment of every member, by member id. Asked of the leader only."""
 
 
@@ -96,7 +98,9 @@ class _KafkaAssignor:
     def user_data(self, owned: Share[str], generation: int) -> bytes | None:
         return self.remember(owned, generation)
 
-    def assign(self, members: Mapping[str, ClassicMember], topics: Mapping[str, TopicSpec]) -> Mapping[str, Assignment]:
+    def assign(
+        self, members: Mapping[str, SubscribedMember], topics: Mapping[str, TopicSpec]
+    ) -> Mapping[str, Assignment]:
         specs = {}
         for member_id, member in members.items():
             owned, generation = self.recall(member.subscription)
@@ -105,7 +109,7 @@ class _KafkaAssignor:
         return {member_id: Assignment(partitions=share) for member_id, share in shares.items()}
 
 
-def member_spec(member: ClassicMember) -> MemberSpec[str]:
+def member_spec(member: SubscribedMember) -> MemberSpec[str]:
     """Return what an assignor must know of a member, with what its subscription says that it owns."""
     subscription = member.subscription
     return MemberSpec(

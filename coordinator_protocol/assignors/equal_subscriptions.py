@@ -38,7 +38,7 @@ def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Se
     spare = {**holdings.unowned}
     for topic, partitions in given_up.items():
         spare[topic] = sorted([*spare.get(topic, ()), *partitions])
-    table = _Table(shares, spare, racks)
+    table = _ShareTable(shares, spare, racks)
     # First everybody gets his due; what is left then goes, one each, to those who hold no more than that.
     table.hand_out({place: due - size for place, size in enumerate(sizes) if size < due})
     if table.has_left:
@@ -59,7 +59,7 @@ def _keep(
     return {topic: tuple(sorted(partitions)) for topic, partitions in kept.items()}
 
 
-class _Table(Generic[TopicT]):
+class _ShareTable(Generic[TopicT]):
     """The shares while spare partitions are handed out; a share is copied when its member first gets one."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordinator_runtime.backups.files import (
     BackupRefused,
-    Progress,
+    CopyProgress,
     checksum_of,
     copy_file,
     link_if_possible,
@@ -30,7 +30,7 @@ _NOT_OF_THE_STORE: Final = ("LOG", "LOCK")
 
 
 def create_backup_of_stopped(
-    data_dir: Path, shelf: Path, *, now_ms: int, is_independent: bool = False, progress: Progress | None = None
+    data_dir: Path, shelf: Path, *, now_ms: int, is_independent: bool = False, progress: CopyProgress | None = None
 ) -> Manifest:
     """Make a backup of a directory that no server has open, and that stays locked meanwhile. Otherwise as
     `create_backup`."""
@@ -52,13 +52,13 @@ def create_backup(
     *,
     now_ms: int,
     is_independent: bool = False,
-    progress: Progress | None = None,
+    progress: CopyProgress | None = None,
 ) -> Manifest:
     """Make a backup of the files in `source`, which nobody changes meanwhile, in the directory `shelf`; on disk when
     this returns. `is_independent`: with links to no other file.
 
     Raises BackupRefused; whatever `progress` raises. Then there is no backup."""
-    progress = progress or Progress()
+    progress = progress or CopyProgress()
     if shelf.resolve().is_relative_to(source.path.resolve()):
         raise BackupRefused(f"the backup directory {shelf} lies inside the directory of the store: choose another")
     found = _whole_store_in(source)
@@ -137,7 +137,7 @@ def _copied(
     source: Path,
     target: Path,
     earlier: Mapping[str, tuple[Path, BackedUpFile]],
-    progress: Progress,
+    progress: CopyProgress,
     *,
     is_independent: bool,
 ) -> Iterator[BackedUpFile]:

@@ -22,10 +22,10 @@ class BackupRefused(Exception):
     Nothing was changed, and nothing half is left."""
 
 
-class Progress:
+class CopyProgress:
     """How far a long piece of work on files has come. Made and read on any thread."""
 
-    def __init__(self, on_step: Callable[[Progress], None] = lambda _progress: None) -> None:
+    def __init__(self, on_step: Callable[[CopyProgress], None] = lambda _progress: None) -> None:
         """`on_step` is called after every piece; what it raises ends the work, which leaves nothing."""
         self.total_bytes = 0
         self.done_bytes = 0
@@ -46,7 +46,7 @@ def refused_in_words(what: str) -> Iterator[None]:
         raise BackupRefused(f"{what}: {with_advice(error)}") from error
 
 
-def checksum_of(source: Path, progress: Progress) -> str:
+def checksum_of(source: Path, progress: CopyProgress) -> str:
     """SHA-256 of a file, in hexadecimal digits. Raises OSError."""
     digest = hashlib.sha256()
     with source.open("rb", buffering=0) as file:
@@ -56,7 +56,7 @@ def checksum_of(source: Path, progress: Progress) -> str:
     return digest.hexdigest()
 
 
-def copy_file(source: Path, target: Path, progress: Progress) -> str:
+def copy_file(source: Path, target: Path, progress: CopyProgress) -> str:
     """Copy into a file that must not be there yet, on disk when this returns. Returns the checksum of what was
     copied. Raises OSError."""
     digest = hashlib.sha256()

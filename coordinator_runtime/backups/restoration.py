@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from coordinator_runtime.backups.files import BackupRefused, Progress, copy_file, held, refused_in_words, write_file
+from coordinator_runtime.backups.files import BackupRefused, CopyProgress, copy_file, held, refused_in_words, write_file
 from coordinator_runtime.backups.manifest import Manifest, read_manifest
 from coordinator_runtime.backups.verification import wrong_names
 from coordinator_runtime.clock import Clock
@@ -45,7 +45,7 @@ def restore(
     clock: Clock,
     pause: Callable[[int], None],
     store_id: str | None = None,
-    progress: Progress | None = None,
+    progress: CopyProgress | None = None,
 ) -> Restored:
     """Make the directory of a server from a backup; on disk when this returns, after up to a second, so that no two
     restores of one backup begin lines of the same number.
@@ -66,7 +66,7 @@ def restore(
         with held(target, f"another process restores into {target}"):
             _check_empty(directory)
             try:
-                _fill(directory, backup, manifest, progress or Progress())
+                _fill(directory, backup, manifest, progress or CopyProgress())
                 restored = Restored(manifest, _begin_line(directory, manifest, clock))
                 pause(max(0, next_beginning_ms(restored.incarnation) - clock.wall_ms()))
                 directory.restoring_path.unlink()
@@ -104,7 +104,7 @@ def _check_empty(directory: StoreDirectory) -> None:
         raise BackupRefused(f"{directory.path} is not empty ({', '.join(sorted(there)[:3])}): name an empty directory")
 
 
-def _fill(directory: StoreDirectory, backup: Path, manifest: Manifest, progress: Progress) -> None:
+def _fill(directory: StoreDirectory, backup: Path, manifest: Manifest, progress: CopyProgress) -> None:
     """Copy every file, if it is what the manifest says. Raises BackupRefused, OSError."""
     directory.create()
     write_file(directory.restoring_path, f"{manifest.name}\n".encode())

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator_runtime.backups.files import Progress, checksum_of
+from coordinator_runtime.backups.files import CopyProgress, checksum_of
 from coordinator_runtime.backups.manifest import Manifest, paths_in, read_manifest
 from coordinator_runtime.rocks.store_directory import with_advice
 
 
-def verify_backup(path: Path, progress: Progress | None = None) -> tuple[Manifest, Sequence[str]]:
+def verify_backup(path: Path, progress: CopyProgress | None = None) -> tuple[Manifest, Sequence[str]]:
     """Read the whole backup. Returns its manifest and what is wrong, in words, by file.
 
     Raises BackupRefused where it has no manifest that can be read."""
-    progress = progress or Progress()
+    progress = progress or CopyProgress()
     manifest = read_manifest(path)
     progress.total_bytes = manifest.size_bytes
     problems = wrong_names(path, manifest)

@@ -32,7 +32,7 @@ PAUSE_FACTOR: Final = 50
 """Where little may have been deleted, the pause is so many times as long as the compaction before it."""
 
 
-class Room(Protocol):
+class ReclaimedStore(Protocol):
     """What the thread does to a store."""
 
     def compact(self, family: Family, start: bytes, end: bytes) -> None:
@@ -49,7 +49,7 @@ class Reclaimer:
     """Notes what was deleted, on the commit thread, and gives the room back on a thread that it starts when there is
     something to do."""
 
-    def __init__(self, room: Room, clock: Clock | None = None) -> None:
+    def __init__(self, room: ReclaimedStore, clock: Clock | None = None) -> None:
         self._room = room
         self._clock = clock if clock is not None else SystemClock()
         self._changed = threading.Condition()

@@ -24,7 +24,7 @@ from coordinator_server.grpc_front.handler import LaneFront
 from coordinator_server.grpc_front.wire.edge import error_response
 from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
 from coordinator_server.grpc_front.wire.parts import parts_are_too_many
-from coordinator_server.traffic.call import Answer
+from coordinator_server.traffic.call import EncodedAnswer
 
 REQUEST_ID_BYTES: Final = 16
 CLIENT_TXN_VERSIONS: Final = (1, 2)
@@ -137,14 +137,14 @@ class GrpcCall:
                 raise _undecodable(self._endpoint, self._body, error) from error
         return serve(self._request, self.context)
 
-    def encode(self, value: Any) -> Answer[Reply]:  # noqa: ANN401  a response of any method
+    def encode(self, value: Any) -> EncodedAnswer[Reply]:  # noqa: ANN401  a response of any method
         fields = self._endpoint.item_fields
         codes = _counted_codes(value, fields) if fields or value.error_code else ()
         if self._takes_pieces and isinstance(value, FetchAnswer):
-            return Answer(value.in_pieces(), codes)
-        return Answer(value.SerializeToString(), codes)
+            return EncodedAnswer(value.in_pieces(), codes)
+        return EncodedAnswer(value.SerializeToString(), codes)
 
-    def refused(self, error: CoordinatorError) -> Answer[Reply]:
+    def refused(self, error: CoordinatorError) -> EncodedAnswer[Reply]:
         return self.encode(error_response(self.rule.method, self._endpoint.response_type, error))
 
     def paused(self, reply: Reply, throttle_ms: int) -> Reply:
@@ -190,7 +190,7 @@ class UnknownCall(GrpcCall):
     def begin(self) -> Pending[Any]:
         raise self._unimplemented()
 
-    def refused(self, error: CoordinatorError) -> Answer[Reply]:
+    def refused(self, error: CoordinatorError) -> EncodedAnswer[Reply]:
         raise self._unimplemented()
 
     def _unimplemented(self) -> Unanswered:

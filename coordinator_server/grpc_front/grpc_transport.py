@@ -84,7 +84,7 @@ _Behavior = Callable[..., Awaitable[bytes]]
 
 
 class GrpcTransport:
-    """Implements `Transport` with grpc.aio."""
+    """Implements `ServerTransport` with grpc.aio."""
 
     name = TransportName.GRPC
 

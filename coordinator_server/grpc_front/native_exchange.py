@@ -17,7 +17,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, COUNTED_BYTES_MIN, AnswerRoom, CallContext, Connection
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.handler import Handler
-from coordinator_server.grpc_front.native_streams import Stream, StreamHandle
+from coordinator_server.grpc_front.native_streams import LoopStream, StreamHandle
 from coordinator_server.grpc_front.session import SESSION_METHOD, STATUS_NUMBERS
 from coordinator_server.listening import log_harm
 from coordinator_server.native_interface import native
@@ -28,7 +28,7 @@ _ARRIVALS_PER_TURN: Final = 256
 
 _log = structlog.get_logger("transport")
 
-OpenStream = Callable[[str, CallContext, Presented, StreamHandle], Stream]
+OpenStream = Callable[[str, CallContext, Presented, StreamHandle], LoopStream]
 """Makes the stream for a new gRPC stream from the full name of its method, its caller, what that showed, and its
 handle."""
 
@@ -60,7 +60,7 @@ class Exchange:
         self._open_stream = open_stream
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Pending[bytes | Pieces]] = {}
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, LoopStream] = {}
         self._ready: dict[int, None] = {}
         self._given: list[tuple[object, ...]] = []
         self._is_turn_due = False
@@ -68,7 +68,7 @@ class Exchange:
         """Called once when nothing comes any more, with the reason if that was a failure."""
 
     @property
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[LoopStream]:
         return list(self._streams.values())
 
     def on_arrivals(self) -> None:
@@ -182,12 +182,12 @@ class Exchange:
         elif (stream := self._streams.pop(token, None)) is not None:
             stream.gone()
 
-    def _tell(self, token: int, tell: Callable[[Stream], None]) -> None:
+    def _tell(self, token: int, tell: Callable[[LoopStream], None]) -> None:
         # What was on its way when the stream ended concerns nobody.
         if (stream := self._streams.get(token)) is not None:
             tell(stream)
 
-    def _turn(self, token: int, stream: Stream) -> None:
+    def _turn(self, token: int, stream: LoopStream) -> None:
         try:
             stream.turn()
         except Exception as defect:  # noqa: BLE001  our bug: it ends this stream alone

@@ -34,10 +34,10 @@ _log = structlog.get_logger("transport")
 
 
 class StreamHandle(Protocol):
-    """What a `Stream` can do at its end of the network: send, let more come, end."""
+    """What a `LoopStream` can do at its end of the network: send, let more come, end."""
 
     def send(self, body: bytes, *, wants_room: bool) -> None:
-        """Send a message to the caller; with `wants_room`, `Stream.room` tells when it is on its way."""
+        """Send a message to the caller; with `wants_room`, `LoopStream.room` tells when it is on its way."""
 
     def grant(self, messages: int) -> None:
         """Let the caller send this many more messages."""
@@ -49,7 +49,7 @@ class StreamHandle(Protocol):
         """Give the stream a turn soon."""
 
 
-class Stream(Protocol):
+class LoopStream(Protocol):
     """One gRPC stream as the loop sees it; `StreamHandle` is its other end."""
 
     def message(self, body: bytes) -> None: ...

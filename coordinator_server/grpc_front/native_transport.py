@@ -28,9 +28,9 @@ from coordinator_server.grpc_front.native_exchange import Exchange
 from coordinator_server.grpc_front.native_services import health_methods, reflection_methods
 from coordinator_server.grpc_front.native_streams import (
     CREDIT_MESSAGES,
+    LoopStream,
     ServicerStream,
     SessionStream,
-    Stream,
     StreamHandle,
 )
 from coordinator_server.grpc_front.session import SESSION_METHOD, Session, SessionLimits
@@ -61,7 +61,7 @@ class TransportFailed(Exception):
 
 
 class NativeTransport:
-    """Implements `Transport` with the compiled module."""
+    """Implements `ServerTransport` with the compiled module."""
 
     name = TransportName.NATIVE
 
@@ -126,7 +126,7 @@ class NativeTransport:
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         await self.set_ready(False)
 
-        def open_stream(method: str, call: CallContext, shown: Presented, handle: StreamHandle) -> Stream:
+        def open_stream(method: str, call: CallContext, shown: Presented, handle: StreamHandle) -> LoopStream:
             if method != SESSION_METHOD:
                 return ServicerStream(self._servicers[method], handle)
             stream = SessionStream(Session(handler, self._clock, call, self._limits, room), handle)

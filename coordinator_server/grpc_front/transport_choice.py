@@ -10,7 +10,7 @@ import structlog
 from coordinator_runtime.clock import Clock
 from coordinator_server.grpc_front.transports import (
     NO_REQUESTED_CERTIFICATES,
-    Transport,
+    ServerTransport,
     TransportName,
     TransportOptions,
 )
@@ -29,7 +29,9 @@ class TransportMissing(Exception):
     do."""
 
 
-def open_transport(name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions) -> Transport:
+def open_transport(
+    name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions
+) -> ServerTransport:
     """The transport of that name, or the best that is there. Raises TransportMissing."""
     if name is not TransportName.GRPC:
         try:

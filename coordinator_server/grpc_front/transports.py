@@ -75,7 +75,7 @@ class TransportOptions:
         return max(STRANGERS_LEAST, self.connections_max // STRANGERS_SHARE)
 
 
-class Transport(Protocol):
+class ServerTransport(Protocol):
     """A gRPC server for one handler. Made inside a running event loop; then `bind`, `start`, at last `stop`."""
 
     name: TransportName

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.connection_numbers import ConnectionNumbers
-from coordinator_server.metrics.families import FAMILIES, Family, Kind
+from coordinator_server.metrics.families import FAMILIES, Kind, MetricFamily
 from coordinator_server.metrics.instruments import MS, Histogram, Readings, Values, single
 
 READING_MS_MAX: Final = 5_000
@@ -127,7 +127,7 @@ _METRICS: Final[Mapping[Kind, type[CounterMetricFamily] | type[GaugeMetricFamily
 }
 
 
-def _metric(family: Family, values: Values) -> Metric:
+def _metric(family: MetricFamily, values: Values) -> Metric:
     metric = _METRICS[family.kind](family.name, family.meaning, labels=family.labels)
     for labels, value in values.items():
         if isinstance(metric, HistogramMetricFamily):

@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric. Names are complete, with prefix and unit; counters end in `_total`."""
 
     name: str
@@ -29,16 +29,16 @@ class Family:
     meaning: str
 
 
-def _counter(name: str, labels: tuple[str, ...], meaning: str) -> Family:
-    return Family(name, Kind.COUNTER, labels, meaning)
+def _counter(name: str, labels: tuple[str, ...], meaning: str) -> MetricFamily:
+    return MetricFamily(name, Kind.COUNTER, labels, meaning)
 
 
-def _gauge(name: str, labels: tuple[str, ...], meaning: str) -> Family:
-    return Family(name, Kind.GAUGE, labels, meaning)
+def _gauge(name: str, labels: tuple[str, ...], meaning: str) -> MetricFamily:
+    return MetricFamily(name, Kind.GAUGE, labels, meaning)
 
 
-def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> Family:
-    return Family(name, Kind.HISTOGRAM, labels, meaning)
+def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> MetricFamily:
+    return MetricFamily(name, Kind.HISTOGRAM, labels, meaning)
 
 
 _PARTITION: Final = ("topic", "partition")

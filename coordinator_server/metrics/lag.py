@@ -21,7 +21,7 @@ from group_coordinator.state import PartitionKey
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard
 from partition_log.counting import count_records
-from partition_log.reading import Budget, oldest_unread_ms
+from partition_log.reading import ReadBudget, oldest_unread_ms
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
 
@@ -170,5 +170,5 @@ class GroupLags:
         }
 
 
-def _turn_budget() -> Budget:
-    return Budget(visible_bytes=0, batches=_TURN_BATCHES, read_bytes=_TURN_BYTES)
+def _turn_budget() -> ReadBudget:
+    return ReadBudget(visible_bytes=0, batches=_TURN_BATCHES, read_bytes=_TURN_BYTES)

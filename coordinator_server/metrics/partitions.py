@@ -146,7 +146,7 @@ class LogNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartitionReading:
     """One partition as it is on disk."""
 
     topic: str
@@ -160,7 +160,7 @@ class Standing:
 class Survey:
     """The partitions that were looked at."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[PartitionReading, ...]
     omitted: int
 
     def readings(self, now_ms: int) -> Readings:
@@ -209,7 +209,7 @@ def survey(runtime: Runtime, catalog: CatalogShard, partitions_max: int) -> Surv
         head = shard.durable_head(ordinal)
         assert head is not None, "a topic and its partitions are on disk together"
         opened = shard.durable_open_transactions(ordinal) if head.open_transactions else ()
-        standings.append(Standing(topic, partition, head, tuple(opened)))
+        standings.append(PartitionReading(topic, partition, head, tuple(opened)))
     total = sum(len(topic.partition_ordinals) for topic in topics)
     return Survey(tuple(standings), max(0, total - partitions_max))
 

@@ -7,29 +7,29 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from coordinator_server.metrics.families import Family, Kind
+from coordinator_server.metrics.families import Kind, MetricFamily
 from coordinator_server.metrics.instruments import SECONDS, US
 
 PROBE_FAMILIES: Final = (
-    Family(
+    MetricFamily(
         "txn_probe_rounds_total",
         Kind.COUNTER,
         ("result",),
         "Rounds, by whether every step went well (ok) or one failed (failed).",
     ),
-    Family(
+    MetricFamily(
         "txn_probe_failures_total",
         Kind.COUNTER,
         ("step",),
         "Steps that failed, each of which ended its round: init, commit, read, abort, hide.",
     ),
-    Family(
+    MetricFamily(
         "txn_probe_step_seconds",
         Kind.HISTOGRAM,
         ("step",),
         "How long a step took that went well, as the client saw it.",
     ),
-    Family(
+    MetricFamily(
         "txn_probe_last_success_timestamp_seconds",
         Kind.GAUGE,
         (),
@@ -69,5 +69,5 @@ class ProbeMetrics:
             self._last.set(now_ms / 1_000)
 
 
-def _names(family: Family) -> tuple[str, str, tuple[str, ...]]:
+def _names(family: MetricFamily) -> tuple[str, str, tuple[str, ...]]:
     return family.name, family.meaning, family.labels

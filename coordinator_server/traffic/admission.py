@@ -31,7 +31,7 @@ class AdmissionLimits:
     """Calls of group members that wait for each other; and as many again that wait for news."""
 
 
-class Room:
+class CallLimit:
     """How many calls of one kind have no answer yet."""
 
     __slots__ = ("calls", "what")
@@ -49,10 +49,10 @@ class Admission:
 
     def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
         self._parked_calls = parked_calls
-        self._work = Room("calls are in work")
-        self._long_polls = Room("readers wait for records")
-        self._news_waits = Room("members of groups wait for news")
-        self._member_waits = Room("members of groups wait for each other")
+        self._work = CallLimit("calls are in work")
+        self._long_polls = CallLimit("readers wait for records")
+        self._news_waits = CallLimit("members of groups wait for news")
+        self._member_waits = CallLimit("members of groups wait for each other")
         in_work_max, reserved = limits.calls_in_work_max, limits.reserved_calls
         self.places: Final = {
             method: {

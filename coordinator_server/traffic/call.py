@@ -21,7 +21,7 @@ ReplyT = TypeVar("ReplyT", bound=Sized)
 """A reply as a front sends it. Its length is its size in bytes."""
 
 
-class Answer(Struct, Generic[ReplyT], frozen=True, gc=False):
+class EncodedAnswer(Struct, Generic[ReplyT], frozen=True, gc=False):
     """A reply, and the error codes in it."""
 
     reply: ReplyT
@@ -70,10 +70,10 @@ class Call(Protocol[ReplyT]):
     def begin(self) -> Pending[Any]:
         """Check and decode the request, and call the use case. Raises: Refused, Unanswered."""
 
-    def encode(self, value: Any) -> Answer[ReplyT]:  # noqa: ANN401  of any use case
+    def encode(self, value: Any) -> EncodedAnswer[ReplyT]:  # noqa: ANN401  of any use case
         """The answer to a use case that was done."""
 
-    def refused(self, error: CoordinatorError) -> Answer[ReplyT]:
+    def refused(self, error: CoordinatorError) -> EncodedAnswer[ReplyT]:
         """The answer that says nothing but this error. Raises: Unanswered, where the request has no answer at all."""
 
     def paused(self, reply: ReplyT, throttle_ms: int) -> ReplyT:

@@ -45,7 +45,7 @@ class _Read:
     request_bytes: int
 
 
-class _Queue:
+class _ReadQueue:
     """The reads of one connection that wait."""
 
     __slots__ = ("bytes", "reads")
@@ -74,7 +74,7 @@ class FairReads:
         """Work that may still begin in this turn."""
         self._is_turn_due = False
         self._rest_turns = 0
-        self._queues: dict[Connection, _Queue] = {}
+        self._queues: dict[Connection, _ReadQueue] = {}
         """The queues in the order in which they are served. None is empty."""
         self.waiting = 0
         self._waiting_bytes = 0
@@ -109,7 +109,7 @@ class FairReads:
             raise _refusal(waiting, "of all connections")
         share = limits.connection_share
         if queue is None:
-            queue = self._queues[connection] = _Queue()
+            queue = self._queues[connection] = _ReadQueue()
         elif (
             len(queue.reads) >= limits.waiting_max // share
             or queue.bytes + read.request_bytes > limits.waiting_bytes_max // share

@@ -28,8 +28,8 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
 from coordinator_server.calls import CallStatus, Unanswered
-from coordinator_server.traffic.admission import Admission, Room
-from coordinator_server.traffic.call import Answer, Auditor, Call, FastPath, NoObserver, Observer, ReplyT
+from coordinator_server.traffic.admission import Admission, CallLimit
+from coordinator_server.traffic.call import Auditor, Call, EncodedAnswer, FastPath, NoObserver, Observer, ReplyT
 from coordinator_server.traffic.fair_messages import FairMessages, is_enough
 from coordinator_server.traffic.fair_reads import FairReads
 
@@ -80,7 +80,7 @@ class Gatekeeper:
         self._messages = messages or FairMessages(clock)
         self.observer: Observer = NoObserver()
         self.auditor: Auditor | None = None
-        self._unanswered: dict[Pending[Any], tuple[Method, Room, int]] = {}
+        self._unanswered: dict[Pending[Any], tuple[Method, CallLimit, int]] = {}
         """The calls in flight: the room that each takes, and for how many it counts: one, or those that the fast path
         took together."""
         self._fast_paths: Mapping[Method, FastPath] = {}
@@ -302,7 +302,7 @@ class Gatekeeper:
             error = done.error
             self.auditor.acted(call, call.codes_in(done.result()) if error is None else error)
 
-    def _large(self, call: Call[Any], answer: Answer[Any]) -> Answer[Any]:
+    def _large(self, call: Call[Any], answer: EncodedAnswer[Any]) -> EncodedAnswer[Any]:
         """Note the work of a read. Returns its answer, or the refusal in its place where it is larger than what is left
         of the room for answers."""
         self._reads.spent(len(answer.reply))

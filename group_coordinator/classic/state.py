@@ -36,7 +36,7 @@ from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_top
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
 from coordinator_runtime.ports import Committer
-from group_coordinator.shard import GroupShard, Replays, Standing
+from group_coordinator.shard import CountedGroup, GroupShard, Replays
 from group_coordinator.state import GroupKind, OfGroup, PartitionKey
 
 
@@ -351,7 +351,7 @@ class ClassicGroups:
     def _change(self, record: ClassicGroupChanged) -> None:
         group, shard = record.group, self._shard
         shard.groups.put(group.group_id, group if group.shard == shard.key else replace(group, shard=shard.key))
-        shard.standings.place(group.group_id, Standing(GroupKind.CLASSIC, group.state.value))
+        shard.standings.place(group.group_id, CountedGroup(GroupKind.CLASSIC, group.state.value))
 
     def _forget(self, record: ClassicGroupForgotten) -> None:
         self._shard.groups.remove(record.group_id)

@@ -10,14 +10,14 @@ from coordinator_runtime.ports import OutcomeNumber
 from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
 from group_coordinator.codec import GROUP_ADMINISTERED, OFFSET, PENDING_OFFSET
 from group_coordinator.committed.state import (
+    CommittingProducer,
     GroupAdministered,
     Offset,
     OffsetCommitted,
     OffsetForgotten,
-    PendingOffset,
+    PendingCommit,
     PendingOffsetForgotten,
     PendingOffsetHeld,
-    Producer,
 )
 from group_coordinator.state import PartitionKey
 
@@ -95,10 +95,10 @@ def _decode_committed(key: bytes, value: bytes) -> OffsetCommitted:
 
 
 def _decode_held(key: bytes, value: bytes) -> PendingOffsetHeld:
-    producer = Producer(*_PRODUCER.unpack_from(key))
+    producer = CommittingProducer(*_PRODUCER.unpack_from(key))
     group_id, partition = _decode_partition_key(key[_PRODUCER.size :])
     stored = storage.PendingOffsetValue.FromString(value)
-    pending = PendingOffset(
+    pending = PendingCommit(
         _offset(stored.offset), stored.transactional_id, OutcomeNumber(stored.coordinator_shard, stored.after_csn)
     )
     return PendingOffsetHeld(group_id, producer, partition, pending)

@@ -28,14 +28,14 @@ from group_coordinator.committed.requests import (
     TxnOffsetCommit,
 )
 from group_coordinator.committed.state import (
+    CommittingProducer,
     GroupAdministered,
     Offset,
     OffsetCommitted,
     OffsetForgotten,
-    PendingOffset,
+    PendingCommit,
     PendingOffsetForgotten,
     PendingOffsetHeld,
-    Producer,
 )
 from group_coordinator.events import GroupCreated, GroupRemoved, OffsetsCommitted, OffsetsDeleted, OffsetsSettled
 from group_coordinator.shard import GroupShard
@@ -78,7 +78,7 @@ def decide_txn_commit(
     group_id, membership = commit.group_id, commit.membership
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results, accepted = _judged(shard, commit.offsets, placed)
-    producer, part = Producer(membership.producer_id, membership.producer_epoch), shard.part(Offsets)
+    producer, part = CommittingProducer(membership.producer_id, membership.producer_epoch), shard.part(Offsets)
     brought = [(key, _offset(named, turn.now_ms, None, part.next_position)) for key, named in accepted]
     joins: tuple[Operation, ...] = ()
     settled: tuple[object, ...] = ()
@@ -86,7 +86,7 @@ def decide_txn_commit(
     if marker is None or part.of(group_id).pending_of(producer):
         name = membership.transactional_id
         values = [
-            PendingOffsetHeld(group_id, producer, key, PendingOffset(offset, name, last)) for key, offset in brought
+            PendingOffsetHeld(group_id, producer, key, PendingCommit(offset, name, last)) for key, offset in brought
         ]
         if marker is not None:
             joins = (Operation(shard.key, partial(decide_marker, group_id=group_id, marker=marker)),)
@@ -109,7 +109,7 @@ def decide_marker(shard: GroupShard, _turn: Turn, *, group_id: str, marker: Mark
     No reply: it is joined to the end of the transaction. Raises Refused INVALID_TXN_STATE for a marker of another
     coordinator shard than that of the transactional id, which no correct coordinator sends."""
     offsets = shard.part(Offsets).of(group_id)
-    producer = Producer(marker.producer_id, marker.txn_epoch)
+    producer = CommittingProducer(marker.producer_id, marker.txn_epoch)
     records: list[Record] = []
     settled_count = 0
     for partition, pending in offsets.pending_of(producer):
@@ -126,7 +126,7 @@ def decide_marker(shard: GroupShard, _turn: Turn, *, group_id: str, marker: Mark
     return Decision(records=tuple(records), events=(OffsetsSettled(group_id, settled_count, marker.outcome),))
 
 
-def _of_another_shard(pending: PendingOffset, marker: Marker) -> Refused:
+def _of_another_shard(pending: PendingCommit, marker: Marker) -> Refused:
     return Refused(
         ErrorCode.INVALID_TXN_STATE,
         f"marker {marker.csn} of coordinator shard {marker.coordinator_shard} (producer {marker.producer_id}, epoch "
@@ -396,7 +396,7 @@ def is_expired(offset: Offset, *, base_ms: int, now_ms: int, retention_ms: int) 
     return now_ms - base_ms >= retention_ms
 
 
-def waiting_for(offset: FetchedOffset, blocking: tuple[tuple[Producer, PendingOffset], ...]) -> FetchedOffset:
+def waiting_for(offset: FetchedOffset, blocking: tuple[tuple[CommittingProducer, PendingCommit], ...]) -> FetchedOffset:
     """The answer for an offset that a consumer must wait for (KIP-447), with the transactions that it waits for, those
     of an empty transactional id without a name, and what ends them."""
     named = ", ".join(

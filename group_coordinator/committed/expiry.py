@@ -14,7 +14,7 @@ from typing import Final
 from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, Record, ShardKey, Turn
 from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX
 from group_coordinator.committed.decisions import is_expired
-from group_coordinator.committed.offsets import GroupOffsets, Offsets
+from group_coordinator.committed.offsets import Offsets, OffsetTable
 from group_coordinator.committed.state import OffsetForgotten
 from group_coordinator.events import GroupRemoved, OffsetsExpired
 from group_coordinator.shard import GroupShard
@@ -80,7 +80,7 @@ class _Look:
             self.events.append(GroupRemoved(group_id, group.kind, is_deleted=False))
         return not is_too_much
 
-    def _expired(self, group: Group, offsets: GroupOffsets) -> list[PartitionKey]:
+    def _expired(self, group: Group, offsets: OffsetTable) -> list[PartitionKey]:
         unstable = offsets.unstable()
         expired = []
         for partition, offset in offsets.committed.items():

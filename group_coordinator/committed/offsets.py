@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.committed.state import (
+    CommittingProducer,
     GroupAdministered,
     Offset,
     OffsetCommitted,
     OffsetForgotten,
-    PendingOffset,
+    PendingCommit,
     PendingOffsetForgotten,
     PendingOffsetHeld,
-    Producer,
 )
 from group_coordinator.shard import GroupShard, Tally
 from group_coordinator.state import Group, PartitionKey
@@ -43,7 +43,7 @@ class OffsetCounts(NamedTuple):
     """Pairs of a group and a producer with pending offsets in it."""
 
 
-class GroupOffsets:
+class OffsetTable:
     """The offsets of one group."""
 
     __slots__ = ("_journal", "_producers_max", "committed", "pending")
@@ -51,7 +51,7 @@ class GroupOffsets:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.committed: TimelineMap[PartitionKey, Offset] = TimelineMap(journal)
-        self.pending: dict[Producer, TimelineMap[PartitionKey, PendingOffset]] = {}
+        self.pending: dict[CommittingProducer, TimelineMap[PartitionKey, PendingCommit]] = {}
         """Those of transactions, by producer."""
         self._producers_max = _MAPS_KEPT
 
@@ -83,12 +83,12 @@ class GroupOffsets:
             return True
         return any(pending.get(partition) is not None for pending in self.pending.values())
 
-    def pending_of(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
+    def pending_of(self, producer: CommittingProducer) -> list[tuple[PartitionKey, PendingCommit]]:
         """The pending offsets of the transaction of a producer."""
         pending = self.pending.get(producer)
         return [] if pending is None else list(pending.items())
 
-    def blocking(self, partition: PartitionKey) -> list[tuple[Producer, PendingOffset]]:
+    def blocking(self, partition: PartitionKey) -> list[tuple[CommittingProducer, PendingCommit]]:
         """The pending offsets of a partition, each with the producer that holds it: the oldest first, as its stored
         position says. So the order is the same after a restart, which reads the rows back by producer id."""
         held = [
@@ -106,7 +106,7 @@ class GroupOffsets:
         """The partitions with a committed or a pending offset."""
         return self.unstable() | self.committed.keys()
 
-    def durable_pending(self) -> list[tuple[Producer, PartitionKey, PendingOffset]]:
+    def durable_pending(self) -> list[tuple[CommittingProducer, PartitionKey, PendingCommit]]:
         """All pending offsets, as they are on disk."""
         return [
             (producer, partition, found)
@@ -116,7 +116,7 @@ class GroupOffsets:
 
     # Changing
 
-    def hold(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> bool:
+    def hold(self, producer: CommittingProducer, partition: PartitionKey, offset: PendingCommit) -> bool:
         """True if the producer had no pending offset in the partition until now."""
         pending = self.pending.get(producer)
         if pending is None:
@@ -141,13 +141,13 @@ class Offsets:
         """`on_turned`: is told of groups that may have offsets now and had none, or the other way round."""
         self._journal = journal
         self._on_turned = on_turned
-        self._groups: dict[str, GroupOffsets] = {}
+        self._groups: dict[str, OffsetTable] = {}
         self._groups_max = _MAPS_KEPT
-        self._nothing = GroupOffsets(journal)
+        self._nothing = OffsetTable(journal)
         self._last_position = 0
         """Greatest position ever replayed. Not taken back with an operation: a gap harms nobody."""
         self._tally: Tally[str] = Tally(journal)
-        self._open_since_ms: TimelineMap[tuple[str, Producer], int] = TimelineMap(journal)
+        self._open_since_ms: TimelineMap[tuple[str, CommittingProducer], int] = TimelineMap(journal)
         """Wall time of the first of its pending offsets, by group and producer."""
 
     # Reading
@@ -161,7 +161,7 @@ class Offsets:
         """Give the next position to no other commit. One that is not used leaves a gap, which harms nobody."""
         self._last_position += 1
 
-    def of(self, group_id: str) -> GroupOffsets:
+    def of(self, group_id: str) -> OffsetTable:
         """The offsets of a group, to be read; an empty one for a group without offsets."""
         return self._groups.get(group_id, self._nothing)
 
@@ -250,10 +250,10 @@ class Offsets:
         self._tally.add(_HELD, change)
         self._on_turned(group_id)
 
-    def _new_group(self, group_id: str) -> GroupOffsets:
+    def _new_group(self, group_id: str) -> OffsetTable:
         if len(self._groups) >= self._groups_max:
             self._prune()
-        offsets = self._groups[group_id] = GroupOffsets(self._journal)
+        offsets = self._groups[group_id] = OffsetTable(self._journal)
         return offsets
 
     def _prune(self) -> None:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName, PartitionRef
-from group_coordinator.committed.state import Offset, PendingOffset, Producer
+from group_coordinator.committed.state import CommittingProducer, Offset, PendingCommit
 from group_coordinator.state import OfGroup
 
 Placed = PartitionRef | Refused
@@ -54,7 +54,7 @@ class FetchedOffset(Struct, frozen=True):
     offset: Offset | None = None
     """None = nothing is committed."""
     refusal: Refused | None = None
-    blocking: tuple[tuple[Producer, PendingOffset], ...] = ()
+    blocking: tuple[tuple[CommittingProducer, PendingCommit], ...] = ()
     """The pending offsets that make it UNSTABLE_OFFSET_COMMIT, each with its producer."""
 
 

@@ -60,7 +60,7 @@ from group_coordinator.committed.requests import (
     Results,
     TxnOffsetCommit,
 )
-from group_coordinator.committed.state import PendingOffset
+from group_coordinator.committed.state import PendingCommit
 from group_coordinator.shard import GroupShard
 
 ReplyT = TypeVar("ReplyT")
@@ -219,7 +219,7 @@ class OffsetService:
         if not any(each.blocking for each in offsets):
             return offsets
 
-        def seen(pending: PendingOffset) -> PendingOffset:
+        def seen(pending: PendingCommit) -> PendingCommit:
             is_seen = may_see(ResourceType.TRANSACTIONAL_ID, pending.transactional_id)
             return pending if is_seen else replace(pending, transactional_id="")
 

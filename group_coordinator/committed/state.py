@@ -11,7 +11,7 @@ from coordinator_runtime.ports import OutcomeNumber
 from group_coordinator.state import OfGroup, PartitionKey
 
 
-class Producer(NamedTuple):
+class CommittingProducer(NamedTuple):
     """The producer whose transaction holds an offset. With the epoch, because Kafka's markers forget it and settle what
     is not theirs (spec transactions 11.9)."""
 
@@ -34,7 +34,7 @@ class Offset(Struct, frozen=True):
     """Place of the commit in the order of all commits of the shard. The later commit wins, not the later marker."""
 
 
-class PendingOffset(Struct, frozen=True):
+class PendingCommit(Struct, frozen=True):
     """An offset that becomes visible when its transaction commits, and vanishes when it aborts."""
 
     offset: Offset
@@ -61,15 +61,15 @@ class OffsetForgotten(OfGroup, frozen=True):
 class PendingOffsetHeld(OfGroup, frozen=True):
     """The offset is pending: it becomes visible or vanishes with the transaction of the producer."""
 
-    producer: Producer
+    producer: CommittingProducer
     partition: PartitionKey
-    pending: PendingOffset
+    pending: PendingCommit
 
 
 class PendingOffsetForgotten(OfGroup, frozen=True):
     """The offset is pending no more: it was settled or dropped."""
 
-    producer: Producer
+    producer: CommittingProducer
     partition: PartitionKey
 
 

@@ -42,7 +42,7 @@ from group_coordinator.events import TargetFailed
 from group_coordinator.shard import GroupShard
 
 
-class TopicWatch:
+class CatalogWatch:
     """Listens to the durable changes of the catalog. A shard of groups that is not there finds the difference by
     itself: after a load its groups compare the topics with what they knew."""
 

@@ -26,8 +26,8 @@ from group_coordinator.consumer.state import (
     CurrentAssignment,
     Held,
     MemberState,
+    MemberSubscription,
     ResolvedRegex,
-    Subscription,
 )
 from group_coordinator.state import OfGroup
 
@@ -155,7 +155,7 @@ def _decode_member(key: bytes, value: bytes) -> records.MemberChanged:
         client_id=stored.client_id,
         client_host=stored.client_host,
         rebalance_timeout_ms=stored.rebalance_timeout_ms,
-        subscription=Subscription(
+        subscription=MemberSubscription(
             frozenset(stored.subscribed_topic_names),
             stored.subscribed_topic_regex if stored.HasField("subscribed_topic_regex") else None,
         ),

@@ -49,8 +49,8 @@ from group_coordinator.consumer.state import (
     ConsumerMember,
     CurrentAssignment,
     MemberState,
+    MemberSubscription,
     Owned,
-    Subscription,
 )
 from group_coordinator.consumer.upgrade import decide_upgrade
 from group_coordinator.events import GroupCreated, GroupNews, LeaveReason, MemberJoined, MemberLeft
@@ -173,7 +173,7 @@ def _merged(before: ConsumerMember | None, request: HeartbeatRequest, turn: Turn
         client_id=turn.client_id,
         client_host=turn.host,
         rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms is None else timeout_ms,
-        subscription=Subscription(names, regex),
+        subscription=MemberSubscription(names, regex),
         server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
     )
     return merged if before is None or merged != before else before
@@ -241,7 +241,7 @@ def member_changes(
     assignors are nothing to give a new epoch for (spec groups 3.4, step 5)."""
     group_id, member_id = group.group_id, member.member_id
     before = group.members.get(member_id if replaces is None else replaces)
-    old = Subscription() if before is None else before.subscription
+    old = MemberSubscription() if before is None else before.subscription
     new = member.subscription
     cause = "join" if before is None else "heartbeat"
     values: list[object] = []

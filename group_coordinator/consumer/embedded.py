@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import (
     Assignment,
+    Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     version_of,
-)
-from coordinator_protocol.consumer_protocol import (
-    Subscription as EmbeddedSubscription,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
@@ -22,7 +20,7 @@ from group_coordinator.classic.state import ClassicProtocol
 from group_coordinator.consumer.state import ClassicMetadata, Owned
 
 
-def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> EmbeddedSubscription:
+def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> Subscription:
     """What the member says under its preferred protocol. Raises Refused where that cannot be read, or names a topic
     that cannot be."""
     subscription = decode_subscription(protocols[0].metadata)
@@ -31,7 +29,7 @@ def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> EmbeddedSubscript
     return subscription
 
 
-def owned_by(subscription: EmbeddedSubscription, topics: TopicMetadata) -> Owned:
+def owned_by(subscription: Subscription, topics: TopicMetadata) -> Owned:
     """What the member says that it owns, without topics that are gone. An eager member has given up everything before
     it joins, and says nothing."""
     return {

@@ -32,8 +32,8 @@ from group_coordinator.consumer.state import (
     GroupState,
     Held,
     MemberState,
+    MemberSubscription,
     ResolvedRegex,
-    Subscription,
 )
 from group_coordinator.shard import GroupShard, Replays, Tally
 from group_coordinator.state import GroupKind, PartitionKey
@@ -76,7 +76,7 @@ class ConsumerGroup:
         self._instances: TimelineMap[str, str] = TimelineMap(journal)
         self._regexes_checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._regex_users: TimelineMap[str, int] = TimelineMap(journal)
-        self._subscriptions: TimelineMap[Subscription, tuple[Subscription, int]] = TimelineMap(journal)
+        self._subscriptions: TimelineMap[MemberSubscription, tuple[MemberSubscription, int]] = TimelineMap(journal)
         """Each with the one object that all its members share, and how many they are."""
         self._settled: Tally[int] = Tally(journal)
         """How many members hold what they are meant to hold at an epoch, by that epoch."""
@@ -194,11 +194,11 @@ class ConsumerGroup:
         owners = self._owners.get(topic_id)
         return None if owners is None else owners.get(partition)
 
-    def subscriptions(self) -> Iterator[Subscription]:
+    def subscriptions(self) -> Iterator[MemberSubscription]:
         """The subscriptions that members have, each once."""
         return iter(self._subscriptions.keys())
 
-    def subscription_counts(self) -> Iterator[tuple[Subscription, int]]:
+    def subscription_counts(self) -> Iterator[tuple[MemberSubscription, int]]:
         """Each once, and how many members have it."""
         return self._subscriptions.values()
 
@@ -220,7 +220,7 @@ class ConsumerGroup:
         """When all patterns were last held against the topics there are, wall time; None: they must be."""
         return self._regexes_checked_ms.get(_ONLY)
 
-    def topics_of(self, subscription: Subscription) -> frozenset[str]:
+    def topics_of(self, subscription: MemberSubscription) -> frozenset[str]:
         """Names, and what the pattern stands for as far as that is known."""
         if subscription.regex is None:
             return subscription.names
@@ -341,7 +341,7 @@ class ConsumerGroup:
         if member.instance_id is not None and self._instances.get(member.instance_id) == member_id:
             self._instances.remove(member.instance_id)
 
-    def _count(self, subscription: Subscription, change: int) -> None:
+    def _count(self, subscription: MemberSubscription, change: int) -> None:
         shared, count = self._subscriptions.get(subscription) or (subscription, 0)
         if count + change:
             self._subscriptions.put(subscription, (shared, count + change))

@@ -16,8 +16,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
-from coordinator_protocol.consumer_protocol import Subscription as EmbeddedSubscription
+from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, Subscription
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Answer, AnswerLater, CancelTimer, Decision, Effect, Operation, Record, Turn
 from group_coordinator.classic.requests import (
@@ -44,8 +43,8 @@ from group_coordinator.consumer.state import (
     ConsumerMember,
     CurrentAssignment,
     MemberState,
+    MemberSubscription,
     Owned,
-    Subscription,
 )
 from group_coordinator.events import LeaveReason
 from group_coordinator.shard import GroupShard
@@ -125,7 +124,7 @@ def _who_joins(group: ConsumerGroup, request: JoinGroup) -> tuple[str, str | Non
     return member_id, None
 
 
-def _subscription(request: JoinGroup) -> EmbeddedSubscription:
+def _subscription(request: JoinGroup) -> Subscription:
     try:
         return subscription_of(request.protocols)
     except Refused as refusal:
@@ -135,7 +134,7 @@ def _subscription(request: JoinGroup) -> EmbeddedSubscription:
         ) from None
 
 
-def _member(request: JoinGroup, member_id: str, subscription: EmbeddedSubscription, turn: Turn) -> ConsumerMember:
+def _member(request: JoinGroup, member_id: str, subscription: Subscription, turn: Turn) -> ConsumerMember:
     return ConsumerMember(
         member_id=member_id,
         instance_id=request.instance_id,
@@ -143,7 +142,7 @@ def _member(request: JoinGroup, member_id: str, subscription: EmbeddedSubscripti
         client_id=turn.client_id,
         client_host=turn.host,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        subscription=Subscription(frozenset(subscription.topics)),
+        subscription=MemberSubscription(frozenset(subscription.topics)),
         classic=ClassicMetadata(request.session_timeout_ms, request.protocols),
     )
 

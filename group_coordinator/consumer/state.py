@@ -64,14 +64,14 @@ class MemberState(IntEnum):
         return cls.UNKNOWN
 
 
-class Subscription(Struct, frozen=True):
+class MemberSubscription(Struct, frozen=True):
     """Which topics a member wants: those named, and those whose names match."""
 
     names: frozenset[str] = frozenset()
     regex: str | None = None
 
 
-NO_SUBSCRIPTION: Final = Subscription()
+NO_SUBSCRIPTION: Final = MemberSubscription()
 
 
 class ClassicMetadata(Struct, frozen=True):
@@ -92,7 +92,7 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     """How long it may take to give up what it must."""
-    subscription: Subscription = NO_SUBSCRIPTION
+    subscription: MemberSubscription = NO_SUBSCRIPTION
     server_assignor: str | None = None
     classic: ClassicMetadata | None = None
     """None: it speaks the consumer protocol."""

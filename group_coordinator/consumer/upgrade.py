@@ -24,7 +24,7 @@ from group_coordinator.consumer.state import (
     ConsumerMember,
     CurrentAssignment,
     MemberState,
-    Subscription,
+    MemberSubscription,
 )
 from group_coordinator.consumer.targets import metadata_hash, shapes_of
 from group_coordinator.events import GroupConverted, GroupNews
@@ -104,7 +104,7 @@ def _consumer_member(group: ClassicGroup, member: ClassicMember) -> ConsumerMemb
         client_id=member.client_id,
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        subscription=Subscription(frozenset(subscription.topics)),
+        subscription=MemberSubscription(frozenset(subscription.topics)),
         classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
     )
 

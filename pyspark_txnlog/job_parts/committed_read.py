@@ -20,7 +20,7 @@ from pyspark_txnlog.job_parts.account import PartitionSummary, Summary
 from pyspark_txnlog.job_parts.job_settings import PARQUET, JobFailed, JobSettings
 from pyspark_txnlog.job_parts.spark_session import job_session
 from pyspark_txnlog.job_parts.targets import Target, check_connector, rows_written, target_of
-from pyspark_txnlog.options import FORMAT, ReadOptions, Report, parse_options, topic_ids_json
+from pyspark_txnlog.options import FORMAT, Report, SourceOptions, parse_options, topic_ids_json
 from pyspark_txnlog.read.planning import CLIENT_ID, plan_read, tls_of
 from pyspark_txnlog.read.ranges import OffsetRange
 
@@ -69,7 +69,7 @@ Standings = dict[tuple[str, int], tuple[int, int]]
 """The last stable offset and the high watermark of each partition."""
 
 
-def planned_and_standing(options: ReadOptions, *, may_lack: bool = False) -> tuple[list[OffsetRange], Standings]:
+def planned_and_standing(options: SourceOptions, *, may_lack: bool = False) -> tuple[list[OffsetRange], Standings]:
     """Return what there is to read, and where its partitions stand. `may_lack`: as for `plan_read`. Raises: as
     `plan_read`; InvalidOption for a snapshot."""
     if options.is_snapshot:
@@ -83,7 +83,7 @@ def planned_and_standing(options: ReadOptions, *, may_lack: bool = False) -> tup
         return planned, standing_of(connection, options, [found.topic for found in planned])
 
 
-def standing_of(connection: Connection, options: ReadOptions, topics: Sequence[str]) -> Standings:
+def standing_of(connection: Connection, options: SourceOptions, topics: Sequence[str]) -> Standings:
     """Return where all partitions of the topics stand. Raises: TransactionError."""
     names = tuple(dict.fromkeys(topics))
     described = Admin(connection, deadline_ms=options.rpc_timeout_ms).describe_topics(names) if names else []

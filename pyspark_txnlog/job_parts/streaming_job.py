@@ -31,12 +31,12 @@ from pyspark_txnlog.job_parts.committed_read import (
 from pyspark_txnlog.job_parts.job_settings import PARQUET, JobFailed, JobSettings, Mode
 from pyspark_txnlog.job_parts.spark_session import job_session
 from pyspark_txnlog.job_parts.targets import Target, check_connector, rows_written, target_of
-from pyspark_txnlog.options import FORMAT, ReadOptions, parse_options
+from pyspark_txnlog.options import FORMAT, SourceOptions, parse_options
 from pyspark_txnlog.read.deleted_topics import existing, without_deleted
 from pyspark_txnlog.read.planning import CLIENT_ID, SPLIT_STEP_BYTES, measured_steps, tls_of
 from pyspark_txnlog.read.ranges import OffsetRange
-from pyspark_txnlog.read.splitting import Step
-from pyspark_txnlog.read.stream_offsets import PartitionKey, Standing, Vector, from_json, lose, standings, to_json
+from pyspark_txnlog.read.splitting import SplitStep
+from pyspark_txnlog.read.stream_offsets import PartitionKey, StreamPosition, Vector, from_json, lose, standings, to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,7 @@ def _started(spark: SparkSession, settings: JobSettings, target: Target, begun: 
 def _begun(
     spark: SparkSession,
     settings: JobSettings,
-    options: ReadOptions,
+    options: SourceOptions,
     planned: list[OffsetRange],
     say: Callable[[str], None],
 ) -> Vector:
@@ -204,10 +204,10 @@ class _Run:
     from the log, and a job that is to stop has no time to read them again."""
 
     connection: Connection
-    options: ReadOptions
-    first: dict[PartitionKey, Standing]
+    options: SourceOptions
+    first: dict[PartitionKey, StreamPosition]
     """Where this run began in each partition."""
-    at: dict[PartitionKey, Standing] = field(default_factory=dict)
+    at: dict[PartitionKey, StreamPosition] = field(default_factory=dict)
     rows: Counter[PartitionKey] = field(default_factory=Counter)
     unaccounted: set[str] = field(default_factory=set)
     """Topics that were made again during the run."""
@@ -256,7 +256,7 @@ class _Run:
             say(f"not in the account, because they were deleted meanwhile: {', '.join(gone)}")
         return left
 
-    def _measured(self, ranges: list[OffsetRange]) -> tuple[list[OffsetRange], list[list[Step]]]:
+    def _measured(self, ranges: list[OffsetRange]) -> tuple[list[OffsetRange], list[list[SplitStep]]]:
         while True:
             try:
                 return ranges, measured_steps(self.connection, self.options, ranges, step_bytes=SPLIT_STEP_BYTES)

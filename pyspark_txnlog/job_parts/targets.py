@@ -106,7 +106,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TargetTopic:
     """A topic of the server that is read. Keys, values and headers go there; a key decides on the partition."""
 
     place: str
@@ -155,7 +155,7 @@ def target_of(settings: JobSettings) -> Target:
         return Table(settings.output, settings.is_overwriting)
     if settings.format == TOPIC:
         shared = {name: value for name, value in settings.options.items() if name in SINK_OPTIONS}
-        return Topic(settings.output, {**shared, "topic": settings.output})
+        return TargetTopic(settings.output, {**shared, "topic": settings.output})
     return Files(settings.format, settings.output, settings.is_overwriting)
 
 

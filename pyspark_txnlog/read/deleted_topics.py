@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from coordinator_client.admin.admin import Admin, TopicDescription
 from coordinator_client.errors import TOPIC_GONE, TransactionError
 from coordinator_client.transport.connection import Connection
-from pyspark_txnlog.options import ReadOptions
+from pyspark_txnlog.options import SourceOptions
 
 
 class OfTopic(Protocol):
@@ -33,7 +33,7 @@ class OfTopic(Protocol):
 _Found = TypeVar("_Found", bound=OfTopic)
 
 
-def existing_topics(connection: Connection, options: ReadOptions, names: Sequence[str]) -> list[TopicDescription]:
+def existing_topics(connection: Connection, options: SourceOptions, names: Sequence[str]) -> list[TopicDescription]:
     """Return those of the topics that exist, in this order. One call, and another one where a topic is missing.
 
     Raises: TransactionError where the server refuses or stays out of reach.
@@ -48,7 +48,7 @@ def existing_topics(connection: Connection, options: ReadOptions, names: Sequenc
     return [there[name] for name in names if name in there]
 
 
-def existing(connection: Connection, options: ReadOptions, found: Sequence[_Found]) -> list[_Found]:
+def existing(connection: Connection, options: SourceOptions, found: Sequence[_Found]) -> list[_Found]:
     """Return what is of topics that exist, by their ids. Raises: as `existing_topics`."""
     names = tuple(dict.fromkeys(each.topic for each in found))
     ids = {topic.name: topic.topic_id for topic in existing_topics(connection, options, names)}
@@ -56,7 +56,7 @@ def existing(connection: Connection, options: ReadOptions, found: Sequence[_Foun
 
 
 def without_deleted(
-    connection: Connection, options: ReadOptions, found: Sequence[_Found], error: TransactionError
+    connection: Connection, options: SourceOptions, found: Sequence[_Found], error: TransactionError
 ) -> list[_Found]:
     """Return what is left after a request about `found` failed because a topic was deleted; never all of it.
 

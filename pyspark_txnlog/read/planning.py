@@ -27,10 +27,10 @@ from coordinator_protocol.batch import TimestampType
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 from pyspark_txnlog.bounds import COMMITTED, AtTime, Position
-from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
+from pyspark_txnlog.options import SourceOptions, TlsNames, Topics
 from pyspark_txnlog.read.deleted_topics import existing_topics
 from pyspark_txnlog.read.ranges import OffsetRange, Positions, places_of, plan_ranges
-from pyspark_txnlog.read.splitting import Step, gathered, split_ranges
+from pyspark_txnlog.read.splitting import SplitStep, gathered, split_ranges
 from pyspark_txnlog.read.stream_offsets import Vector
 
 SPLIT_STEP_BYTES: Final = 256 * 1024
@@ -87,7 +87,7 @@ def shared_connection(options: OfServer) -> Connection:
     return _CONNECTIONS[key]
 
 
-def plan_read(connection: Connection, options: ReadOptions, *, may_lack: bool = False) -> list[OffsetRange]:
+def plan_read(connection: Connection, options: SourceOptions, *, may_lack: bool = False) -> list[OffsetRange]:
     """Return the range of each partition to read, empty ones included; all ends are those of one moment. `may_lack`: as
     for `read_positions`.
 
@@ -96,7 +96,7 @@ def plan_read(connection: Connection, options: ReadOptions, *, may_lack: bool = 
     return plan_ranges(options, read_positions(connection, options, lease_ms=options.lease_ms, may_lack=may_lack))
 
 
-def split_read(connection: Connection, options: ReadOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:
+def split_read(connection: Connection, options: SourceOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return the work of each task: the ranges that have offsets, cut as the options want it.
 
     Raises: TransactionError where the server refuses or stays out of reach.
@@ -109,7 +109,7 @@ def split_read(connection: Connection, options: ReadOptions, planned: Sequence[O
 
 
 def gathered_read(
-    connection: Connection, options: ReadOptions, pieces: Sequence[OffsetRange]
+    connection: Connection, options: SourceOptions, pieces: Sequence[OffsetRange]
 ) -> list[tuple[OffsetRange, ...]]:
     """Return the work of each task of a micro-batch: small pieces share one, unless the options say how the work is to
     be cut, because a task keeps Python workers of Spark busy for a while, however little it reads.
@@ -127,13 +127,13 @@ def gathered_read(
 
 
 def measured_steps(
-    connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], *, step_bytes: int
-) -> list[list[Step]]:
+    connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange], *, step_bytes: int
+) -> list[list[SplitStep]]:
     """Return for each range where its visible records lie, in steps of about so many bytes.
 
     Raises: TransactionError where the server refuses or stays out of reach.
     """
-    steps: list[list[Step]] = [[] for _ in ranges]
+    steps: list[list[SplitStep]] = [[] for _ in ranges]
     missing = {index: found.start_offset for index, found in enumerate(ranges) if found.offset_count > 0}
     while missing:
         asked = list(islice(missing, _MEASURED_AT_ONCE_MAX))
@@ -158,7 +158,7 @@ def measured_steps(
         )
         for index, result in zip(asked, reply.results, strict=True):
             steps[index] += [
-                Step(one.first_offset, one.end_offset, one.records, one.size_bytes) for one in result.steps
+                SplitStep(one.first_offset, one.end_offset, one.records, one.size_bytes) for one in result.steps
             ]
             # It ends before the range where that is not readable any more: the task will say so.
             is_over = result.next_offset >= ranges[index].end_offset
@@ -170,7 +170,7 @@ def measured_steps(
 
 
 def first_offsets_since(
-    connection: Connection, options: ReadOptions, ranges: Sequence[OffsetRange], time_ms: int
+    connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange], time_ms: int
 ) -> dict[tuple[str, int], int]:
     """Return for each range where the first record of the time or later lies, or the range's end. Servers of version
     1.0.0 answer where its batch begins."""
@@ -183,7 +183,7 @@ def first_offsets_since(
 
 
 def read_positions(
-    connection: Connection, options: ReadOptions, *, lease_ms: int = 0, may_lack: bool = False
+    connection: Connection, options: SourceOptions, *, lease_ms: int = 0, may_lack: bool = False
 ) -> list[Positions]:
     """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
     ends and times are all taken by the server at the same moment; for a snapshot, which is held for `lease_ms`, times
@@ -210,7 +210,7 @@ def _ids_of(chosen: Sequence[tuple[TopicDescription, int]]) -> set[bytes]:
 
 
 def _positions(
-    connection: Connection, options: ReadOptions, chosen: Sequence[tuple[TopicDescription, int]], lease_ms: int
+    connection: Connection, options: SourceOptions, chosen: Sequence[tuple[TopicDescription, int]], lease_ms: int
 ) -> list[Positions]:
     committed = _committed(connection, options)
     bare = [
@@ -231,7 +231,7 @@ def _positions(
     return _compared(connection, options, timed)
 
 
-def _placed(connection: Connection, options: ReadOptions, bare: list[Positions]) -> list[Positions]:
+def _placed(connection: Connection, options: SourceOptions, bare: list[Positions]) -> list[Positions]:
     """Return the partitions with their ends, and with the offsets of times as the index has them."""
     times = [[place for place in places_of(options, found) if isinstance(place, AtTime)] for found in bare]
     asked_for = [
@@ -257,7 +257,7 @@ def _placed(connection: Connection, options: ReadOptions, bare: list[Positions])
 
 
 def _in_snapshot(
-    connection: Connection, options: ReadOptions, placed: list[Positions], lease_ms: int
+    connection: Connection, options: SourceOptions, placed: list[Positions], lease_ms: int
 ) -> list[Positions]:
     """Return the partitions as a snapshot of this moment shows them."""
     numbers: dict[tuple[str, bytes], list[int]] = {}
@@ -285,7 +285,7 @@ def _in_snapshot(
 
 
 def _list_offsets(
-    connection: Connection, options: ReadOptions, asked: Sequence[tuple[Positions | OffsetRange, int]]
+    connection: Connection, options: SourceOptions, asked: Sequence[tuple[Positions | OffsetRange, int]]
 ) -> Sequence[log.OffsetResult]:
     """Return the offsets of times in partitions, all of one moment."""
     # What a snapshot shows may lie beyond the last stable offset.
@@ -304,7 +304,7 @@ def _list_offsets(
     return reply.results
 
 
-def _exactly(connection: Connection, options: ReadOptions, found: Positions) -> Positions:
+def _exactly(connection: Connection, options: SourceOptions, found: Positions) -> Positions:
     """Return the partition with the offset of the first record of each time. A server of version 1.0.0 answers the
     batch that it is in, aborted or not; of a later one this is the answer already, unless it could not open the batch.
     """
@@ -335,7 +335,7 @@ def _first_from(batch: FetchedBatch, time: AtTime) -> int:
     return next((offset for offset, row in found if row[2] >= time.timestamp_ms), batch.end_offset)
 
 
-def _committed(connection: Connection, options: ReadOptions) -> dict[tuple[str, int], Position]:
+def _committed(connection: Connection, options: SourceOptions) -> dict[tuple[str, int], Position]:
     """Return where the group stands behind which the options begin. It waits for offsets that transactions hold."""
     if options.starting != Position(COMMITTED):
         return {}
@@ -359,7 +359,7 @@ def _committed(connection: Connection, options: ReadOptions) -> dict[tuple[str, 
     }
 
 
-def publish_offsets(connection: Connection, options: ReadOptions, stands: Vector) -> None:
+def publish_offsets(connection: Connection, options: SourceOptions, stands: Vector) -> None:
     """Let the group of `groupId` stand where a stream does, so that what shows groups shows its lag. In a topic that is
     gone, or was made again, it stands nowhere; whether that is a loss, the stream decides.
 
@@ -378,7 +378,7 @@ def publish_offsets(connection: Connection, options: ReadOptions, stands: Vector
             raise
 
 
-def _compared(connection: Connection, options: ReadOptions, positions: list[Positions]) -> list[Positions]:
+def _compared(connection: Connection, options: SourceOptions, positions: list[Positions]) -> list[Positions]:
     """Return the positions with what the server says of the offsets with a leader epoch where the options begin or end.
 
     It is asked after the ends were taken. Where the log changes only then, the tasks notice it by the ends.
@@ -394,7 +394,7 @@ def _compared(connection: Connection, options: ReadOptions, positions: list[Posi
 
 def compare_lines(
     connection: Connection,
-    options: ReadOptions,
+    options: SourceOptions,
     positions: list[Positions],
     asked: Sequence[tuple[Positions, Position]],
 ) -> list[Positions]:
@@ -429,7 +429,7 @@ def compare_lines(
 
 
 def _chosen_partitions(
-    connection: Connection, options: ReadOptions, *, may_lack: bool
+    connection: Connection, options: SourceOptions, *, may_lack: bool
 ) -> list[tuple[TopicDescription, int]]:
     chosen: list[tuple[TopicDescription, int]] = []
     for topic in _described(connection, options, may_lack=may_lack):
@@ -451,7 +451,7 @@ def _chosen_partitions(
     return chosen
 
 
-def _described(connection: Connection, options: ReadOptions, *, may_lack: bool) -> list[TopicDescription]:
+def _described(connection: Connection, options: SourceOptions, *, may_lack: bool) -> list[TopicDescription]:
     admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
     topics: Topics = options.topics
     if not topics.pattern:
@@ -468,7 +468,7 @@ def _described(connection: Connection, options: ReadOptions, *, may_lack: bool) 
 
 
 def what_is_left(
-    connection: Connection, options: ReadOptions, scanned: OffsetRange, position: int, error: TransactionError
+    connection: Connection, options: SourceOptions, scanned: OffsetRange, position: int, error: TransactionError
 ) -> OffsetRange | None:
     """Return what is left of a range whose records before some offset were deleted while it was read up to a position,
     if the options want that; None: the error has another cause, or a loss is fatal.
@@ -490,7 +490,7 @@ def what_is_left(
 
 
 def open_range(
-    connection: Connection, options: ReadOptions, scanned: OffsetRange, *, max_bytes: int = FETCH_BYTES
+    connection: Connection, options: SourceOptions, scanned: OffsetRange, *, max_bytes: int = FETCH_BYTES
 ) -> BatchReader:
     """Return a reader of exactly this range, `max_bytes` or one batch at a time; nothing is fetched yet."""
     asked = PartitionRange(

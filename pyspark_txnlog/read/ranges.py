@@ -23,7 +23,7 @@ from pyspark_txnlog.bounds import (
     Position,
     place_in,
 )
-from pyspark_txnlog.options import NoMatch, ReadOptions
+from pyspark_txnlog.options import NoMatch, SourceOptions
 
 
 class DataLoss(RuntimeError):
@@ -86,7 +86,7 @@ class OffsetRange:
         return self.end_offset - self.start_offset
 
 
-def plan_ranges(options: ReadOptions, positions: Sequence[Positions]) -> list[OffsetRange]:
+def plan_ranges(options: SourceOptions, positions: Sequence[Positions]) -> list[OffsetRange]:
     """Return the range of each partition, empty ones included, in the order of the positions.
 
     Raises: InvalidOption where the options name partitions that are not read or offsets that are not decided yet;
@@ -97,7 +97,7 @@ def plan_ranges(options: ReadOptions, positions: Sequence[Positions]) -> list[Of
     return [_range_of(options, found) for found in positions]
 
 
-def places_of(options: ReadOptions, found: Positions) -> list[Place]:
+def places_of(options: SourceOptions, found: Positions) -> list[Place]:
     """Return the places of the partition that the options name; a place that the group committed is named too."""
     places = [
         place_in(bound, found.topic, found.partition)
@@ -107,7 +107,7 @@ def places_of(options: ReadOptions, found: Positions) -> list[Place]:
     return [found.committed or FROM_EARLIEST if place == Position(COMMITTED) else place for place in places]
 
 
-def start_of(options: ReadOptions, found: Positions) -> int:
+def start_of(options: SourceOptions, found: Positions) -> int:
     """Return the offset to begin with, never before the earliest.
 
     Raises: InvalidOption where no record is as new as the options want it; DataLoss where records are gone.
@@ -126,7 +126,7 @@ def start_of(options: ReadOptions, found: Positions) -> int:
     return found.earliest
 
 
-def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
+def _range_of(options: SourceOptions, found: Positions) -> OffsetRange:
     end = _offset_of(options, "endingOffsets", found, place_in(options.ending, found.topic, found.partition))
     if end > found.end:
         # A read that waited for an open transaction could wait for ever, and one that went on without it would give
@@ -153,7 +153,7 @@ def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
     )
 
 
-def _offset_of(options: ReadOptions, option: str, found: Positions, asked: Place) -> int:
+def _offset_of(options: SourceOptions, option: str, found: Positions, asked: Place) -> int:
     """Return the offset of a place. Where the log has parted from the one that it is of, what both have ends before
     it."""
     if isinstance(asked, AtTime):
@@ -198,7 +198,7 @@ def _check_coverage(option: str, bound: Bound, positions: Sequence[Positions]) -
         raise InvalidOption(f"{option} names partitions that are not read: {', '.join(strange)}")
 
 
-def _lose(options: ReadOptions, what: str) -> None:
+def _lose(options: SourceOptions, what: str) -> None:
     if options.is_loss_fatal:
         raise DataLoss(f"{what}; set failOnDataLoss to false to read what is left")
     warnings.warn(what, RuntimeWarning, stacklevel=2)

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.bounds import InvalidOption
-from pyspark_txnlog.options import ReadOptions, Report
+from pyspark_txnlog.options import Report, SourceOptions
 from pyspark_txnlog.read.ranges import DataLoss, OffsetRange
 from pyspark_txnlog.read.stream_offsets import InvalidCheckpoint, lose
 
@@ -66,7 +66,7 @@ def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
 class RangeReader(DataSourceReader):
     """Reads what the options ask for; `InputPartition.value` is an `OffsetRange`."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     # The declared result is Sequence; Spark itself refuses anything but a list.
@@ -172,7 +172,7 @@ class NarrowedReader(RangeReader):
     """Reads what the options ask for, as far as the query wants it. A class of its own: Spark takes the mere presence
     of `pushFilters` for an error unless its own switch is on."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._filters: list[Filter] = []
 

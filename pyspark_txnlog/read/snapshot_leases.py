@@ -19,7 +19,7 @@ from coordinator_client.reading.snapshots import release_lease, renew_lease
 from coordinator_client.transport.connection import Connection
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import LEASE_PARTS_MAX
-from pyspark_txnlog.options import ReadOptions
+from pyspark_txnlog.options import SourceOptions
 from pyspark_txnlog.read.ranges import OffsetRange
 
 _Item = TypeVar("_Item")
@@ -33,7 +33,7 @@ def numbered(pieces: list[OffsetRange]) -> list[OffsetRange]:
 
 
 def while_held(
-    connection: Connection, options: ReadOptions, scanned: OffsetRange, items: Iterable[_Item]
+    connection: Connection, options: SourceOptions, scanned: OffsetRange, items: Iterable[_Item]
 ) -> Iterator[_Item]:
     """Yield the items, and renew the lease before the first of them and whenever a third of it has gone by; behind the
     last of them, this part of the snapshot is done. A lease that is over is warned of: reading goes on, and fails where
@@ -52,7 +52,7 @@ def while_held(
         _done(connection, options, scanned)
 
 
-def give_up(connection: Connection, options: ReadOptions, planned: Iterable[OffsetRange]) -> None:
+def give_up(connection: Connection, options: SourceOptions, planned: Iterable[OffsetRange]) -> None:
     """Release the snapshot of a query that has nothing to read."""
     for found in planned:
         if found.snapshot_id:
@@ -60,7 +60,7 @@ def give_up(connection: Connection, options: ReadOptions, planned: Iterable[Offs
             return
 
 
-def _done(connection: Connection, options: ReadOptions, scanned: OffsetRange) -> None:
+def _done(connection: Connection, options: SourceOptions, scanned: OffsetRange) -> None:
     deadlines = Deadlines(total_ms=min(options.rpc_timeout_ms, options.lease_ms))
     try:
         release_lease(connection, scanned.snapshot_id, part=scanned.part, parts=scanned.parts, deadlines=deadlines)
@@ -76,7 +76,7 @@ def _after_nothing(items: Iterable[_Item]) -> Iterator[_Item | None]:
     yield from items
 
 
-def _renewed(connection: Connection, options: ReadOptions, snapshot_id: bytes) -> bytes:
+def _renewed(connection: Connection, options: SourceOptions, snapshot_id: bytes) -> bytes:
     """Renew a lease; returns its id, or nothing where it is over."""
     deadlines = Deadlines(total_ms=min(options.rpc_timeout_ms, max(options.lease_ms // 3, 1)))
     try:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pyspark_txnlog.read.ranges import OffsetRange
 
 
-class Step(NamedTuple):
+class SplitStep(NamedTuple):
     """A part of a range in which a reader is shown something; between steps there is nothing for it."""
 
     first_offset: int
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 def split_ranges(
-    ranges: Sequence[OffsetRange], steps: Sequence[Sequence[Step]], min_partitions: int, records_max: int
+    ranges: Sequence[OffsetRange], steps: Sequence[Sequence[SplitStep]], min_partitions: int, records_max: int
 ) -> list[OffsetRange]:
     """Return the ranges, the larger ones cut until there are about `min_partitions` of about the same bytes, and none
     shows more records than `records_max`, if that is not 0. `steps`: those of each range."""
@@ -64,7 +64,7 @@ def _pieces(found: OffsetRange, cuts: Sequence[int]) -> list[OffsetRange]:
     return [replace(found, start_offset=start, end_offset=end) for start, end in borders]
 
 
-def _cuts_by_bytes(steps: Sequence[Step], size: int, count: int) -> list[int]:
+def _cuts_by_bytes(steps: Sequence[SplitStep], size: int, count: int) -> list[int]:
     """Return where to cut so that each piece has the same share of the bytes; inside a step they lie evenly."""
     cuts: list[int] = []
     before = 0
@@ -77,7 +77,7 @@ def _cuts_by_bytes(steps: Sequence[Step], size: int, count: int) -> list[int]:
     return cuts
 
 
-def _cuts_by_records(steps: Sequence[Step], piece: OffsetRange, records_max: int) -> Iterator[int]:
+def _cuts_by_records(steps: Sequence[SplitStep], piece: OffsetRange, records_max: int) -> Iterator[int]:
     """Yield where to cut so that no part shows more records, taking no offset for hidden inside a step."""
     shown = 0
     for step in steps:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pyspark_txnlog.options import TriggerLimits
 from pyspark_txnlog.read.ranges import OffsetRange
-from pyspark_txnlog.read.splitting import Step
+from pyspark_txnlog.read.splitting import SplitStep
 
 
 def is_held_back(limits: TriggerLimits, ranges: Sequence[OffsetRange], waited_ms: int | None) -> bool:
@@ -21,7 +21,7 @@ def is_held_back(limits: TriggerLimits, ranges: Sequence[OffsetRange], waited_ms
     return sum(found.offset_count for found in ranges) < limits.offsets_min
 
 
-def is_measured(limits: TriggerLimits, steps: Sequence[Step]) -> bool:
+def is_measured(limits: TriggerLimits, steps: Sequence[SplitStep]) -> bool:
     """Whether a partition need not be measured further: it shows something, and as much as a micro-batch may have."""
     return (
         bool(steps)
@@ -30,7 +30,9 @@ def is_measured(limits: TriggerLimits, steps: Sequence[Step]) -> bool:
     )
 
 
-def limited(limits: TriggerLimits, ranges: Sequence[OffsetRange], steps: Sequence[Sequence[Step]]) -> list[OffsetRange]:
+def limited(
+    limits: TriggerLimits, ranges: Sequence[OffsetRange], steps: Sequence[Sequence[SplitStep]]
+) -> list[OffsetRange]:
     """Return the ranges, cut so that all limits hold; each partition gives its share. `steps`: what a reader is shown
     of each range. At least one offset is left where there was one, so that the stream goes on."""
     taken = _shared(ranges, limits.offsets_max, [found.offset_count for found in ranges], _by_offsets)
@@ -88,7 +90,7 @@ def _by_offsets(_index: int, share: int) -> int:
     return share
 
 
-def _behind_records(steps: Sequence[Step], share: int, found: OffsetRange) -> int:
+def _behind_records(steps: Sequence[SplitStep], share: int, found: OffsetRange) -> int:
     """Return how many offsets have no more records than this, taking none inside a step for hidden."""
     for step in steps:
         if step.records > share:
@@ -97,7 +99,7 @@ def _behind_records(steps: Sequence[Step], share: int, found: OffsetRange) -> in
     return found.offset_count
 
 
-def _behind_bytes(steps: Sequence[Step], share: int, found: OffsetRange) -> int:
+def _behind_bytes(steps: Sequence[SplitStep], share: int, found: OffsetRange) -> int:
     """Return how many offsets have about this many bytes; inside a step they lie evenly."""
     for step in steps:
         if step.size_bytes > share:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from coordinator_protocol.snapshots import NOTHING_EXCLUDED, SnapshotFilter
 from pyspark_txnlog.bounds import InvalidOption, Position
-from pyspark_txnlog.options import ReadOptions
+from pyspark_txnlog.options import SourceOptions
 from pyspark_txnlog.read.ranges import DataLoss, OffsetRange, Positions, lacking, plan_ranges, unnamed_in
 
 TOPIC_IDS: Final = "$topicIds"
@@ -30,7 +30,7 @@ _OWN_NAMES: Final = frozenset({TOPIC_IDS, LEADER_EPOCHS, EXCLUDED, START, UNNAME
 PartitionKey: TypeAlias = tuple[str, int]
 
 
-class Standing(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where a stream stands in one partition."""
 
     topic_id: bytes
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
     offset."""
 
 
-Vector: TypeAlias = Mapping[PartitionKey, Standing]
+Vector: TypeAlias = Mapping[PartitionKey, StreamPosition]
 """Where a stream stands in all its partitions."""
 
 
@@ -81,12 +81,12 @@ def to_json(vector: Vector, begun: Vector | None = None) -> dict[str, Any]:
     return kept if begun is None else kept | {START: to_json(begun)}
 
 
-def from_json(offsets: Mapping[str, Any]) -> dict[PartitionKey, Standing]:
+def from_json(offsets: Mapping[str, Any]) -> dict[PartitionKey, StreamPosition]:
     """Return the offsets that Spark kept. Raises: InvalidCheckpoint."""
     try:
         ids, epochs, excluded = offsets[TOPIC_IDS], offsets[LEADER_EPOCHS], offsets.get(EXCLUDED, {})
         return {
-            (topic, int(partition)): Standing(
+            (topic, int(partition)): StreamPosition(
                 bytes.fromhex(ids[topic]),
                 int(offset),
                 epochs.get(topic, {}).get(partition),
@@ -103,13 +103,13 @@ def from_json(offsets: Mapping[str, Any]) -> dict[PartitionKey, Standing]:
         ) from None
 
 
-def beginnings(end: Mapping[str, Any]) -> dict[PartitionKey, Standing]:
+def beginnings(end: Mapping[str, Any]) -> dict[PartitionKey, StreamPosition]:
     """Return where the micro-batch began that ends at `end`. Offsets that begin a stream end nothing, and are their own
     beginning. Raises: InvalidCheckpoint."""
     return from_json(end.get(START, end))
 
 
-def to_initial_json(options: ReadOptions, positions: Sequence[Positions]) -> dict[str, Any]:
+def to_initial_json(options: SourceOptions, positions: Sequence[Positions]) -> dict[str, Any]:
     """Return where a stream begins, as Spark keeps it, and with it the partitions that `startingOffsets` leaves out.
 
     Spark asks for it also before it repeats a first micro-batch that was not done, which knows its beginning by its end
@@ -135,10 +135,10 @@ def check_named(start: Mapping[str, Any]) -> None:
         raise InvalidOption(lacking("startingOffsets", start[UNNAMED]))
 
 
-def standings(ranges: Sequence[OffsetRange], *, is_end: bool = False) -> dict[PartitionKey, Standing]:
+def standings(ranges: Sequence[OffsetRange], *, is_end: bool = False) -> dict[PartitionKey, StreamPosition]:
     """Return where a stream stands that begins, or ends, with the ranges."""
     return {
-        (found.topic, found.partition): Standing(
+        (found.topic, found.partition): StreamPosition(
             found.topic_id,
             found.end_offset if is_end else found.start_offset,
             found.leader_epoch,
@@ -152,10 +152,10 @@ def _excluded_at_end(found: OffsetRange) -> Mapping[int, int]:
     return NOTHING_EXCLUDED if found.shown is None else found.shown.excluded
 
 
-def still_standing(before: Vector, ranges: Sequence[OffsetRange]) -> dict[PartitionKey, Standing]:
+def still_standing(before: Vector, ranges: Sequence[OffsetRange]) -> dict[PartitionKey, StreamPosition]:
     """Return where a stream stands that was at `before` and goes on with the ranges: what it has read is known where
     it is still there."""
-    bare = {(each.topic, each.partition): Standing(each.topic_id, each.start_offset) for each in ranges}
+    bare = {(each.topic, each.partition): StreamPosition(each.topic_id, each.start_offset) for each in ranges}
     return {place: before[place] if before.get(place, ())[:2] == at[:2] else at for place, at in bare.items()}
 
 
@@ -172,7 +172,7 @@ def changed_lines(before: Vector, positions: Sequence[Positions]) -> list[tuple[
 
 def behind_hidden(
     before: Vector, positions: Sequence[Positions], hidden_to: Mapping[Line, int]
-) -> dict[PartitionKey, Standing]:
+) -> dict[PartitionKey, StreamPosition]:
     """Return where the stream stands, at the beginning of the log where that has come behind the stream and nothing was
     deleted but what the stream had looked at and found hidden: that is no loss."""
     stands = dict(before)
@@ -186,7 +186,7 @@ def behind_hidden(
     return stands
 
 
-def go_on(options: ReadOptions, start: Vector, positions: Sequence[Positions]) -> list[OffsetRange]:
+def go_on(options: SourceOptions, start: Vector, positions: Sequence[Positions]) -> list[OffsetRange]:
     """Return what there is to read behind `start`: for each partition the range up to its end, never a negative one.
 
     A partition that the stream does not know begins at 0. Records are lost, which fails the stream or is warned of,
@@ -206,7 +206,7 @@ def go_on(options: ReadOptions, start: Vector, positions: Sequence[Positions]) -
     return [_behind(options, start.get((found.topic, found.partition)), found) for found in positions]
 
 
-def absent(options: ReadOptions, before: Vector, positions: Sequence[Positions]) -> list[str]:
+def absent(options: SourceOptions, before: Vector, positions: Sequence[Positions]) -> list[str]:
     """Return what the options name and is not there, unless the stream has read it before: that is gone, and `go_on`
     says so."""
     known = [*before, *((found.topic, found.partition) for found in positions)]
@@ -222,7 +222,7 @@ def absent(options: ReadOptions, before: Vector, positions: Sequence[Positions])
     return [name for name in (*options.topics.names, *assigned) if name not in topics] + partitions
 
 
-def _behind(options: ReadOptions, before: Standing | None, found: Positions) -> OffsetRange:
+def _behind(options: SourceOptions, before: StreamPosition | None, found: Positions) -> OffsetRange:
     start = 0 if before is None else before.offset
     if before is not None and before.topic_id != found.topic_id:
         lose(
@@ -273,7 +273,7 @@ def as_positions(end: Vector, *, is_snapshot: bool = False) -> list[Positions]:
     ]
 
 
-def lose(options: ReadOptions, what: str) -> None:
+def lose(options: SourceOptions, what: str) -> None:
     """Fail, or warn where the options say so. Raises: DataLoss."""
     if options.is_loss_fatal:
         raise DataLoss(f"{what}; set failOnDataLoss to false to go on with what is there")

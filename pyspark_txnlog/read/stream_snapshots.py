@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coordinator_protocol.snapshots import PartitionView, scans_between
-from pyspark_txnlog.options import ReadOptions
+from pyspark_txnlog.options import SourceOptions
 from pyspark_txnlog.read.ranges import OffsetRange, Positions
-from pyspark_txnlog.read.stream_offsets import Standing, Vector, lose
+from pyspark_txnlog.read.stream_offsets import StreamPosition, Vector, lose
 
 
 def delta_ranges(
-    options: ReadOptions, before: Vector, positions: Sequence[Positions], grown: Sequence[OffsetRange]
+    options: SourceOptions, before: Vector, positions: Sequence[Positions], grown: Sequence[OffsetRange]
 ) -> list[OffsetRange]:
     """Return what to read of a micro-batch: what the logs have grown by, `grown`, and below that the transactions which
     the snapshot before excluded and this one does not. It depends on where the stream stood and will stand alone.
@@ -32,7 +32,9 @@ def delta_ranges(
     return [*finished, *grown]
 
 
-def _finished(options: ReadOptions, before: Standing | None, found: Positions, grown: OffsetRange) -> list[OffsetRange]:
+def _finished(
+    options: SourceOptions, before: StreamPosition | None, found: Positions, grown: OffsetRange
+) -> list[OffsetRange]:
     # Where records were lost, the stream stands elsewhere by now, and what it waited for is lost, too.
     if before is None or before.topic_id != found.topic_id or grown.start_offset != before.offset:
         return []

@@ -20,10 +20,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pyspark_txnlog.bounds import FROM_EARLIEST
-from pyspark_txnlog.options import ReadOptions, TriggerLimits
+from pyspark_txnlog.options import SourceOptions, TriggerLimits
 from pyspark_txnlog.read.ranges import OffsetRange, Positions
 from pyspark_txnlog.read.reading import RangeReader, check_dependencies, told_shortly
-from pyspark_txnlog.read.splitting import Step
+from pyspark_txnlog.read.splitting import SplitStep
 from pyspark_txnlog.read.stream_limits import is_held_back, is_measured, limited
 from pyspark_txnlog.read.stream_offsets import (
     Line,
@@ -62,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     any time.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._ranges = RangeReader(options)
         self._target: list[Positions] | None = None
@@ -243,12 +243,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         asked = changed_lines(before, positions)
         return compare_lines(shared_connection(self._options), self._options, positions, asked) if asked else positions
 
-    def _measured(self, limits: TriggerLimits, ranges: list[OffsetRange]) -> tuple[list[OffsetRange], list[list[Step]]]:
+    def _measured(
+        self, limits: TriggerLimits, ranges: list[OffsetRange]
+    ) -> tuple[list[OffsetRange], list[list[SplitStep]]]:
         """Return the ranges and what a reader is shown of each: all of it where records or bytes are limited, up to a
         little more than the limit, else as much as to know that it is anything. Ranges end where was looked."""
         from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, shared_connection
 
-        steps: list[list[Step]] = [[] for _ in ranges]
+        steps: list[list[SplitStep]] = [[] for _ in ranges]
         looked = [max(found.start_offset, self._hidden_to.get(_line(found), 0)) for found in ranges]
         is_whole = limits.records_max or limits.bytes_max
         while True:

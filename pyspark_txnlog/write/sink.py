@@ -32,7 +32,7 @@ from pyspark_txnlog.write.sink_options import BATCH_ID, QUERY_ID, RUN_ID, Batch,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coordinator_client.producer.sink import Sink
+    from coordinator_client.producer.sink import SinkClient
 
 _TYPES = {
     "key": (BinaryType, StringType),
@@ -134,7 +134,7 @@ class _Writer:
         """Write the rows of a task, on an executor. Raises: InvalidRows; LookupError for a topic that does not exist;
         TransactionError where the server refuses or stays out of reach."""
         check_dependencies()
-        from coordinator_client.producer.sink import Committed
+        from coordinator_client.producer.sink import CommittedBatch
         from pyspark_txnlog.write.sink_task import write_member, write_records
 
         settle_worker()
@@ -143,7 +143,7 @@ class _Writer:
             return Written(None, record_count=write_records(self._options, rows, task_id))
         batch = batch_of(self._options, told, self._own_id, is_stream=self.is_stream)
         member = write_member(self._options, batch, rows, task_id)
-        if isinstance(member, Committed):
+        if isinstance(member, CommittedBatch):
             return Written(batch, is_late=member.by_this_run)
         return Written(batch, *member.identity, record_count=member.record_count)
 
@@ -177,13 +177,13 @@ class _Writer:
         if batch is not None:
             self._sink(batch).abort(batch.batch_id)
 
-    def _sink(self, batch: Batch) -> Sink:
+    def _sink(self, batch: Batch) -> SinkClient:
         check_dependencies()
-        from coordinator_client.producer.sink import Sink
+        from coordinator_client.producer.sink import SinkClient
         from pyspark_txnlog.read.planning import shared_connection
 
         settle_worker()
-        return Sink(
+        return SinkClient(
             shared_connection(self._options), batch.sink, run_id=batch.run_id, deadline_ms=self._options.rpc_timeout_ms
         )
 

@@ -13,7 +13,7 @@ from coordinator_client.arrow_encoding import arrow_rows
 from coordinator_client.clock import SystemClock
 from coordinator_client.errors import Rejected
 from coordinator_client.producer.producer import Producer
-from coordinator_client.producer.sink import Committed, Sink, SinkMember
+from coordinator_client.producer.sink import CommittedBatch, SinkClient, SinkMember
 from coordinator_protocol.errors import ErrorCode
 from pyspark_txnlog.read.planning import UnknownTopic, shared_connection
 from pyspark_txnlog.write.end_of_rows import check_all_rows_came, check_not_hung_up
@@ -23,7 +23,7 @@ from pyspark_txnlog.write.sink_rows import Request, RowsByPartition
 
 def write_member(
     options: WriteOptions, batch: Batch, rows: Iterator[pa.RecordBatch], task_id: str
-) -> SinkMember | Committed:
+) -> SinkMember | CommittedBatch:
     """Write rows as a member of a batch, and seal it; only read them where the batch is committed already. Whatever
     ends the task before that aborts its member, so that no reader waits for it.
 
@@ -31,9 +31,9 @@ def write_member(
     attempt has won.
     """
     connection = shared_connection(options)
-    sink = Sink(connection, batch.sink, run_id=batch.run_id, deadline_ms=options.rpc_timeout_ms)
+    sink = SinkClient(connection, batch.sink, run_id=batch.run_id, deadline_ms=options.rpc_timeout_ms)
     member = sink.join(batch.batch_id, attempt=task_id, transaction_timeout_ms=options.transaction_timeout_ms)
-    if isinstance(member, Committed):
+    if isinstance(member, CommittedBatch):
         # Spark takes it for a defect if its rows are left where they are.
         for _ in rows:
             pass

@@ -13,8 +13,8 @@ from coordinator_protocol.assignors.classic import (
     ROUND_ROBIN,
     STICKY,
     Assignor,
-    ClassicMember,
     RebalanceProtocol,
+    SubscribedMember,
     common_rebalance_protocol,
 )
 from coordinator_protocol.assignors.values import Share, TopicSpec
@@ -41,7 +41,9 @@ class Alphabetical:
     def user_data(self, owned: Share[str], generation: int) -> bytes | None:
         return f"{len(owned)} in {generation}".encode()
 
-    def assign(self, members: Mapping[str, ClassicMember], topics: Mapping[str, TopicSpec]) -> Mapping[str, Assignment]:
+    def assign(
+        self, members: Mapping[str, SubscribedMember], topics: Mapping[str, TopicSpec]
+    ) -> Mapping[str, Assignment]:
         everything = {name: tuple(range(topic.partition_count)) for name, topic in topics.items()}
         first = min(members)
         return {
@@ -50,14 +52,14 @@ class Alphabetical:
         }
 
 
-def joined(assignor: Assignor, *topics: str, owned: Share[str] | None = None, generation: int = -1) -> ClassicMember:
+def joined(assignor: Assignor, *topics: str, owned: Share[str] | None = None, generation: int = -1) -> SubscribedMember:
     """A member after its subscription went through the coordinator, with what it was assigned last."""
     had = owned or {}
     kept = had if COOPERATIVE in assignor.rebalance_protocols else {}
     subscription = Subscription(
         topics=topics, user_data=assignor.user_data(had, generation), owned=kept, generation=generation
     )
-    return ClassicMember(subscription=decode_subscription(encode_subscription(subscription)))
+    return SubscribedMember(subscription=decode_subscription(encode_subscription(subscription)))
 
 
 def test_the_names_are_those_on_the_wire() -> None:
@@ -89,7 +91,10 @@ def test_an_eager_member_is_believed_by_its_user_data_alone() -> None:
     subscription = Subscription(
         topics=("t",), owned={}, generation=9, user_data=encode_sticky_user_data({"t": (1,)}, 3)
     )
-    members = {"a": ClassicMember(subscription=subscription), "b": joined(STICKY, "t", owned={"t": (1,)}, generation=2)}
+    members = {
+        "a": SubscribedMember(subscription=subscription),
+        "b": joined(STICKY, "t", owned={"t": (1,)}, generation=2),
+    }
     assert STICKY.assign(members, topics_of(t=2))["a"].partitions == {"t": (1,)}
 
 
@@ -99,7 +104,7 @@ def test_the_generation_of_a_cooperative_member_comes_from_its_user_data_where_i
 ) -> None:
     old = Subscription(topics=("t",), owned={"t": (0,)}, user_data=encode_cooperative_user_data(said))
     members = {
-        "a": ClassicMember(subscription=decode_subscription(encode_subscription(old, version=1))),
+        "a": SubscribedMember(subscription=decode_subscription(encode_subscription(old, version=1))),
         "b": joined(COOPERATIVE_STICKY, "t", owned={"t": (0,)}, generation=5),
     }
     plan = COOPERATIVE_STICKY.assign(members, topics_of(t=1))
@@ -108,7 +113,7 @@ def test_the_generation_of_a_cooperative_member_comes_from_its_user_data_where_i
 
 def test_the_generation_of_a_cooperative_member_needs_no_user_data_where_its_version_has_one() -> None:
     members = {
-        name: ClassicMember(subscription=Subscription(topics=("t",), owned={"t": (0,)}, generation=generation))
+        name: SubscribedMember(subscription=Subscription(topics=("t",), owned={"t": (0,)}, generation=generation))
         for name, generation in (("a", 4), ("b", 5))
     }
     assert COOPERATIVE_STICKY.assign(members, topics_of(t=1))["b"].partitions == {"t": (0,)}
@@ -116,7 +121,7 @@ def test_the_generation_of_a_cooperative_member_needs_no_user_data_where_its_ver
 
 def test_racks_count_for_range() -> None:
     topics = {"t": TopicSpec(2, (frozenset("b"), frozenset("a")))}
-    members = {rack: ClassicMember(subscription=Subscription(topics=("t",), rack_id=rack)) for rack in ("a", "b")}
+    members = {rack: SubscribedMember(subscription=Subscription(topics=("t",), rack_id=rack)) for rack in ("a", "b")}
     plan = RANGE.assign(members, topics)
     assert plan["a"].partitions == {"t": (1,)}
 
@@ -124,8 +129,8 @@ def test_racks_count_for_range() -> None:
 def test_static_members_take_their_turns_by_instance_id() -> None:
     subscription = Subscription(topics=("t",))
     members = {
-        "a": ClassicMember(subscription=subscription, instance_id="2"),
-        "b": ClassicMember(subscription=subscription, instance_id="1"),
+        "a": SubscribedMember(subscription=subscription, instance_id="2"),
+        "b": SubscribedMember(subscription=subscription, instance_id="1"),
     }
     assert RANGE.assign(members, topics_of(t=1))["b"].partitions == {"t": (0,)}
 

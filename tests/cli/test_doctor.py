@@ -11,7 +11,7 @@ import pytest
 from coordinator_runtime.clock import SystemClock
 from tests.cli.terminal import Terminal
 from txnctl import machine
-from txnctl.machine import Finding, Verdict
+from txnctl.machine import Finding, Severity
 
 
 class ClockOfADisk:
@@ -69,14 +69,14 @@ def test_a_file_in_place_of_the_directory_is_a_problem(txnctl: Terminal, tmp_pat
 @pytest.mark.parametrize(
     ("sync_us", "verdict", "advice"),
     [
-        (5, Verdict.WARNING, "too fast for a disk"),
-        (2_000, Verdict.OK, ""),
-        (20_000, Verdict.WARNING, "use a faster disk"),
-        (200_000, Verdict.PROBLEM, "use another disk"),
+        (5, Severity.WARNING, "too fast for a disk"),
+        (2_000, Severity.OK, ""),
+        (20_000, Severity.WARNING, "use a faster disk"),
+        (200_000, Severity.PROBLEM, "use another disk"),
     ],
 )
 def test_a_disk_is_judged_by_the_median_of_its_syncs(
-    tmp_path: Path, sync_us: int, verdict: Verdict, advice: str
+    tmp_path: Path, sync_us: int, verdict: Severity, advice: str
 ) -> None:
     (finding,) = machine.disk(tmp_path, ClockOfADisk(sync_us))
     assert finding.verdict is verdict
@@ -86,7 +86,7 @@ def test_a_disk_is_judged_by_the_median_of_its_syncs(
 
 def test_files_of_another_time_are_noticed(tmp_path: Path) -> None:
     _, finding = machine.disk(tmp_path, ClockOfADisk(2_000, ahead_ms=60_000))
-    assert (finding.subject, finding.verdict) == ("clock of the disk", Verdict.WARNING)
+    assert (finding.subject, finding.verdict) == ("clock of the disk", Severity.WARNING)
 
 
 def test_a_disk_that_fails_to_sync_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,15 +95,15 @@ def test_a_disk_that_fails_to_sync_is_a_problem(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "fdatasync", fail)
     (finding,) = machine.disk(tmp_path, SystemClock())
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.verdict is Severity.PROBLEM
     assert "No space left" in finding.found
 
 
 def test_few_open_files_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, 4_096))
-    assert machine.open_files().verdict is Verdict.WARNING
+    assert machine.open_files().verdict is Severity.WARNING
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert machine.open_files() == Finding("limits", Verdict.OK, "unlimited open files (at most unlimited)")
+    assert machine.open_files() == Finding("limits", Severity.OK, "unlimited open files (at most unlimited)")
 
 
 def test_a_clock_that_the_kernel_does_not_trust_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_clock_that_the_kernel_does_not_trust_is_a_warning(monkeypatch: pytest
     for state in (None, 0, 5):
         monkeypatch.setattr(machine, "_kernel_clock_state", lambda state=state: state)
         verdicts.append(machine.clock_synchronisation().verdict)
-    assert verdicts == [Verdict.OK, Verdict.OK, Verdict.WARNING]
+    assert verdicts == [Severity.OK, Severity.OK, Severity.WARNING]
 
 
 @pytest.fixture
@@ -125,12 +125,12 @@ def java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("banner", "verdict", "found"),
     [
-        ('openjdk version "17.0.15" 2025-04-15', Verdict.OK, "17.0.15 ("),
-        ('java version "1.8.0_402"', Verdict.WARNING, "is Java 8"),
-        ("something else", Verdict.WARNING, "does not tell its version"),
+        ('openjdk version "17.0.15" 2025-04-15', Severity.OK, "17.0.15 ("),
+        ('java version "1.8.0_402"', Severity.WARNING, "is Java 8"),
+        ("something else", Severity.WARNING, "does not tell its version"),
     ],
 )
-def test_java_is_asked_for_its_version(java_home: Path, banner: str, verdict: Verdict, found: str) -> None:
+def test_java_is_asked_for_its_version(java_home: Path, banner: str, verdict: Severity, found: str) -> None:
     java_home.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
     java_home.chmod(0o755)
     finding = machine.java()
@@ -140,13 +140,13 @@ def test_java_is_asked_for_its_version(java_home: Path, banner: str, verdict: Ve
 
 def test_a_java_that_is_not_there_is_a_warning(java_home: Path) -> None:
     finding = machine.java()
-    assert finding.verdict is Verdict.WARNING
+    assert finding.verdict is Severity.WARNING
     assert "does not start" in finding.found
 
 
 def test_an_old_library_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.metadata, "requires", lambda name: ["grpcio<2,>=99.1", "rocksdict>=0.1"])
     found = {finding.subject: finding for finding in machine.versions()}
-    assert found["grpcio"].verdict is Verdict.PROBLEM
+    assert found["grpcio"].verdict is Severity.PROBLEM
     assert "older than 99.1" in found["grpcio"].found
-    assert found["rocksdict"].verdict is Verdict.OK
+    assert found["rocksdict"].verdict is Severity.OK

@@ -21,7 +21,7 @@ from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 from tests.harness.threaded_server import threaded_server
 from txnctl.commands import probing
-from txnctl.commands.probing import Probe, Step, StepResult, keep_probing
+from txnctl.commands.probing import Probe, ProbeStep, StepResult, keep_probing
 
 TOPIC = "txn-probe"
 
@@ -43,7 +43,7 @@ def test_rounds_follow_each_other_and_leave_only_what_they_committed(txnctl: Ter
     words = ("--count", "3", "--interval", "1ms", "--topic", "again", "-o", "json")
     rounds = txnctl("probe", "--server", address, *words).well().objects
     assert [each["result"] for each in rounds] == ["ok"] * 3
-    assert all(list(each["steps_ms"]) == [step.value for step in Step] for each in rounds)
+    assert all(list(each["steps_ms"]) == [step.value for step in ProbeStep] for each in rounds)
     assert len(list(read("again", address))) == 3
     assert sum("aborted" in str(record.value) for record in read("again", address, isolation="read_uncommitted")) == 3
 
@@ -66,7 +66,7 @@ def test_a_commit_of_the_round_before_that_came_through_late_is_not_counted_as_o
 ) -> None:
     with Connection(address) as connection, Producer(address, transactional_id="late") as before:
         probe = Probe(connection, SystemClock(), topic="late", transactional_id="late", timeout_ms=30_000)
-        assert [result.failure for result in probe.round()] == [None] * len(Step)
+        assert [result.failure for result in probe.round()] == [None] * len(ProbeStep)
         left = before.transaction()
         left.__enter__()
         left.send("late", b"sent by the round before")
@@ -78,7 +78,7 @@ def test_a_commit_of_the_round_before_that_came_through_late_is_not_counted_as_o
                 super().init()
 
         monkeypatch.setattr(probing, "Producer", Following)
-        assert [result.failure for result in probe.round()] == [None] * len(Step)
+        assert [result.failure for result in probe.round()] == [None] * len(ProbeStep)
 
 
 def test_a_server_with_a_low_limit_for_timeouts_can_be_probed(txnctl: Terminal) -> None:
@@ -92,7 +92,7 @@ def test_somebody_else_in_its_topic_is_found_by_the_reader(address: str) -> None
     """The step that looks is the one that fails, and says what it was shown."""
     with Connection(address) as connection, Producer(address, transactional_id="intruder") as other:
         probe = Probe(connection, SystemClock(), topic="shared", transactional_id="p", timeout_ms=30_000)
-        assert [result.failure for result in probe.round()] == [None] * len(Step)
+        assert [result.failure for result in probe.round()] == [None] * len(ProbeStep)
         steps = probe.steps(b"mine")
         next(steps)
         with other.transaction() as txn:
@@ -103,7 +103,7 @@ def test_somebody_else_in_its_topic_is_found_by_the_reader(address: str) -> None
 
 
 def test_the_metrics_are_those_of_the_table() -> None:
-    metrics = ProbeMetrics(tuple(Step))
+    metrics = ProbeMetrics(tuple(ProbeStep))
     found = {family.name: family for family in metrics.registry.collect()}
     for family in PROBE_FAMILIES:
         published = found.pop(family.name.removesuffix("_total"))
@@ -115,9 +115,9 @@ def test_the_metrics_are_those_of_the_table() -> None:
 
 
 def test_rounds_and_steps_are_counted() -> None:
-    metrics = ProbeMetrics(tuple(Step))
-    metrics.step(Step.INIT, 2_000)
-    metrics.ended(Step.COMMIT, 5_000)
+    metrics = ProbeMetrics(tuple(ProbeStep))
+    metrics.step(ProbeStep.INIT, 2_000)
+    metrics.ended(ProbeStep.COMMIT, 5_000)
     value = metrics.registry.get_sample_value
     assert value("txn_probe_failures_total", {"step": "commit"}) == 1
     assert value("txn_probe_rounds_total", {"result": "failed"}) == 1
@@ -135,7 +135,7 @@ def test_a_pause_is_made_between_two_rounds_and_can_end_them() -> None:
         pauses.append(seconds)
         return len(pauses) == 3
 
-    good = [StepResult(Step.INIT, 1)]
+    good = [StepResult(ProbeStep.INIT, 1)]
     assert len(list(keep_probing(lambda: good, wait, interval_ms=250, count=None))) == 3
     assert pauses == [0.25] * 3
     assert len(list(keep_probing(lambda: good, lambda _seconds: False, interval_ms=1, count=2))) == 2

@@ -11,7 +11,7 @@ import pytest
 
 import coordinator_client as sdk
 from coordinator_client.arrow_encoding import SCHEMA
-from coordinator_client.producer.sink import Committed, Sink, SinkMember
+from coordinator_client.producer.sink import CommittedBatch, SinkClient, SinkMember
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 
@@ -31,7 +31,7 @@ def records(*values: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def written(sink: Sink, batch_id: int, *values: str) -> SinkMember:
+def written(sink: SinkClient, batch_id: int, *values: str) -> SinkMember:
     member = sink.join(batch_id, attempt="a", transaction_timeout_ms=TIMEOUT_MS)
     assert isinstance(member, SinkMember)
     for partition in (0, 1):
@@ -48,7 +48,7 @@ def test_several_batches_of_one_partition_are_sent_in_their_order(server: Server
     with sdk.Connection(server.address) as connection:
         with sdk.Admin(connection) as admin:
             admin.create_topic("t", 2)
-        sink = Sink(connection, "spark/q", run_id="run 1")
+        sink = SinkClient(connection, "spark/q", run_id="run 1")
         member = sink.join(0, attempt="a", transaction_timeout_ms=TIMEOUT_MS)
         assert isinstance(member, SinkMember)
         member.send_arrow([("t", 0, records("a", "b")), ("t", 1, records("x")), ("t", 0, records("c"))])
@@ -63,14 +63,14 @@ def test_a_batch_survives_a_kill_and_is_committed_once(server: ServerProcess, tx
     with sdk.Connection(server.address) as connection:
         with sdk.Admin(connection) as admin:
             admin.create_topic("t", 2)
-        sink = Sink(connection, "spark/q", run_id="run 1")
+        sink = SinkClient(connection, "spark/q", run_id="run 1")
         first, second, loser = (written(sink, 0, value) for value in ("a", "b", "lost"))
         assert seen(server.address) == []
         server.kill()
         server.start()
         csn = sink.commit(0, [first.identity, second.identity])
         assert sink.commit(0, [first.identity, second.identity]) == csn
-        assert sink.join(0, attempt="again", transaction_timeout_ms=TIMEOUT_MS) == Committed(by_this_run=True)
+        assert sink.join(0, attempt="again", transaction_timeout_ms=TIMEOUT_MS) == CommittedBatch(by_this_run=True)
         with pytest.raises(sdk.Fenced):
             loser.seal()
         assert sink.abort(0) == 0

@@ -16,7 +16,7 @@ from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
 from coordinator_runtime.running_version import running_version
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from partition_log import codec
-from partition_log.state import EMPTY_HEAD, ForgottenProducers, RememberedEnd, Stretch
+from partition_log.state import EMPTY_HEAD, ForgottenProducers, IndexEntry, RememberedEnd
 from tests.cli.damaged_store import HEAD, LOG, ORDERS, Damaged, encoded, late_batch, marker_batch, play, violations
 from tests.cli.terminal import Terminal
 from tests.harness.rocks_shelf import RocksShelf
@@ -148,11 +148,11 @@ def miscount_the_aborted_transactions(damaged: Damaged) -> None:
     miscount(damaged, abort_count=0)
 
 
-def put_stretch(damaged: Damaged, stretch: Stretch) -> None:
+def put_stretch(damaged: Damaged, stretch: IndexEntry) -> None:
     damaged.put(Family.STRETCHES, codec.stretch_key(0, stretch.last_offset), codec.encode_stretch(stretch))
 
 
-def only_stretch(damaged: Damaged) -> Stretch:
+def only_stretch(damaged: Damaged) -> IndexEntry:
     (stretch,) = stored.stretches(damaged.store, 0)
     return stretch
 

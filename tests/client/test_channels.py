@@ -23,7 +23,7 @@ from coordinator_client.transport import connection
 from coordinator_client.transport.connection import open_best_channel, open_grpc_channel
 from coordinator_client.transport.grpc_transport import SESSION_PATH, GrpcChannel
 from coordinator_client.transport.session_transport import Channel, OpenChannel
-from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, Call
+from coordinator_client.transport.transport import MESSAGE_BYTES_MAX, Attempt
 from tests.harness.patience import until
 
 needs_compiled = pytest.mark.skipif(
@@ -256,7 +256,7 @@ class Bulk:
         self.reported: list[FetchReply | Loss] = []
         self._is_reported = asyncio.Event()
         request = log.FetchRequest(max_bytes=7)
-        self.call: Call = channel.call(FETCH, request, timeout_ms=timeout_ms, on_done=self._report)
+        self.call: Attempt = channel.call(FETCH, request, timeout_ms=timeout_ms, on_done=self._report)
 
     def _report(self, answer: FetchReply | Loss) -> None:
         self.reported.append(answer)

@@ -22,7 +22,7 @@ from coordinator_client import (
 )
 from coordinator_client.arrow_encoding import rows_to_arrow
 from coordinator_client.log import LOGGER
-from coordinator_client.producer.sink import Sink, SinkMember
+from coordinator_client.producer.sink import SinkClient, SinkMember
 from coordinator_client.reading.reader import ReadPlan
 from tests.harness.server_process import ServerProcess
 
@@ -79,7 +79,7 @@ def test_a_task_of_a_sink_that_is_asked_to_pause_is_never_refused(
     address: str, said: Callable[[str], list[str]]
 ) -> None:
     with Connection(address) as connection:
-        sink = Sink(connection, "s", run_id="r")
+        sink = SinkClient(connection, "s", run_id="r")
         member = sink.join(0, attempt="a", transaction_timeout_ms=60_000)
         assert isinstance(member, SinkMember)
         for _ in range(TRANSACTIONS):

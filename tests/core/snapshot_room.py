@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from coordinator_protocol.cuts import Committed, Stretch, greatest_cut
+from coordinator_protocol.cuts import Committed, UnreadStretch, greatest_cut
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.snapshots import PartitionView, Scan, scan_of, scans_between
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName
-from partition_log.measuring import Step as MeasuredStep
+from partition_log.measuring import ShownPart
 from partition_log.requests import (
+    AskedRange,
     DeleteRecords,
     DeleteRecordsResult,
     Fetch,
@@ -23,10 +24,9 @@ from partition_log.requests import (
     ListCommitted,
     MeasureQuery,
     MeasureRecords,
-    OffsetRange,
     RecordsToDelete,
 )
-from partition_log.snapshots import Snapshot, TakeSnapshot
+from partition_log.snapshots import LeasedSnapshot, TakeSnapshot
 from tests.harness.calls import called, partition_name
 from tests.harness.entries import Reading, entries_of
 from tests.harness.group_calls import ANYBODY
@@ -70,7 +70,7 @@ class Taken:
     """A snapshot, what it showed at once, and what a vector of last stable offsets and a cut showed at the same
     moment."""
 
-    snapshot: Snapshot
+    snapshot: LeasedSnapshot
     shown: Shown
     up_to_lso: Shown
     cut: dict[str, int]
@@ -188,13 +188,13 @@ class SnapshotRoom:
         assert taken is not None
         return taken
 
-    def read_all(self, snapshot: Snapshot) -> Shown:
+    def read_all(self, snapshot: LeasedSnapshot) -> Shown:
         return read_of(self.world, snapshot)
 
     def views(self, taken: Taken) -> dict[str, PartitionView]:
         return dict(named(taken.snapshot))
 
-    def measure(self, partition: str, view: PartitionView) -> Sequence[MeasuredStep]:
+    def measure(self, partition: str, view: PartitionView) -> Sequence[ShownPart]:
         """Where a snapshot's records lie, in the smallest steps."""
         scan = scan_of(view)
         query = MeasureQuery(partition_name(partition), scan.start_offset, scan.end_offset, scan.shown)
@@ -209,22 +209,22 @@ class SnapshotRoom:
         self.world.settle()
         return deleted.result()[0]
 
-    def delta(self, before: Snapshot, after: Snapshot) -> Shown:
+    def delta(self, before: LeasedSnapshot, after: LeasedSnapshot) -> Shown:
         return delta_of(self.world, before, after)
 
 
-def ask_to_take(world: World, partitions: Sequence[str], lease_ms: int = 0) -> Pending[Snapshot]:
+def ask_to_take(world: World, partitions: Sequence[str], lease_ms: int = 0) -> Pending[LeasedSnapshot]:
     """Take a snapshot of these partitions."""
     command = TakeSnapshot([partition_name(each) for each in partitions], lease_ms)
     return called(lambda: world.inside.core.log.snapshots.take(command, ANYBODY))
 
 
-def read_of(world: World, snapshot: Snapshot) -> Shown:
+def read_of(world: World, snapshot: LeasedSnapshot) -> Shown:
     """Everything that a snapshot shows. Raises Refused."""
     return {_text(name): scan_in(world, name, scan_of(view)) for name, view, _head in snapshot.views}
 
 
-def delta_of(world: World, before: Snapshot, after: Snapshot) -> Shown:
+def delta_of(world: World, before: LeasedSnapshot, after: LeasedSnapshot) -> Shown:
     """What a reader adds to what it has of the first snapshot to have the second. Raises Refused."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for (name, earlier, _), (_same, later, _) in zip(before.views, after.views, strict=True):
@@ -233,19 +233,19 @@ def delta_of(world: World, before: Snapshot, after: Snapshot) -> Shown:
     return found
 
 
-def cut_of(world: World, snapshot: Snapshot, starts: Mapping[str, int]) -> dict[str, int]:
+def cut_of(world: World, snapshot: LeasedSnapshot, starts: Mapping[str, int]) -> dict[str, int]:
     """The greatest cut of a snapshot that is nowhere before these offsets."""
     stretches = {}
     for (partition, view), (_name, _view, head) in zip(named(snapshot), snapshot.views, strict=True):
         at, committed = starts[partition], list[Committed]()
         while at < view.end_offset:
-            command = ListCommitted([OffsetRange(partition_name(partition), at, view.end_offset)])
+            command = ListCommitted([AskedRange(partition_name(partition), at, view.end_offset)])
             (result,) = world.inside.core.log.ranges.list_committed(command, ANYBODY).result()
             if result.error is not None:
                 raise result.error
             committed += result.commits.transactions
             at = result.commits.next_offset
-        stretches[partition] = Stretch(starts[partition], head.last_stable_offset, view.excluded, committed)
+        stretches[partition] = UnreadStretch(starts[partition], head.last_stable_offset, view.excluded, committed)
     return greatest_cut(stretches)
 
 
@@ -276,7 +276,7 @@ def scan_in(world: World, partition: str | PartitionName, scan: Scan) -> list[st
     return values
 
 
-def named(snapshot: Snapshot) -> list[tuple[str, PartitionView]]:
+def named(snapshot: LeasedSnapshot) -> list[tuple[str, PartitionView]]:
     """The partitions of a snapshot by name, as `t-0`."""
     return [(_text(name), view) for name, view, _head in snapshot.views]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator_core.acl_index import AclIndex, Question
+from coordinator_core.acl_index import AclIndex, AclQuestion
 from coordinator_protocol.acls import (
     PERMISSIONS_OF,
     Acl,
@@ -34,7 +34,7 @@ acls = st.builds(
     host=st.sampled_from(["*", "10.0.0.1"]),
 )
 questions = st.builds(
-    Question,
+    AclQuestion,
     principal=st.sampled_from([ALICE, BOB, "User:carol"]),
     host=st.sampled_from(["10.0.0.1", "10.0.0.2", ""]),
     permission=st.sampled_from([each for each in Permission if each is not Permission.ALL]),
@@ -48,7 +48,7 @@ IMPLYING = {
 }
 
 
-def applies(acl: Acl, question: Question) -> bool:
+def applies(acl: Acl, question: AclQuestion) -> bool:
     name = acl.resource_name
     is_meant = (
         question.name.startswith(name) if acl.pattern_type is PatternType.PREFIXED else name in (question.name, "*")
@@ -61,7 +61,7 @@ def applies(acl: Acl, question: Question) -> bool:
     )
 
 
-def is_allowed(rules: Iterable[Acl], question: Question) -> bool:
+def is_allowed(rules: Iterable[Acl], question: AclQuestion) -> bool:
     """Kafka's rules, written down as they are told."""
     asked = {question.permission, Permission.ALL}
     applying = [acl for acl in rules if applies(acl, question)]
@@ -72,7 +72,7 @@ def is_allowed(rules: Iterable[Acl], question: Question) -> bool:
 
 
 @given(st.lists(acls, max_size=12), questions)
-def test_it_says_what_the_list_says(rules: list[Acl], question: Question) -> None:
+def test_it_says_what_the_list_says(rules: list[Acl], question: AclQuestion) -> None:
     rule = AclIndex(rules).deciding(question)
     if question.permission is Permission.IDEMPOTENT_WRITE:
         # That is asked about the cluster only, and has a test of its own.
@@ -82,7 +82,7 @@ def test_it_says_what_the_list_says(rules: list[Acl], question: Question) -> Non
 
 
 @given(st.lists(acls, max_size=8), questions)
-def test_the_order_of_rules_does_not_matter(rules: list[Acl], question: Question) -> None:
+def test_the_order_of_rules_does_not_matter(rules: list[Acl], question: AclQuestion) -> None:
     forwards, backwards = AclIndex(rules).deciding(question), AclIndex(reversed(rules)).deciding(question)
     assert (forwards is None, forwards and forwards.permission_type) == (
         backwards is None,
@@ -90,7 +90,7 @@ def test_the_order_of_rules_does_not_matter(rules: list[Acl], question: Question
     )
 
 
-IDEMPOTENT = Question(ALICE, "10.0.0.1", Permission.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "cluster")
+IDEMPOTENT = AclQuestion(ALICE, "10.0.0.1", Permission.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "cluster")
 
 
 @given(st.lists(acls, max_size=8))
@@ -99,7 +99,7 @@ def test_who_may_write_to_any_topic_may_write_idempotently(rules: list[Acl]) -> 
     here, so there are longer ones that no rule names."""
     rule = AclIndex(rules).deciding(IDEMPOTENT)
     could_be = {first + "zzz" for first in ("", "a", "ab", "abc", "b", "*", "z")} | set(LOOKED_FOR) | {"*"}
-    questions = [Question(ALICE, "10.0.0.1", Permission.WRITE, ResourceType.TOPIC, name) for name in could_be]
+    questions = [AclQuestion(ALICE, "10.0.0.1", Permission.WRITE, ResourceType.TOPIC, name) for name in could_be]
     assert (rule is not None) == any(is_allowed(rules, question) for question in questions)
 
 
@@ -119,7 +119,7 @@ def test_a_filter_of_all_that_a_rule_says_means_that_rule(rules: list[Acl], want
 
 
 @given(st.lists(acls, max_size=8), questions)
-def test_a_filter_that_matches_finds_every_rule_that_applies(rules: list[Acl], question: Question) -> None:
+def test_a_filter_that_matches_finds_every_rule_that_applies(rules: list[Acl], question: AclQuestion) -> None:
     wanted = AclFilter(resource_type=question.resource_type, resource_name=question.name, matches_name=True)
     found = {each for each in rules if wanted.matches(each)}
     assert {each for each in rules if applies(each, question)} <= found
@@ -141,7 +141,7 @@ def test_a_prefix_is_meant_too_by_a_name_that_is_all_of_it() -> None:
         pattern_type=PatternType.PREFIXED,
     )
     named = {
-        name: AclIndex([prefix]).deciding(Question(ALICE, "", Permission.READ, ResourceType.TOPIC, name))
+        name: AclIndex([prefix]).deciding(AclQuestion(ALICE, "", Permission.READ, ResourceType.TOPIC, name))
         for name in LOOKED_FOR
     }
     assert [name for name, rule in named.items() if rule is not None] == ["ab", "abc", "abcd"]

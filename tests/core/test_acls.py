@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_core.acl_index import Question
+from coordinator_core.acl_index import AclQuestion
 from coordinator_protocol.acls import (
     CLUSTER_NAME,
     Acl,
@@ -73,7 +73,7 @@ class GuardedWorld(World):
         return found
 
     def may(self, permission: Permission, name: str = "orders", *, by: CallContext = ALICE) -> bool:
-        question = Question(by.principal, by.host, permission, ResourceType.TOPIC, name)
+        question = AclQuestion(by.principal, by.host, permission, ResourceType.TOPIC, name)
         return bool(self.acls.check(question, asking(ROOT, "CheckPermission")).is_allowed)
 
 
@@ -241,7 +241,7 @@ def test_who_asks_what_may_be_done_is_told_the_rule() -> None:
     world.created(allow)
 
     def ask(principal: str, permission: Permission, by: CallContext = ROOT, host: str = "") -> tuple[object, ...]:
-        question = Question(principal, host, permission, ResourceType.TOPIC, "orders")
+        question = AclQuestion(principal, host, permission, ResourceType.TOPIC, "orders")
         verdict = world.acls.check(question, asking(by, "CheckPermission"))
         assert verdict.is_enforced
         return verdict.is_allowed, verdict.rule, verdict.is_super_user
@@ -268,7 +268,7 @@ def test_rules_can_be_prepared_where_nobody_is_asked() -> None:
     made = world.inside.core.admin.acls.create([rule()], CallContext(), validate_only=False)
     world.settle()
     assert made.result().version == 1
-    question = Question("User:alice", "", Permission.WRITE, ResourceType.TOPIC, "orders")
+    question = AclQuestion("User:alice", "", Permission.WRITE, ResourceType.TOPIC, "orders")
     verdict = world.inside.core.admin.acls.check(question, CallContext())
     assert (verdict.is_allowed, verdict.is_enforced) == (False, False)
 

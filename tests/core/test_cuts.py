@@ -8,13 +8,13 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from coordinator_protocol.cuts import Committed, Stretch, greatest_cut
+from coordinator_protocol.cuts import Committed, UnreadStretch, greatest_cut
 
 PLACES = ("p", "q", "r")
 
 
 @some.composite
-def stretches(draw: some.DrawFn) -> dict[str, Stretch]:
+def stretches(draw: some.DrawFn) -> dict[str, UnreadStretch]:
     """Three short logs of what a few decisions committed, each perhaps of several producers."""
     found = {}
     for place in PLACES:
@@ -26,11 +26,11 @@ def stretches(draw: some.DrawFn) -> dict[str, Stretch]:
             committed.append(Committed(producer_id, first_offset, marker_offset, 0, decision))
         start, stable = sorted((draw(some.integers(0, 8)), draw(some.integers(0, 8))))
         excluded = draw(some.dictionaries(some.integers(1, 4), some.integers(0, 7), max_size=1))
-        found[place] = Stretch(start, stable, excluded, committed)
+        found[place] = UnreadStretch(start, stable, excluded, committed)
     return found
 
 
-def is_cut(stretches: dict[str, Stretch], cut: dict[str, int]) -> bool:
+def is_cut(stretches: dict[str, UnreadStretch], cut: dict[str, int]) -> bool:
     """Whether every decision is before it, or behind it, wherever it has something that lies not before the start."""
     sides: dict[int, set[bool]] = {}
     for place, stretch in stretches.items():
@@ -48,7 +48,7 @@ def is_cut(stretches: dict[str, Stretch], cut: dict[str, int]) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(stretches())
-def test_it_is_the_greatest_cut(stretches: dict[str, Stretch]) -> None:
+def test_it_is_the_greatest_cut(stretches: dict[str, UnreadStretch]) -> None:
     found = greatest_cut(stretches)
     ranges = [range(each.start_offset, each.last_stable_offset + 1) for each in stretches.values()]
     cuts = [dict(zip(PLACES, ends, strict=True)) for ends in product(*ranges)]

@@ -23,7 +23,7 @@ from coordinator_client.encodings import decode_rows
 from coordinator_client.encodings import unpack as unpack_fetched
 from coordinator_client.errors import Rejected
 from coordinator_client.fetch_reply import parse_fetch_reply
-from coordinator_core.acl_index import AclIndex, Question
+from coordinator_core.acl_index import AclIndex, AclQuestion
 from coordinator_protocol.acls import (
     ANY_PRINCIPAL,
     PERMISSIONS_OF,
@@ -166,7 +166,7 @@ def acls(data: bytes) -> None:
             check_acl(rule)
             rules.append(rule)
     resource = choices.one_of(list(ResourceType))
-    question = Question(
+    question = AclQuestion(
         principal="User:a",
         resource_type=resource,
         name=choices.one_of(["t", "test", "x"]),

@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from coordinator_core.assembly import Surroundings, assemble
+from coordinator_core.assembly import Dependencies, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
@@ -75,7 +75,7 @@ class Inside:
                 groups=options.config,
                 group_waits_max=options.waiting_max,
             ),
-            Surroundings(
+            Dependencies(
                 worker=options.worker,
                 payload_worker=options.worker,
                 assignors=options.assignors,

@@ -21,7 +21,7 @@ from group_coordinator.committed.requests import (
     TxnOffsetCommit,
 )
 from group_coordinator.committed.service import OffsetService
-from group_coordinator.committed.state import Producer
+from group_coordinator.committed.state import CommittingProducer
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.catalog.shard import CatalogShard
@@ -39,7 +39,7 @@ class GroupView:
 
     committed: dict[str, int]
     """The committed offsets, by `topic-partition`."""
-    pending: list[tuple[Producer, str, int]]
+    pending: list[tuple[CommittingProducer, str, int]]
     """Offsets that wait for a transaction: producer, `topic-partition` and offset."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from coordinator_core.assembly import Core, Surroundings, assemble
+from coordinator_core.assembly import Core, Dependencies, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
@@ -112,7 +112,7 @@ class Inside:
             self.runtime,
             store,
             options.core_config(),
-            Surroundings(
+            Dependencies(
                 worker=HeldWorker(),
                 payload_worker=HeldWorker(),
                 new_topic_id=self._new_topic_id,

@@ -61,7 +61,7 @@ from tests.harness.world import TransactContents, World
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
-from txn_coordinator.sinks.decisions import Joined
+from txn_coordinator.sinks.decisions import JoinedBatch
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.service import SealMember
 from txn_coordinator.state import Identity
@@ -346,7 +346,7 @@ def _join(script: Script, line: Line) -> None:
         request_id=b"%016d" % script.transacts,
     )
 
-    def tell(joined: Joined) -> str:
+    def tell(joined: JoinedBatch) -> str:
         if joined.identity is None:
             return "committed already"
         script.producers[name] = Producer(name, joined.transactional_id, identity=joined.identity)

@@ -12,7 +12,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.methods import METHODS, Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.traffic.call import Answer
+from coordinator_server.traffic.call import EncodedAnswer
 
 UseCase = Callable[[str, CallContext], Pending[Any]]
 
@@ -58,11 +58,11 @@ class WrittenCall:
         assert self._serve is not None, "begun without a use case"
         return self._serve(self._decode(), self.context)
 
-    def encode(self, value: Any) -> Answer[bytes]:
-        return Answer(str(value).encode())
+    def encode(self, value: Any) -> EncodedAnswer[bytes]:
+        return EncodedAnswer(str(value).encode())
 
-    def refused(self, error: CoordinatorError) -> Answer[bytes]:
-        return Answer(f"refused {error.code.name}: {error.message}".encode(), [int(error.code)])
+    def refused(self, error: CoordinatorError) -> EncodedAnswer[bytes]:
+        return EncodedAnswer(f"refused {error.code.name}: {error.message}".encode(), [int(error.code)])
 
     def paused(self, reply: bytes, throttle_ms: int) -> bytes:
         return reply + f" (pause {throttle_ms} ms)".encode()

@@ -24,7 +24,7 @@ from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.ranges import RangeService
-from partition_log.reading import Budget
+from partition_log.reading import ReadBudget
 from partition_log.records import DamageFound, RowsRemoved
 from partition_log.removal import LogRemoval
 from partition_log.requests import (
@@ -350,7 +350,7 @@ class LogRoom:
         """Records from the offset on, all and committed ones, asked for in small steps."""
         records = committed = 0
         while True:
-            budget = Budget(0, batches_max)
+            budget = ReadBudget(0, batches_max)
             counted = count_records(self.store, self.ordinal(), self.head(), start_offset, budget)
             records, committed = records + counted.records, committed + counted.committed_records
             if counted.next_offset >= self.head().log_end_offset:

@@ -12,7 +12,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.aborted import aborted_between
-from partition_log.reading import BATCHES_READ_MAX, AbortedIndex, Budget
+from partition_log.reading import BATCHES_READ_MAX, AbortedIndex, ReadBudget
 from partition_log.state import AbortedTransaction, PartitionHead
 from tests.harness.memory_store import MemoryStore
 
@@ -81,7 +81,7 @@ def test_the_index_says_of_every_batch_what_the_list_says(
     history: list[AbortedTransaction], stride: int, start: int, last_abort_offset: int, data: st.DataObject
 ) -> None:
     store = store_of(history, stride)
-    budget = Budget(0, batches=BATCHES_READ_MAX)
+    budget = ReadBudget(0, batches=BATCHES_READ_MAX)
     index = AbortedIndex(store, ORDINAL, PartitionHead(last_abort_offset=last_abort_offset), budget)
     offsets = sorted(data.draw(st.sets(st.integers(start, LOG_END), max_size=30)))
     markers = {each.marker_offset for each in history}
@@ -130,7 +130,7 @@ def test_one_seek_is_enough_however_long_an_abort_lasted_and_whatever_lies_behin
     head = PartitionHead(last_abort_offset=50_000_000)
     for start in (6, 65_000, 9_000_000, 40_000_000):
         store.seeks = store.rows = 0
-        index = AbortedIndex(store, ORDINAL, head, Budget(0))
+        index = AbortedIndex(store, ORDINAL, head, ReadBudget(0))
         assert [index.hides(batch(start + offset, 1)) for offset in range(100)] == [True] * 100
         assert [index.hides(batch(start + 100 + offset, 9)) for offset in range(100)] == [False] * 100
         assert (store.seeks, store.rows) == (1, 1)
@@ -139,7 +139,7 @@ def test_one_seek_is_enough_however_long_an_abort_lasted_and_whatever_lies_behin
 def test_a_stretch_that_is_dense_with_aborts_leaves_room_to_go_on() -> None:
     history = [AbortedTransaction(1, 0, offset, offset + 1, 0, offset + 1) for offset in range(0, 60_000, 2)]
     store = store_of(history, codec.ABORTED_STRIDE)
-    budget = Budget(0, batches=BATCHES_READ_MAX)
+    budget = ReadBudget(0, batches=BATCHES_READ_MAX)
     index = AbortedIndex(store, ORDINAL, PartitionHead(last_abort_offset=59_999), budget)
     assert index.hides(batch(0, 1))
     assert BATCHES_READ_MAX // 3 < budget.batches < BATCHES_READ_MAX

@@ -13,7 +13,7 @@ from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.counting import Counted, count_records
-from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, Budget, oldest_unread_ms
+from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, ReadBudget, oldest_unread_ms
 from partition_log.requests import CountQuery, CountRecords, CountResult
 from partition_log.state import Isolation, PartitionConfig
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
@@ -58,8 +58,8 @@ class CountedRoom:
         marker = Written(0, self.naive.end, 1, producer_id, epoch, commits=commits, next_epoch=epoch + 1)
         self.naive.written.append(marker)
 
-    def count(self, start_offset: int, budget: Budget | None = None) -> Counted:
-        budget = budget if budget is not None else Budget(0)
+    def count(self, start_offset: int, budget: ReadBudget | None = None) -> Counted:
+        budget = budget if budget is not None else ReadBudget(0)
         return count_records(self.room.store, self.room.ordinal(), self.room.head(), start_offset, budget)
 
 
@@ -91,7 +91,7 @@ def test_what_retention_took_away_is_not_counted(given_commands: list[tuple[str,
     room.room.store.write([CommitGroup(room.room.store.version() + 1, gone)])
     moved = replace(head, log_start_offset=kept)
     for start in range(room.naive.end + 1):
-        counted = count_records(room.room.store, ordinal, moved, start, Budget(0))
+        counted = count_records(room.room.store, ordinal, moved, start, ReadBudget(0))
         assert (counted.records, counted.committed_records) == room.naive.count(max(start, kept))
 
 
@@ -116,7 +116,7 @@ def test_a_long_log_without_aborts_is_counted_within_a_stretch_or_two() -> None:
     for _ in range(30):
         room.perform("append", 1, 1)
         room.perform("commit", 1, 0)
-    budget = Budget(0)
+    budget = ReadBudget(0)
     batches_before = budget.batches
     assert room.count(1, budget) == Counted(29, 29, 60)
     assert batches_before - budget.batches <= SEEK_COST_BATCHES + 2 * SHORT_STRETCHES.index_interval_batches
@@ -129,11 +129,11 @@ def test_before_an_abort_a_count_goes_on_where_its_budget_ended() -> None:
         room.perform("commit", 1, 0)
     room.perform("append", 1, 2)
     room.perform("abort", 1, 0)
-    first = room.count(0, Budget(0, batches=3))
+    first = room.count(0, ReadBudget(0, batches=3))
     assert first.next_offset < 18
     rest = room.count(first.next_offset)
     assert (first.records + rest.records, first.committed_records + rest.committed_records) == (12, 10)
-    assert room.count(0, Budget(0, batches=0)) == Counted(0, 0, 0)
+    assert room.count(0, ReadBudget(0, batches=0)) == Counted(0, 0, 0)
 
 
 def test_counts_survive_a_restart() -> None:
@@ -206,8 +206,8 @@ def test_the_age_of_what_is_unread_is_looked_for_no_further_than_the_budget_goes
     room.end(transactional(), ABORT)
     room.append(Batch(timestamp_ms=5_000))
     unread = partial(oldest_unread_ms, room.store, room.ordinal(), room.head(), 0, Isolation.READ_COMMITTED)
-    assert unread(Budget(0)) == 5_000
-    budget = Budget(0, batches=3 * SEEK_COST_BATCHES)
+    assert unread(ReadBudget(0)) == 5_000
+    budget = ReadBudget(0, batches=3 * SEEK_COST_BATCHES)
     seen_ms = unread(budget)
     assert budget.is_spent
     assert seen_ms is not None

@@ -311,5 +311,5 @@ def test_hidden_batches_cost_of_what_a_turn_may_read(room: LogRoom, left: dict[s
         bytes_max=1_000,
         visibility=(COMMITTED, False, hides_all),
     )
-    read.advance(room.head(), reading.Budget(1_000, **left))
+    read.advance(room.head(), reading.ReadBudget(1_000, **left))
     assert (read.batches, read.next_offset, read.is_cut) == ([], 2, True)

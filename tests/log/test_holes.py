@@ -26,7 +26,7 @@ from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
 from partition_log import codec
 from partition_log.batches import batches
 from partition_log.counting import count_records
-from partition_log.reading import Budget
+from partition_log.reading import ReadBudget
 from partition_log.state import Isolation, PartitionConfig
 from tests.harness.compaction import Left, compact
 from tests.harness.memory_store import Damage, MemoryStore
@@ -236,7 +236,7 @@ def check_counts(log: Holed) -> None:
         at: header.hole_count for header in headers(log) for at in range(header.base_offset + 1, header.last_offset + 1)
     }
     for start in range(head.log_end_offset + 1):
-        counted = count_records(log.store, ordinal, head, start, Budget(0))
+        counted = count_records(log.store, ordinal, head, start, ReadBudget(0))
         records = len(log.offsets(start, TO_THE_END, "committed", "aborted", "open"))
         committed = len(log.offsets(start, head.last_stable_offset, "committed"))
         slack = holes_around.get(start, 0)

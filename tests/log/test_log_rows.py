@@ -45,6 +45,7 @@ from partition_log.state import (
     AbortedTransaction,
     CachedBatch,
     ForgottenProducers,
+    IndexEntry,
     IndexProgress,
     LastMarker,
     LeaderEpoch,
@@ -54,7 +55,6 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
     RememberedEnd,
-    Stretch,
 )
 from tests.harness.staged import counted_bytes
 from tests.log.log_room import TOPIC, Batch, LogRoom
@@ -95,13 +95,13 @@ heads = st.builds(
     st.builds(Leadership, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.just(())),
 )
 leader_epochs = st.builds(LeaderEpoch, st.integers(0, 2**31 - 1), offsets, offsets, st.sampled_from(LineCause))
-stretches = st.builds(Stretch, offsets, offsets, times_ms, times_ms, totals)
+stretches = st.builds(IndexEntry, offsets, offsets, times_ms, times_ms, totals)
 aborted = st.builds(AbortedTransaction, offsets, epochs, offsets, offsets, shards, csns)
 remembered = st.builds(RememberedEnd, st.builds(EndIdentity, shards, csns, offsets), offsets)
 topics = st.builds(
     Topic, st.text(min_size=1), st.binary(min_size=16, max_size=16), st.lists(ordinals).map(tuple), offsets
 )
-STRETCH = Stretch(0, 3, 5, 6, LogTotals(10, 4))
+STRETCH = IndexEntry(0, 3, 5, 6, LogTotals(10, 4))
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 acls = st.builds(
     Acl,
@@ -161,7 +161,7 @@ def test_what_is_remembered_of_a_forgotten_producer_comes_back_as_it_was(ordinal
 
 
 @given(ordinals, stretches)
-def test_a_stretch_comes_back_as_it_was(ordinal: int, stretch: Stretch) -> None:
+def test_a_stretch_comes_back_as_it_was(ordinal: int, stretch: IndexEntry) -> None:
     key = codec.stretch_key(ordinal, stretch.last_offset)
     assert codec.decode_stretch(key, codec.encode_stretch(stretch)) == stretch
 
@@ -310,7 +310,7 @@ def test_golden_bytes() -> None:
     assert encode_epoch(LeaderEpoch(41, 9, 1_000, LineCause.RESTORE)).hex() == "01000000000000000900000000000003e802"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
     assert codec.stretch_key(5, 6).hex() == "000000050000000000000006"
-    assert codec.encode_stretch(Stretch(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (
+    assert codec.encode_stretch(IndexEntry(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (
         "010000000000000004ffffffffffffffff0000000000000009"
         "0000000000000384000000000000000700000000000000020000000000000001"
     )  # fmt: skip

@@ -10,7 +10,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import BoundlessRoom, Connection, PartitionName
 from coordinator_runtime.store import StoreFailed
 from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
-from partition_log.reading import BYTES_READ_MAX, Budget
+from partition_log.reading import BYTES_READ_MAX, ReadBudget
 from partition_log.requests import DeleteTopics, Fetch, FetchItem, TopicName
 from tests.harness.garbage import nothing_left_to_the_collector
 from tests.harness.memory_store import MemoryStore
@@ -283,8 +283,8 @@ def test_a_wait_costs_only_what_is_new(room: LogRoom) -> None:
 
 
 def test_another_turn_renews_all_of_the_work_and_nothing_of_what_the_caller_asked_for() -> None:
-    budget = Budget(visible_bytes=7, batches=0, read_bytes=-1, has_batch=True)
+    budget = ReadBudget(visible_bytes=7, batches=0, read_bytes=-1, has_batch=True)
     assert (budget.is_spent, budget.work_bytes) == (True, BYTES_READ_MAX + 1)
     budget.renew_work()
-    assert budget == Budget(visible_bytes=7, has_batch=True)
+    assert budget == ReadBudget(visible_bytes=7, has_batch=True)
     assert (budget.is_spent, budget.work_bytes) == (False, 0)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.ports import PartitionName
-from partition_log.measuring import Commits, Measured, MeasuredRange, Step, committed_in, measure
-from partition_log.reading import SEEK_COST_BATCHES, Budget
+from partition_log.measuring import Commits, Measured, MeasuredRange, ShownPart, committed_in, measure
+from partition_log.reading import SEEK_COST_BATCHES, ReadBudget
 from partition_log.requests import MeasureQuery, MeasureRecords, MeasureResult
 from partition_log.state import Isolation
 from tests.log.log_room import COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
@@ -35,7 +35,7 @@ def measured(
     batches_max: int = 10_000,
 ) -> Measured:
     """What is answered in the end, asked for in turns that may read no more than so much."""
-    steps: list[Step] = []
+    steps: list[ShownPart] = []
     at = start
     while True:
         found = measure(
@@ -43,7 +43,7 @@ def measured(
             room.room.ordinal(),
             room.room.head(),
             MeasuredRange(at, end, isolation, step_bytes),
-            Budget(0, batches=batches_max),
+            ReadBudget(0, batches=batches_max),
         )
         steps += found.steps
         assert found.next_offset > at or found.next_offset >= end or not found.steps
@@ -77,7 +77,7 @@ def test_every_visible_record_lies_in_a_step_and_steps_count_nothing_else(
 
 def test_what_lies_in_whole_stretches_is_told_without_reading_it() -> None:
     room = performed([("plain", 1, 1)] * 400)
-    budget = Budget(0)
+    budget = ReadBudget(0)
     before = budget.batches
     whole = MeasuredRange(0, 400, Isolation.READ_COMMITTED, 1 << 30)
     found = measure(room.room.store, room.room.ordinal(), room.room.head(), whole, budget)
@@ -106,7 +106,7 @@ def test_a_stretch_in_which_a_snapshot_hides_something_is_no_whole_one(place: in
     room = performed([*[("plain", 1, 1)] * place, ("append", 1, 1), *[("plain", 1, 1)] * (20 - place)])
     hidden = SnapshotFilter(excluded={1: place})
     asked = MeasuredRange(0, 21, Isolation.READ_COMMITTED, 1, hidden)
-    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, Budget(0))
+    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, ReadBudget(0))
     assert sum(step.records for step in found.steps) == 20
     assert not any(step.first_offset <= place < step.end_offset for step in found.steps)
 
@@ -115,7 +115,7 @@ def commits(room: CountedRoom, start: int, end: int, *, batches_max: int = 10_00
     """Producers of what was committed, where it begins and where it ends, asked for in turns."""
     found: list[tuple[int, int, int]] = []
     while start < end:
-        budget = Budget(0, batches=batches_max)
+        budget = ReadBudget(0, batches=batches_max)
         part = committed_in(room.room.store, room.room.ordinal(), room.room.head(), start, end, budget)
         assert part.next_offset > start
         found += [(each.producer_id, each.first_offset, each.marker_offset) for each in part.transactions]
@@ -143,14 +143,14 @@ def test_within_a_long_stretch_a_measurement_ends_with_its_budget() -> None:
     for _ in range(20):
         room.append(Batch())
     asked = MeasuredRange(0, 20, Isolation.READ_COMMITTED, 1)
-    found = measure(room.store, room.ordinal(), room.head(), asked, Budget(0, batches=SEEK_COST_BATCHES + 5))
+    found = measure(room.store, room.ordinal(), room.head(), asked, ReadBudget(0, batches=SEEK_COST_BATCHES + 5))
     assert found.next_offset == sum(step.records for step in found.steps) == 5
 
 
 def test_whole_stretches_cost_some_of_the_budget_too() -> None:
     room = performed([("plain", 1, 1)] * 80)
     asked = MeasuredRange(0, 80, Isolation.READ_COMMITTED, 1)
-    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, Budget(0, batches=12))
+    found = measure(room.room.store, room.room.ordinal(), room.room.head(), asked, ReadBudget(0, batches=12))
     assert 4 < found.next_offset < 40
     assert sum(step.records for step in found.steps) == found.next_offset
 
@@ -159,12 +159,12 @@ def test_a_transaction_that_only_left_its_marker_is_not_listed() -> None:
     room = LogRoom()
     room.create()
     room.end(transactional(), COMMIT)
-    assert committed_in(room.store, room.ordinal(), room.head(), 0, 1, Budget(0)) == Commits((), 1)
+    assert committed_in(room.store, room.ordinal(), room.head(), 0, 1, ReadBudget(0)) == Commits((), 1)
 
 
 def test_a_list_of_commits_goes_no_further_than_its_range_ends_inside_a_batch() -> None:
     room = performed([("append", 1, 3), ("commit", 1, 1)])
-    budget = Budget(0, batches=SEEK_COST_BATCHES + 1)
+    budget = ReadBudget(0, batches=SEEK_COST_BATCHES + 1)
     assert committed_in(room.room.store, room.room.ordinal(), room.room.head(), 0, 2, budget) == Commits((), 2)
 
 
@@ -174,7 +174,7 @@ def test_payloads_that_are_not_read_have_their_bytes_all_the_same() -> None:
     room.create()
     assert room.append(Batch(count=1, payload=b"x" * 300_000)).error is None
     found = measure(
-        room.store, room.ordinal(), room.head(), MeasuredRange(0, 1, Isolation.READ_COMMITTED, 1), Budget(0)
+        room.store, room.ordinal(), room.head(), MeasuredRange(0, 1, Isolation.READ_COMMITTED, 1), ReadBudget(0)
     )
     assert found.steps[0].size_bytes > 300_000
 

@@ -23,7 +23,7 @@ from partition_log.batches import batches
 from partition_log.codec import LogRows, log_key
 from partition_log.counting import count_records
 from partition_log.partition_state import Append, PartitionDraft
-from partition_log.reading import Budget, PartitionRead
+from partition_log.reading import PartitionRead, ReadBudget
 from partition_log.records import PartitionCreated, RowsAppended
 from partition_log.shard import LogShard
 from partition_log.state import IndexProgress, Isolation, PartitionConfig
@@ -107,13 +107,13 @@ class Room:
                     bytes_max=9_999,
                     visibility=(isolation, is_raw, None),
                 )
-                read.advance(head, Budget(9_999))
+                read.advance(head, ReadBudget(9_999))
                 hidden = read.aborted_records_hidden, read.control_records_hidden
                 shown.append((read.batches, read.next_offset, hidden, read.aborted_transactions(head)))
-            shown.append(count_records(store, ORDINAL, head, offset, Budget(9_999)))
+            shown.append(count_records(store, ORDINAL, head, offset, ReadBudget(9_999)))
         for at_ms in range(11):
             search = TimeSearch(store, ORDINAL, at_ms, bound=head.log_end_offset, isolation=Isolation.READ_UNCOMMITTED)
-            shown.append(search.advance(head, Budget(0), is_worker_free=True))
+            shown.append(search.advance(head, ReadBudget(0), is_worker_free=True))
         return shown
 
     def batch(self, producer_id: int, epoch: int, count: int, *, timestamp_ms: int = 1, gap: int = 0) -> Append:

@@ -13,13 +13,13 @@ from partition_log.catalog.state import NewTopic
 from partition_log.measuring import Commits, Measured
 from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES
 from partition_log.requests import (
+    AskedRange,
     CountQuery,
     CountRecords,
     CreateTopics,
     ListCommitted,
     MeasureQuery,
     MeasureRecords,
-    OffsetRange,
 )
 from tests.log.log_room import COMMIT, CONTEXT, TOPIC, Batch, LogRoom, transactional
 
@@ -41,7 +41,7 @@ def measure(room: LogRoom, names: Sequence[PartitionName]) -> Asked:
 
 
 def list_committed(room: LogRoom, names: Sequence[PartitionName]) -> Asked:
-    asked = room.ranges.list_committed(ListCommitted([OffsetRange(name, 0, END) for name in names]), CONTEXT)
+    asked = room.ranges.list_committed(ListCommitted([AskedRange(name, 0, END) for name in names]), CONTEXT)
     return asked.map(lambda results: [(each.commits.next_offset, each.error) for each in results])
 
 
@@ -85,11 +85,11 @@ def test_a_range_without_offsets_is_one_in_which_nothing_lies(room: LogRoom) -> 
     command = MeasureRecords([MeasureQuery(ORDERS_0, 1, 1)], 1)
     (measured,) = room.ranges.measure_records(command, CONTEXT).result()
     assert (measured.error, measured.measured) == (None, Measured((), 1))
-    (listed,) = room.ranges.list_committed(ListCommitted([OffsetRange(ORDERS_0, 1, 1)]), CONTEXT).result()
+    (listed,) = room.ranges.list_committed(ListCommitted([AskedRange(ORDERS_0, 1, 1)]), CONTEXT).result()
     assert (listed.error, listed.commits) == (None, Commits((), 1))
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3)])
 def test_a_range_that_is_none_has_no_commits(room: LogRoom, start: int, end: int) -> None:
     with pytest.raises(Refused, match=f"start_offset is {start} and end_offset {end}"):
-        room.ranges.list_committed(ListCommitted([OffsetRange(ORDERS_0, start, end)]), CONTEXT)
+        room.ranges.list_committed(ListCommitted([AskedRange(ORDERS_0, start, end)]), CONTEXT)

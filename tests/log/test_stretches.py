@@ -13,7 +13,7 @@ from coordinator_protocol.batch import NO_TIMESTAMP_MS, payload_of
 from coordinator_protocol.marker import decode_marker_payload
 from coordinator_runtime.store import Family
 from partition_log.batches import batches
-from partition_log.state import LogTotals, PartitionConfig, Stretch
+from partition_log.state import IndexEntry, LogTotals, PartitionConfig
 from partition_log.stretches import first_that, stretches
 from tests.log.log_room import ABORT, COMMIT, UNCOMMITTED, Batch, LogRoom, transactional
 
@@ -141,7 +141,7 @@ def test_the_first_that_reaches_something_is_found_with_few_seeks(long_room: Log
     store, ordinal, head = Counting(long_room), long_room.ordinal(), long_room.head()
     every = list(stretches(long_room.store, ordinal, 0))
 
-    def is_it(stretch: Stretch) -> bool:
+    def is_it(stretch: IndexEntry) -> bool:
         return stretch.max_timestamp_ms >= wanted
 
     found = first_that(store, ordinal, (0, head.log_end_offset), is_it)
@@ -154,10 +154,10 @@ def test_where_to_cut_by_size_and_by_age_is_found_likewise(long_room: LogRoom) -
     every = list(stretches(long_room.store, ordinal, 0))
     kept_bytes, now_ms = 50_000, long_room.clock.wall_ms()
 
-    def leaves_less(stretch: Stretch) -> bool:
+    def leaves_less(stretch: IndexEntry) -> bool:
         return head.totals.size_bytes - stretch.totals.size_bytes < kept_bytes
 
-    def is_young(stretch: Stretch) -> bool:
+    def is_young(stretch: IndexEntry) -> bool:
         return now_ms - stretch.ended_ms < 48 * HOUR_MS
 
     for holds in (leaves_less, is_young):

@@ -22,7 +22,7 @@ from coordinator_runtime.store import Family
 from coordinator_runtime.worker import WorkerLost
 from partition_log import codec, service, time_search
 from partition_log.batch_checks import RECORDS_HERE_MAX, UNPACKED_HERE_BYTES_MAX
-from partition_log.reading import Budget
+from partition_log.reading import ReadBudget
 from partition_log.record_times import NotOpened, first_since
 from partition_log.requests import DeleteTopics, ListOffsets, OffsetQuery, OffsetResult, TopicName
 from partition_log.state import Isolation, PartitionConfig
@@ -398,9 +398,9 @@ def test_a_caller_that_leaves_takes_its_search_away() -> None:
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn ends after some ten batches."""
-    budget = partial(Budget, batches=80)
-    monkeypatch.setattr(service, "Budget", budget)
-    monkeypatch.setattr(time_search, "Budget", budget)
+    budget = partial(ReadBudget, batches=80)
+    monkeypatch.setattr(service, "ReadBudget", budget)
+    monkeypatch.setattr(time_search, "ReadBudget", budget)
 
 
 @pytest.mark.usefixtures("short_turns")

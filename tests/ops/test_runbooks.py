@@ -15,7 +15,7 @@ import pytest
 
 from coordinator_client import Admin, Connection, Consumer, Producer
 from coordinator_client.arrow_encoding import SCHEMA
-from coordinator_client.producer.sink import Sink, SinkMember
+from coordinator_client.producer.sink import SinkClient, SinkMember
 from tests.docs.fences import PROGRAMS
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.harness.tools import require_tool
@@ -102,7 +102,9 @@ def sealed(directory: Path) -> Iterator[ServerProcess]:
     with server_of(directory) as server, Connection(server.address) as connection:
         with Admin(connection) as admin:
             admin.create_topic("orders", 1)
-        member = Sink(connection, "spark/orders", run_id="run 1").join(0, attempt="a", transaction_timeout_ms=60_000)
+        member = SinkClient(connection, "spark/orders", run_id="run 1").join(
+            0, attempt="a", transaction_timeout_ms=60_000
+        )
         assert isinstance(member, SinkMember)
         rows = [{"key": None, "value": b"1 pear", "timestamp_ms": 7, "headers": None}]
         member.send_arrow([("orders", 0, pa.RecordBatch.from_pylist(rows, schema=SCHEMA))])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.rows import (
     STEP_BYTES,
+    HistoryRow,
     ShardHistory,
     StagedStep,
-    Step,
     steps_backwards,
     steps_of,
 )
@@ -51,11 +51,11 @@ def commit(store: MemoryStore, history: ShardHistory, steps: list[StagedStep]) -
     store.write([CommitGroup(store.version() + 1, [history.row(steps)])])
 
 
-def all_steps(store: MemoryStore) -> list[Step]:
+def all_steps(store: MemoryStore) -> list[HistoryRow]:
     return [step for row in store.scan(Family.HISTORY, b"", b"\xff") for step in steps_of(*row)]
 
 
-def plain(steps: list[Step]) -> list[Any]:
+def plain(steps: list[HistoryRow]) -> list[Any]:
     """Steps as they were staged, without their numbers."""
     return [
         (step.record_type, step.key, step.wall_ms, (step.client_id, step.host, step.cause), bytes(step.told))

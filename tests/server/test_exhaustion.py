@@ -24,7 +24,7 @@ from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.exits import ExitStatus
 from coordinator_server.grpc_front.transport_choice import open_transport
-from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
+from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from tests.harness.one_by_one import OneByOne
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.server_process import ServerProcess
@@ -52,7 +52,7 @@ ANSWERS_GROWTH_MIB_MAX = 2 * 256 + 150
 
 
 @asynccontextmanager
-async def serving(options: TransportOptions) -> AsyncIterator[tuple[Transport, int, list[CallContext]]]:
+async def serving(options: TransportOptions) -> AsyncIterator[tuple[ServerTransport, int, list[CallContext]]]:
     at_full_speed()
     calls: list[CallContext] = []
 

@@ -19,7 +19,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.grpc_front.grpc_session import host_of
 from coordinator_server.grpc_front.transport_choice import open_transport
-from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
+from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.harness.gated import GatedDispatcher
@@ -38,7 +38,7 @@ BURST = 4_000
 class Served:
     """A transport on a free port, and what is behind it."""
 
-    transport: Transport
+    transport: ServerTransport
     dispatcher: GatedDispatcher
     servicer: FakeTransactionServicer
     channel: aio.Channel
@@ -276,7 +276,7 @@ async def listed_services(channel: aio.Channel) -> set[str] | None:
     return {service.name for service in answers[0].list_services_response.service}
 
 
-def new_transport() -> Transport:
+def new_transport() -> ServerTransport:
     return open_transport(wanted_transport(), [], SystemClock(), TransportOptions(MESSAGE_BYTES_MAX))
 
 

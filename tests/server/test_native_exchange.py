@@ -10,7 +10,7 @@ from coordinator_protocol.wire import Pieces
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_front.native_streams import Stream, StreamHandle
+from coordinator_server.grpc_front.native_streams import LoopStream, StreamHandle
 from coordinator_server.security.authentication import Presented
 from coordinator_server.traffic.answer_bytes import AnswerBytes, AnswerLimits
 from tests.harness.one_by_one import OneByOne
@@ -33,7 +33,7 @@ class Network:
         self.given += given
 
 
-def no_streams(_method: str, _call: CallContext, _shown: Presented, _handle: StreamHandle) -> Stream:
+def no_streams(_method: str, _call: CallContext, _shown: Presented, _handle: StreamHandle) -> LoopStream:
     raise AssertionError("no stream was opened")
 
 

@@ -11,16 +11,16 @@ from coordinator_core.row_bytes import IN_PYTHON
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
 from coordinator_server.grpc_front.transport_choice import TransportMissing, open_transport
-from coordinator_server.grpc_front.transports import Transport, TransportName, TransportOptions
+from coordinator_server.grpc_front.transports import ServerTransport, TransportName, TransportOptions
 from partition_log.codec import examine_batch
 from tests.harness.transports import skip_what_is_missing
 
 
-def opened(name: TransportName) -> Transport:
+def opened(name: TransportName) -> ServerTransport:
     return open_transport(name, [], SystemClock(), TransportOptions(1 << 20))
 
 
-async def stopped(transport: Transport) -> TransportName:
+async def stopped(transport: ServerTransport) -> TransportName:
     await transport.stop(0)
     return transport.name
 

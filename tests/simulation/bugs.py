@@ -22,7 +22,7 @@ from coordinator_runtime.store import Family
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.decisions import GroupMarkers
-from group_coordinator.committed.offsets import GroupOffsets, Offsets
+from group_coordinator.committed.offsets import Offsets, OffsetTable
 from partition_log import codec as log_codec
 from partition_log.catalog.state import TopicSet
 from partition_log.requests import TopicResult
@@ -212,7 +212,7 @@ def any_marker_settles(decide: Any, shard: Any, turn: Any, *, group_id: str, mar
     return decide(shard, turn, group_id=group_id, marker=replace(marker, csn=2**62))
 
 
-def no_offset_waits(_blocking: Any, _offsets: GroupOffsets, _partition: Any) -> list[Any]:
+def no_offset_waits(_blocking: Any, _offsets: OffsetTable, _partition: Any) -> list[Any]:
     return []
 
 

@@ -16,9 +16,9 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.committed import decisions as offset_decisions
 from group_coordinator.committed.decisions import GroupMarkers
-from group_coordinator.committed.offsets import GroupOffsets, Offsets
+from group_coordinator.committed.offsets import Offsets, OffsetTable
 from group_coordinator.committed.transacted import OffsetsWrite
-from group_coordinator.consumer.background import TopicWatch
+from group_coordinator.consumer.background import CatalogWatch
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import batches as log_batches
@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         "no_offset_waits",
         "a consumer that wants stable offsets is given one that a transaction is about to change",
-        ((GroupOffsets, "blocking", bugs.no_offset_waits),),
+        ((OffsetTable, "blocking", bugs.no_offset_waits),),
         _SPLIT,
     ),
     Mutant(
@@ -483,7 +483,7 @@ MUTANTS = (
     Mutant(
         "notice_no_growth",
         "groups hear of no topic that comes, goes or grows",
-        ((TopicWatch, "_look", bugs.look_away),),
+        ((CatalogWatch, "_look", bugs.look_away),),
         _GATHERED,
     ),
     Mutant(

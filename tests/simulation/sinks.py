@@ -28,7 +28,7 @@ from tests.harness.world import World
 from tests.simulation.history import History
 from tests.simulation.passing import Passing
 from tests.simulation.translation import plain_entry
-from txn_coordinator.sinks.decisions import Decided, Joined
+from txn_coordinator.sinks.decisions import Decided, JoinedBatch
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.service import SealMember
 from txn_coordinator.state import Identity
@@ -167,7 +167,7 @@ class Sinks:
         task.call = self._ask(lambda service: service.join_batch(request, CallContext()))
         engine.tasks.append(task)
 
-        def answered(settled: Pending[Joined]) -> None:
+        def answered(settled: Pending[JoinedBatch]) -> None:
             task.call = None
             try:
                 joined = settled.result()

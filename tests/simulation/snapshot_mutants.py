@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol import cuts
 from coordinator_protocol import snapshots as protocol
-from coordinator_protocol.cuts import Stretch
+from coordinator_protocol.cuts import UnreadStretch
 from coordinator_protocol.snapshots import PartitionView, Scan, SnapshotFilter
 from partition_log import rules as log_rules
 from partition_log.catalog.shard import CatalogShard
@@ -98,11 +98,11 @@ def _what_is_being_removed(_start: Any, shard: LogShard, ordinal: int) -> int:
     return 0 if head is None else head.log_start_offset
 
 
-def _no_further(_greatest: Any, stretches: Mapping[str, Stretch]) -> dict[str, int]:
+def _no_further(_greatest: Any, stretches: Mapping[str, UnreadStretch]) -> dict[str, int]:
     return {place: max(each.last_stable_offset, each.start_offset) for place, each in stretches.items()}
 
 
-def _whatever_is_excluded(greatest: Any, stretches: Mapping[str, Stretch]) -> Any:
+def _whatever_is_excluded(greatest: Any, stretches: Mapping[str, UnreadStretch]) -> Any:
     return greatest({place: replace(each, excluded={}) for place, each in stretches.items()})
 
 

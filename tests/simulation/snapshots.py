@@ -18,8 +18,8 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.snapshots import PartitionView, Scan, scan_of
 from coordinator_runtime.ports import PartitionName
 from partition_log.leadership import Diverged
-from partition_log.requests import Fetch, FetchItem, ListCommitted, OffsetRange
-from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, Snapshot, TakeSnapshot
+from partition_log.requests import AskedRange, Fetch, FetchItem, ListCommitted
+from partition_log.snapshots import LeasedSnapshot, ReleaseSnapshot, RenewSnapshot, TakeSnapshot
 from tests.harness.calls import called, partition_name
 from tests.harness.entries import entries_of
 from tests.harness.group_calls import ANYBODY
@@ -57,7 +57,7 @@ class _Piece:
 class _Held:
     """A snapshot, and until when its records are held."""
 
-    snapshot: Snapshot
+    snapshot: LeasedSnapshot
     seen: ShownSnapshot
     life: int
     """Which life of the server it was: leases end with it."""
@@ -202,7 +202,7 @@ class Snapshots:
             committed = self._committed(name, start_offset, view.end_offset)
             if committed is None:
                 return
-            stretches[partition] = cuts.Stretch(start_offset, head.last_stable_offset, view.excluded, committed)
+            stretches[partition] = cuts.UnreadStretch(start_offset, head.last_stable_offset, view.excluded, committed)
         seen.cut_starts = {partition: each.start_offset for partition, each in stretches.items()}
         seen.cut = reader.cut = cuts.greatest_cut(stretches)
 
@@ -210,7 +210,7 @@ class Snapshots:
         """What was committed there; None where that cannot be said now."""
         found: list[cuts.Committed] = []
         while start_offset < end_offset:
-            command = ListCommitted([OffsetRange(name, start_offset, end_offset)])
+            command = ListCommitted([AskedRange(name, start_offset, end_offset)])
             reply = called(lambda command=command: self._world.inside.core.log.ranges.list_committed(command, ANYBODY))
             if not reply.is_settled:
                 reply.cancel()

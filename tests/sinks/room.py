@@ -17,7 +17,7 @@ from tests.harness.inside import WorldOptions
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.shard import TransactionShard
-from txn_coordinator.sinks.decisions import Decided, Joined
+from txn_coordinator.sinks.decisions import Decided, JoinedBatch
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.sinks.service import SealMember, SinkDescription
 from txn_coordinator.state import Identity
@@ -56,7 +56,7 @@ class SinkRoom:
 
     def ask_join(
         self, batch_id: int, *, run_id: str = RUN, request_id: bytes | None = None, sink: str = SINK
-    ) -> Pending[Joined]:
+    ) -> Pending[JoinedBatch]:
         number = next(self._request_numbers)
         request = JoinRequest(
             sink=sink,

@@ -16,7 +16,7 @@ from coordinator_client.settings import Skipped
 from coordinator_client.transport.connection import Connection
 from coordinator_client.values import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
-from pyspark_txnlog.options import COLUMNS, ReadOptions, Report, Topics
+from pyspark_txnlog.options import COLUMNS, Report, SourceOptions, Topics
 from pyspark_txnlog.read.arrow_rows import (
     CUT_BYTES,
     JOINED_BYTES_MIN,
@@ -72,12 +72,12 @@ def at(timestamp_ms: int) -> dt.datetime:
 
 
 def test_the_schema_is_the_one_that_spark_compares_with() -> None:
-    asked = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), columns=ALL)
+    asked = SourceOptions(endpoint="h:1", topics=Topics(names=("t",)), columns=ALL)
     assert to_arrow_schema(schema_of(asked), timezone="UTC").equals(arrow_schema(ALL))
 
 
 def test_the_schema_of_the_report_is_the_one_that_spark_compares_with() -> None:
-    asked = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), report=Report.RANGES)
+    asked = SourceOptions(endpoint="h:1", topics=Topics(names=("t",)), report=Report.RANGES)
     scanned = OffsetRange(topic="t", topic_id=bytes(16), partition=1, start_offset=2, end_offset=9, leader_epoch=3)
 
     with Connection("h:1") as connection:

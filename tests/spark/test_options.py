@@ -29,8 +29,8 @@ from pyspark_txnlog.options import (
     COLUMNS,
     ON_CORRUPT_BATCH,
     NoMatch,
-    ReadOptions,
     Report,
+    SourceOptions,
     Topics,
     TriggerLimits,
     parse_either,
@@ -45,7 +45,7 @@ LEAST = {"endpoint": "127.0.0.1:7070", "subscribe": "flights"}
 def test_the_least_that_must_be_said_reads_everything_that_is_committed() -> None:
     options = parse_options(LEAST)
 
-    assert options == ReadOptions(endpoint="127.0.0.1:7070", topics=Topics(names=("flights",)))
+    assert options == SourceOptions(endpoint="127.0.0.1:7070", topics=Topics(names=("flights",)))
     assert options.isolation == "read_committed"
     assert options.columns == COLUMNS
     assert options.starting == FROM_EARLIEST
@@ -68,7 +68,7 @@ def test_the_names_of_the_kafka_source_are_understood_in_any_case() -> None:
         }
     )
 
-    assert options == ReadOptions(
+    assert options == SourceOptions(
         endpoint="h:1",
         topics=Topics(names=("a", "b")),
         columns=(*COLUMNS, "headers"),
@@ -258,7 +258,7 @@ def test_a_batch_read_can_be_split_and_narrowed() -> None:
     assert (asked.partition_records_max, asked.is_pushed_down) == (7, True)
 
 
-def stream(**given: str) -> ReadOptions:
+def stream(**given: str) -> SourceOptions:
     return parse_options(LEAST | given, is_stream=True)
 
 

@@ -12,14 +12,14 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.transport.connection import Connection
-from coordinator_client.transport.transport import Call
+from coordinator_client.transport.transport import Attempt
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from coordinator_runtime.incarnation import LineCause
 from partition_log.leadership import divergence, epoch_at
 from partition_log.state import EMPTY_HEAD, FIRST_LEADERSHIP, LeaderEpoch, Leadership
 from pyspark_txnlog.bounds import Position
-from pyspark_txnlog.options import ReadOptions, Topics, parse_options
+from pyspark_txnlog.options import SourceOptions, Topics, parse_options
 from pyspark_txnlog.read.planning import UnknownTopic, plan_read, shared_connection
 from pyspark_txnlog.read.ranges import DataLoss
 
@@ -36,7 +36,7 @@ class PositionsOnly:
         """Leader epochs of every partition."""
         self.compared: list[log.FetchPartition] = []
 
-    def start(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:
+    def start(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Attempt:
         raise NotImplementedError("planning blocks")
 
     def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
@@ -94,7 +94,7 @@ def topic_id(name: str) -> bytes:
 
 
 def plan(transport: PositionsOnly, topics: Topics, **options: Any) -> list[tuple[str, int, int, int]]:
-    asked = ReadOptions(endpoint="h:1", topics=topics, **options)
+    asked = SourceOptions(endpoint="h:1", topics=topics, **options)
     with Connection("h:1", open_transport=lambda _endpoint: transport) as connection:
         planned = plan_read(connection, asked)
     assert all(found.topic_id == topic_id(found.topic) for found in planned)
@@ -151,7 +151,7 @@ def of_b(position: Position) -> dict[str, dict[int, Position]]:
 
 
 def test_only_offsets_with_an_epoch_are_compared_with_the_log(two_lines: PositionsOnly) -> None:
-    asked = ReadOptions(
+    asked = SourceOptions(
         endpoint="h:1", topics=Topics(names=("b",)), starting=of_b(Position(2)), ending=of_b(Position(5, 2))
     )
     with Connection("h:1", open_transport=lambda _endpoint: two_lines) as connection:

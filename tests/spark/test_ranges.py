@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from pyspark_txnlog.bounds import FROM_EARLIEST, TO_LATEST, InvalidOption, Position
-from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.options import SourceOptions, Topics
 from pyspark_txnlog.read.ranges import DataLoss, OffsetRange, Positions, plan_ranges
 
 TOPIC_ID = bytes(16)
@@ -19,8 +19,8 @@ def options(
     ending: Mapping[int, int | Position] | None = None,
     *,
     is_loss_fatal: bool = True,
-) -> ReadOptions:
-    return ReadOptions(
+) -> SourceOptions:
+    return SourceOptions(
         endpoint="h:1",
         topics=Topics(names=("t",)),
         starting=FROM_EARLIEST if starting is None else {"t": places(starting)},

@@ -15,7 +15,7 @@ from coordinator_client import Connection, Producer, read
 from coordinator_client.admin.admin import Admin
 from coordinator_client.arrow_encoding import SCHEMA
 from coordinator_client.errors import Abortable, Rejected, TransactionError
-from coordinator_client.producer.sink import Sink, SinkMember
+from coordinator_client.producer.sink import SinkClient, SinkMember
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
 from pyspark_txnlog.read.planning import UnknownTopic, shared_connection
@@ -53,7 +53,7 @@ class Room:
     def killed(self, batch: Batch | None = None) -> SinkMember:
         """Return what a task leaves that has written and was killed."""
         batch = batch or self.batch
-        member = Sink(self.connection, batch.sink, run_id=batch.run_id).join(
+        member = SinkClient(self.connection, batch.sink, run_id=batch.run_id).join(
             batch.batch_id, attempt="killed", transaction_timeout_ms=900_000
         )
         assert isinstance(member, SinkMember)
@@ -166,7 +166,7 @@ def test_a_task_that_fails_leaves_the_attempts_beside_it_alone(room: Room) -> No
     with pytest.raises(ValueError, match="fails"):
         room.write(rows(b"failed"), then=ValueError("fails"))
     again = room.write(rows(b"again"))
-    Sink(room.connection, room.batch.sink, run_id="run").commit(0, [sibling.identity, again.identity])
+    SinkClient(room.connection, room.batch.sink, run_id="run").commit(0, [sibling.identity, again.identity])
     assert room.seen() == [b"sibling", b"again"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_txnlog.read.ranges import OffsetRange
-from pyspark_txnlog.read.splitting import Step, gathered, split_ranges
+from pyspark_txnlog.read.splitting import SplitStep, gathered, split_ranges
 
 
 def a_range(start: int, end: int, partition: int = 0) -> OffsetRange:
@@ -21,9 +21,9 @@ def bounds(pieces: list[OffsetRange]) -> list[tuple[int, int, int]]:
     return [(found.partition, found.start_offset, found.end_offset) for found in pieces]
 
 
-def even(start: int, end: int, size_bytes: int = 1) -> list[Step]:
+def even(start: int, end: int, size_bytes: int = 1) -> list[SplitStep]:
     """A step for each ten offsets; each record has as many bytes."""
-    return [Step(at, at + 10, 10, 10 * size_bytes) for at in range(start, end, 10)]
+    return [SplitStep(at, at + 10, 10, 10 * size_bytes) for at in range(start, end, 10)]
 
 
 def test_ranges_with_more_bytes_are_cut_into_more_pieces() -> None:
@@ -38,7 +38,7 @@ def test_ranges_with_more_bytes_are_cut_into_more_pieces() -> None:
 
 
 def test_large_records_count_for_what_they_weigh_and_hidden_ones_for_nothing() -> None:
-    steps = [*even(0, 40, 1_000), Step(900, 1_000, 100, 40_000)]
+    steps = [*even(0, 40, 1_000), SplitStep(900, 1_000, 100, 40_000)]
     assert bounds(split_ranges([a_range(0, 1_000)], [steps], 4, 0)) == [
         (0, 0, 20),
         (0, 20, 40),
@@ -56,7 +56,7 @@ def test_a_piece_keeps_the_epoch_in_which_its_end_was_planned() -> None:
 
 
 def test_no_piece_shows_more_records_than_asked_for() -> None:
-    steps = [Step(0, 10, 4, 40), Step(10, 20, 10, 100), Step(90, 100, 3, 30)]
+    steps = [SplitStep(0, 10, 4, 40), SplitStep(10, 20, 10, 100), SplitStep(90, 100, 3, 30)]
     assert bounds(split_ranges([a_range(0, 100)], [steps], 0, 5)) == [
         (0, 0, 11),
         (0, 11, 16),
@@ -78,7 +78,7 @@ def test_pieces_cover_each_range_once_without_gaps_and_within_the_limit(
     for number, parts in enumerate(all_steps):
         at, found = 7, []
         for gap, length, records, size in parts:
-            found.append(Step(at + gap, at + gap + length, min(records, length), size))
+            found.append(SplitStep(at + gap, at + gap + length, min(records, length), size))
             at += gap + length
         ranges.append(a_range(7, at + 1, number))
         steps.append(found)

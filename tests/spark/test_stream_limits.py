@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyspark_txnlog.options import TriggerLimits
 from pyspark_txnlog.read.ranges import OffsetRange
-from pyspark_txnlog.read.splitting import Step
+from pyspark_txnlog.read.splitting import SplitStep
 from pyspark_txnlog.read.stream_limits import is_held_back, is_measured, limited
 
 
@@ -26,19 +26,19 @@ def test_offsets_are_shared_by_size() -> None:
 
 def test_records_are_counted_as_they_are_shown() -> None:
     ranges = [spread(0, 0, 1_000)]
-    steps = [[Step(10, 20, 10, 100), Step(900, 910, 10, 100)]]
+    steps = [[SplitStep(10, 20, 10, 100), SplitStep(900, 910, 10, 100)]]
     (found,) = limited(TriggerLimits(records_max=15), ranges, steps)
     assert found.end_offset == 905
 
 
 def test_bytes_are_cut_inside_a_step() -> None:
-    steps = [[Step(0, 10, 10, 1_000)]]
+    steps = [[SplitStep(0, 10, 10, 1_000)]]
     (found,) = limited(TriggerLimits(bytes_max=500), [spread(0, 0, 10)], steps)
     assert found.end_offset == 5
 
 
 def test_a_record_larger_than_the_limit_is_read_all_the_same() -> None:
-    steps = [[Step(0, 1, 1, 1_000)]]
+    steps = [[SplitStep(0, 1, 1, 1_000)]]
     (found,) = limited(TriggerLimits(bytes_max=10), [spread(0, 0, 1)], steps)
     assert found.offset_count == 1
 
@@ -58,32 +58,32 @@ def test_without_a_minimum_nothing_is_held_back() -> None:
 
 def test_a_partition_is_looked_at_until_it_shows_as_much_as_a_micro_batch_may_have() -> None:
     assert not is_measured(TriggerLimits(), [])
-    assert is_measured(TriggerLimits(), [Step(0, 1, 1, 1)])
-    assert not is_measured(TriggerLimits(records_max=2), [Step(0, 1, 1, 1)])
-    assert not is_measured(TriggerLimits(bytes_max=2), [Step(0, 1, 1, 1)])
+    assert is_measured(TriggerLimits(), [SplitStep(0, 1, 1, 1)])
+    assert not is_measured(TriggerLimits(records_max=2), [SplitStep(0, 1, 1, 1)])
+    assert not is_measured(TriggerLimits(bytes_max=2), [SplitStep(0, 1, 1, 1)])
 
 
 @st.composite
-def measured_ranges(draw: st.DrawFn) -> tuple[OffsetRange, list[Step]]:
+def measured_ranges(draw: st.DrawFn) -> tuple[OffsetRange, list[SplitStep]]:
     """A range with records at every offset of its steps, and none between them."""
     at = start = draw(st.integers(0, 50))
-    steps: list[Step] = []
+    steps: list[SplitStep] = []
     for gap, count, size in draw(
         st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 9)), max_size=4)
     ):
         at += gap
-        steps.append(Step(at, at + count, count, count * size))
+        steps.append(SplitStep(at, at + count, count, count * size))
         at += count
     return spread(0, start, at + draw(st.integers(0, 5))), steps
 
 
-def shown(end: int, steps: list[Step]) -> int:
+def shown(end: int, steps: list[SplitStep]) -> int:
     return sum(max(0, min(step.end_offset, end) - step.first_offset) for step in steps)
 
 
 @given(st.lists(measured_ranges(), max_size=4), st.integers(1, 50), st.integers(0, 50), st.integers(0, 200))
 def test_limits_hold_and_a_stream_always_comes_to_its_end(
-    found: list[tuple[OffsetRange, list[Step]]], records_max: int, offsets_max: int, bytes_max: int
+    found: list[tuple[OffsetRange, list[SplitStep]]], records_max: int, offsets_max: int, bytes_max: int
 ) -> None:
     ranges, steps = [each[0] for each in found], [each[1] for each in found]
 

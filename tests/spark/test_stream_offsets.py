@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_txnlog.bounds import Position
-from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.options import SourceOptions, Topics
 from pyspark_txnlog.read.ranges import DataLoss, Positions
 from pyspark_txnlog.read.stream_offsets import (
     InvalidCheckpoint,
     Line,
-    Standing,
+    StreamPosition,
     as_positions,
     beginnings,
     behind_hidden,
@@ -28,8 +28,8 @@ from pyspark_txnlog.read.stream_offsets import (
 )
 
 ID, OTHER_ID = bytes(16), bytes([1] * 16)
-STRICT = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)))
-LENIENT = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), is_loss_fatal=False)
+STRICT = SourceOptions(endpoint="h:1", topics=Topics(names=("t",)))
+LENIENT = SourceOptions(endpoint="h:1", topics=Topics(names=("t",)), is_loss_fatal=False)
 
 
 def at(
@@ -53,7 +53,7 @@ def at(
 
 
 def test_the_shape_is_that_of_kafka_with_ids_and_epochs_beside_it() -> None:
-    assert to_json({("t", 1): Standing(ID, 7, 2), ("t", 0): Standing(ID, 5, None)}) == {
+    assert to_json({("t", 1): StreamPosition(ID, 7, 2), ("t", 0): StreamPosition(ID, 5, None)}) == {
         "t": {"0": 5, "1": 7},
         "$topicIds": {"t": ID.hex()},
         "$leaderEpochs": {"t": {"1": 2}},
@@ -67,7 +67,7 @@ def test_the_shape_is_that_of_kafka_with_ids_and_epochs_beside_it() -> None:
     )
 )
 def test_offsets_come_back_from_a_checkpoint_as_they_were(found: dict[tuple[str, int], tuple[int, int | None]]) -> None:
-    vector = {key: Standing(key[0][:1].encode() * 16, *standing) for key, standing in found.items()}
+    vector = {key: StreamPosition(key[0][:1].encode() * 16, *standing) for key, standing in found.items()}
     assert from_json(json.loads(json.dumps(to_json(vector)))) == vector
 
 
@@ -78,8 +78,8 @@ def test_a_checkpoint_of_another_source_is_refused(strange: dict[str, Any]) -> N
 
 
 def test_the_end_of_a_micro_batch_says_where_that_began() -> None:
-    begun = {("t", 0): Standing(ID, 2, 0, {7: 1}), ("t", 1): Standing(ID, 3, 0)}
-    stands = {("t", 0): Standing(ID, 5, 1), ("t", 1): Standing(ID, 3, 0)}
+    begun = {("t", 0): StreamPosition(ID, 2, 0, {7: 1}), ("t", 1): StreamPosition(ID, 3, 0)}
+    stands = {("t", 0): StreamPosition(ID, 5, 1), ("t", 1): StreamPosition(ID, 3, 0)}
     end = to_json(stands, begun)
     assert (from_json(end), beginnings(end)) == (stands, begun)
     assert beginnings(to_json(stands)) == stands, "offsets that begin a stream end nothing"
@@ -99,21 +99,21 @@ def test_the_end_of_a_micro_batch_says_where_that_began() -> None:
 def test_what_was_deleted_is_no_loss_where_it_was_seen_that_all_of_it_was_hidden(
     now: Positions, looked: int, offset: int
 ) -> None:
-    stands = behind_hidden({("t", 0): Standing(ID, 5, 0)}, [now], {Line(ID, 0, 5, 0): looked})
-    assert stands == {("t", 0): Standing(ID, offset, 0)}
+    stands = behind_hidden({("t", 0): StreamPosition(ID, 5, 0)}, [now], {Line(ID, 0, 5, 0): looked})
+    assert stands == {("t", 0): StreamPosition(ID, offset, 0)}
 
 
 def test_a_stream_still_stands_where_it_did_unless_the_log_is_another_one() -> None:
-    before = {("t", 0): Standing(ID, 5, 0)}
+    before = {("t", 0): StreamPosition(ID, 5, 0)}
     assert still_standing(before, go_on(STRICT, before, [at(0, 9, epoch=1)])) == before
     with pytest.warns(RuntimeWarning, match="created again"):
         moved = go_on(LENIENT, before, [at(0, 9, topic_id=OTHER_ID, epoch=1), at(0, 4, partition=1)])
-    assert still_standing(before, moved) == {("t", 0): Standing(OTHER_ID, 0), ("t", 1): Standing(ID, 0)}
-    assert still_standing({("t", 0): Standing(ID, 0, 3)}, moved[:1]) == {("t", 0): Standing(OTHER_ID, 0)}
+    assert still_standing(before, moved) == {("t", 0): StreamPosition(OTHER_ID, 0), ("t", 1): StreamPosition(ID, 0)}
+    assert still_standing({("t", 0): StreamPosition(ID, 0, 3)}, moved[:1]) == {("t", 0): StreamPosition(OTHER_ID, 0)}
 
 
 def test_a_new_partition_begins_at_its_beginning() -> None:
-    ranges = go_on(STRICT, {("t", 0): Standing(ID, 5, 0)}, [at(0, 9), at(0, 4, partition=1)])
+    ranges = go_on(STRICT, {("t", 0): StreamPosition(ID, 5, 0)}, [at(0, 9), at(0, 4, partition=1)])
     assert [(found.start_offset, found.end_offset) for found in ranges] == [(5, 9), (0, 4)]
 
 
@@ -127,7 +127,7 @@ def test_a_new_partition_begins_at_its_beginning() -> None:
     ],
 )
 def test_a_loss_fails_the_stream_or_is_warned_of(now: Positions, message: str, goes_on: tuple[int, int]) -> None:
-    before = {("t", 0): Standing(ID, 5, 0)}
+    before = {("t", 0): StreamPosition(ID, 5, 0)}
     with pytest.raises(DataLoss, match=message):
         go_on(STRICT, before, [now])
     with pytest.warns(RuntimeWarning, match=message):
@@ -137,20 +137,20 @@ def test_a_loss_fails_the_stream_or_is_warned_of(now: Positions, message: str, g
 
 def test_a_topic_that_is_gone_is_a_loss() -> None:
     with pytest.raises(DataLoss, match="t-0 is gone, and the stream was at 5 there"):
-        go_on(STRICT, {("t", 0): Standing(ID, 5, 0)}, [])
+        go_on(STRICT, {("t", 0): StreamPosition(ID, 5, 0)}, [])
 
 
 def test_a_new_leader_epoch_alone_is_no_loss_but_is_asked_about() -> None:
-    before = {("t", 0): Standing(ID, 5, 0)}
+    before = {("t", 0): StreamPosition(ID, 5, 0)}
     now = at(0, 9, epoch=1)
     assert changed_lines(before, [now]) == [(now, Position(5, 0))]
     assert [found.start_offset for found in go_on(STRICT, before, [now])] == [5]
     assert changed_lines(before, [at(0, 9)]) == changed_lines(before, [at(0, 9, topic_id=OTHER_ID, epoch=1)]) == []
-    assert changed_lines({("t", 0): Standing(ID, 5, None)}, [now]) == []
+    assert changed_lines({("t", 0): StreamPosition(ID, 5, None)}, [now]) == []
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_what_is_planned_from_both_ends_is_what_lies_between_them(start: int, count: int) -> None:
-    end = {("t", 0): Standing(ID, start + count, 0), ("t", 1): Standing(ID, count, 0)}
-    ranges = go_on(STRICT, {("t", 0): Standing(ID, start, 0)}, as_positions(end))
+    end = {("t", 0): StreamPosition(ID, start + count, 0), ("t", 1): StreamPosition(ID, count, 0)}
+    ranges = go_on(STRICT, {("t", 0): StreamPosition(ID, start, 0)}, as_positions(end))
     assert [(found.start_offset, found.end_offset) for found in ranges] == [(start, start + count), (0, count)]

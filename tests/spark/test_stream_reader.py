@@ -20,7 +20,7 @@ from pyspark_txnlog.options import RPC_TIMEOUT_MS, parse_options
 from pyspark_txnlog.read import planning, stream_source
 from pyspark_txnlog.read.planning import UnknownTopic
 from pyspark_txnlog.read.ranges import DataLoss
-from pyspark_txnlog.read.stream_offsets import Standing
+from pyspark_txnlog.read.stream_offsets import StreamPosition
 from pyspark_txnlog.read.stream_source import StreamReader
 from tests.harness.manual_clock import ManualClock
 from tests.spark.test_planning import PositionsOnly
@@ -221,7 +221,7 @@ def test_a_group_that_refuses_fails_the_start_of_a_stream_and_later_only_warns(
 def test_where_a_stream_stood_in_a_topic_is_not_published_in_another_one_of_its_name(topics: Topics) -> None:
     topic, other = topics.create(), topics.create()
     group = f"{topic}-lake"
-    stands = {(name, 0): Standing(topics.topic_id(name), 1) for name in (topic, other)}
+    stands = {(name, 0): StreamPosition(topics.topic_id(name), 1) for name in (topic, other)}
     topics.recreate(topic)
     topics.commit(topic, ["a", "b"])
     options = parse_options(

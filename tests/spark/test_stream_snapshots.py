@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from coordinator_protocol.snapshots import SnapshotFilter
-from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.options import SourceOptions, Topics
 from pyspark_txnlog.read.ranges import DataLoss, OffsetRange, Positions
 from pyspark_txnlog.read.stream_offsets import (
     InvalidCheckpoint,
-    Standing,
+    StreamPosition,
     Vector,
     as_positions,
     from_json,
@@ -23,9 +23,9 @@ from pyspark_txnlog.read.stream_offsets import (
 )
 from pyspark_txnlog.read.stream_snapshots import delta_ranges
 
-STRICT = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), isolation="snapshot")
+STRICT = SourceOptions(endpoint="h:1", topics=Topics(names=("t",)), isolation="snapshot")
 LENIENT = replace(STRICT, is_loss_fatal=False)
-BEFORE: Vector = {("t", 0): Standing(b"i" * 16, 10, 0, {1: 4, 2: 7})}
+BEFORE: Vector = {("t", 0): StreamPosition(b"i" * 16, 10, 0, {1: 4, 2: 7})}
 
 
 def at(
@@ -36,7 +36,7 @@ def at(
     )
 
 
-def delta(options: ReadOptions, found: Positions) -> list[OffsetRange]:
+def delta(options: SourceOptions, found: Positions) -> list[OffsetRange]:
     return delta_ranges(options, BEFORE, [found], go_on(options, BEFORE, [found]))
 
 
@@ -51,7 +51,7 @@ def test_what_was_excluded_and_is_finished_comes_beside_what_the_log_has_grown_b
 def test_a_micro_batch_is_planned_from_its_two_ends_alone() -> None:
     found = at(3, 20, {2: 7})
     end = from_json(json.loads(json.dumps(to_json(standings(go_on(STRICT, BEFORE, [found]), is_end=True)))))
-    assert end == {("t", 0): Standing(b"i" * 16, 20, 0, {2: 7})}
+    assert end == {("t", 0): StreamPosition(b"i" * 16, 20, 0, {2: 7})}
     (repeated,) = as_positions(end, is_snapshot=True)
     assert delta(STRICT, repeated) == delta(STRICT, found)
 

@@ -24,7 +24,7 @@ from coordinator_runtime.backups import (
     prune,
     verify_backup,
 )
-from coordinator_runtime.backups.files import Progress
+from coordinator_runtime.backups.files import CopyProgress
 from coordinator_runtime.backups.manifest import read_manifest
 from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
@@ -62,7 +62,7 @@ class Room:
             self.store.write([CommitGroup(version, [*rows, (Family.LOG, log_key(1, version), value)], size_bytes=size)])
         self.store.sync()
 
-    def back_up(self, *, is_independent: bool = False, progress: Progress | None = None) -> Manifest:
+    def back_up(self, *, is_independent: bool = False, progress: CopyProgress | None = None) -> Manifest:
         self.clock.advance(1_000)
         checkpoint = self.store.checkpoint()
         try:
@@ -346,10 +346,10 @@ def test_a_clock_that_is_behind_the_backup_is_refused(room: Room, tmp_path: Path
         backups.restore(room.shelf / manifest.name, tmp_path / "restored", clock=behind, pause=behind.advance)
 
 
-def full_after(count: int) -> Callable[[Progress], None]:
+def full_after(count: int) -> Callable[[CopyProgress], None]:
     steps = iter(range(count))
 
-    def step(_progress: Progress) -> None:
+    def step(_progress: CopyProgress) -> None:
         if next(steps, None) is None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -360,7 +360,7 @@ def full_after(count: int) -> Callable[[Progress], None]:
 def test_a_full_disk_leaves_no_half_backup_and_no_half_store(room: Room, tmp_path: Path, count: int) -> None:
     room.write(size=2_000)
     with pytest.raises(BackupRefused, match="make room on the disk"):
-        room.back_up(progress=Progress(full_after(count)))
+        room.back_up(progress=CopyProgress(full_after(count)))
     assert backups_in(room.shelf) == []
     assert [path.name for path in room.shelf.iterdir()] == [".lock"]
     assert not (room.data_dir / "checkpoint").exists()
@@ -370,7 +370,7 @@ def test_a_full_disk_leaves_no_half_backup_and_no_half_store(room: Room, tmp_pat
         if target.name == "there":
             target.mkdir()
         with pytest.raises(BackupRefused, match="make room on the disk"):
-            room.restore(manifest, target, progress=Progress(full_after(count)))
+            room.restore(manifest, target, progress=CopyProgress(full_after(count)))
         assert content(target) == {}
     assert not (tmp_path / "new").exists()
 
@@ -384,7 +384,7 @@ def test_what_a_kill_leaves_is_neither_listed_nor_opened_and_goes_with_the_next(
 ) -> None:
     room.write(size=2_000)
 
-    def die(_progress: Progress) -> None:
+    def die(_progress: CopyProgress) -> None:
         raise Killed
 
     target = tmp_path / "restored"
@@ -392,9 +392,9 @@ def test_what_a_kill_leaves_is_neither_listed_nor_opened_and_goes_with_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_args, **_more: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            room.back_up(progress=Progress(die))
+            room.back_up(progress=CopyProgress(die))
         with pytest.raises(Killed):
-            room.restore(whole, target, progress=Progress(die))
+            room.restore(whole, target, progress=CopyProgress(die))
     assert [backup.manifest for backup in backups_in(room.shelf)] == [whole]
     assert any(path.suffix == ".partial" for path in room.shelf.iterdir())
     assert (target / "RESTORING").exists()
@@ -451,19 +451,19 @@ def test_old_backups_go_and_those_of_other_stores_and_unreadable_ones_stay(room:
 def test_a_backup_that_is_being_restored_is_not_removed(room: Room, tmp_path: Path) -> None:
     made = [room.back_up(), room.back_up()]
 
-    def try_to_remove(_progress: Progress) -> None:
+    def try_to_remove(_progress: CopyProgress) -> None:
         assert prune(room.shelf, keep=1) == []
 
-    room.restore(made[0], tmp_path / "restored", progress=Progress(try_to_remove))
+    room.restore(made[0], tmp_path / "restored", progress=CopyProgress(try_to_remove))
     assert [backup.manifest for backup in prune(room.shelf, keep=1)] == [made[0]]
 
 
 def test_two_makers_of_backups_do_not_meet(room: Room) -> None:
-    def also_make(_progress: Progress) -> None:
+    def also_make(_progress: CopyProgress) -> None:
         with pytest.raises(BackupRefused, match="another process makes or removes backups"):
             prune(room.shelf, keep=1)
 
-    room.back_up(progress=Progress(also_make))
+    room.back_up(progress=CopyProgress(also_make))
 
 
 def test_a_backup_directory_inside_the_store_is_refused(room: Room) -> None:

@@ -20,10 +20,10 @@ from txn_coordinator import history
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS
-from txn_coordinator.history import Step
+from txn_coordinator.history import StepDescription
 
 
-def told(step: Step) -> tuple[str, str, str]:
+def told(step: StepDescription) -> tuple[str, str, str]:
     state = "forgotten" if step.after is None else step.after.state.api_name
     return state, step.cause, step.client_id
 

@@ -16,7 +16,7 @@ from tests.conformance.transactions.room import EIGHT_DAYS_MS
 from tests.harness.world import TransactContents
 from tests.transactions.administered import ABORT, CLIENT, COMMIT, RIVAL, Administered
 from txn_coordinator.config import TwoPhase
-from txn_coordinator.history import Step
+from txn_coordinator.history import StepDescription
 from txn_coordinator.state import Identity
 
 
@@ -193,7 +193,7 @@ STORIES = {
 }
 
 
-def line(step: Step) -> str:
+def line(step: StepDescription) -> str:
     state, count = ("forgotten", "-") if step.after is None else (step.after.state_name, step.after.participant_count)
     return f"{state} {step.cause} {step.client_id or '-'} {count}"
 

@@ -29,7 +29,7 @@ from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, transacting
 from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard
 from txn_coordinator.state import DECIDED, NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
-from txn_coordinator.steps import TransactionStep, decode_step
+from txn_coordinator.steps import StoredStep, decode_step
 
 _NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)
 _KEEPERS = (_NOBODY, Identity(PRODUCER_ID, 8), Identity(PRODUCER_ID, EXHAUSTED), Identity(9, 0), Identity(9, EXHAUSTED))
@@ -89,9 +89,9 @@ def test_the_records_tell_what_was_decided(end: object, outcome: Outcome, two_ph
     assert decided
 
 
-def _told(decision: Decision) -> list[TransactionStep]:
+def _told(decision: Decision) -> list[StoredStep]:
     """The states that the history tells of a decision, in their order, each as if it had a step of its own."""
-    told: list[TransactionStep] = []
+    told: list[StoredStep] = []
     for value in (record.value for record in decision.records):
         if isinstance(value, TransactionChanged):
             encoded = TransactionCodec().encode(value)

@@ -50,7 +50,7 @@ _DECISION, _GIVEN_UP = "decision", "given_up"
 _MEMBER, _COMMITTED, _REPEATED = "member", "committed", "repeated"
 
 
-class Joined(Struct, frozen=True):
+class JoinedBatch(Struct, frozen=True):
     """Reply to JoinBatch."""
 
     transactional_id: str = ""
@@ -103,12 +103,12 @@ class SinkDecisions:
         sink, known = self.state.get(request.sink), self._transaction(transactional_id)
         if known is not None:
             rules.check_member(sink, known)
-            return Decision(Joined(transactional_id, known.identity))
+            return Decision(JoinedBatch(transactional_id, known.identity))
         members = self._members(request.sink)
         after = rules.join(sink, request, members, now_ms=turn.now_ms)
         if rules.is_committed(after, request.batch_id):
             told = SinkJoined(request.sink, request.batch_id, _COMMITTED)
-            return Decision(Joined(is_own=after.run_id == request.run_id), events=(told,))
+            return Decision(JoinedBatch(is_own=after.run_id == request.run_id), events=(told,))
         if self.levels is not None:
             self.levels.check(Level.OPEN_TRANSACTIONS, turn.principal)
         changed = () if after == sink else (self._changed(after),)
@@ -128,7 +128,7 @@ class SinkDecisions:
         # The timer of a sink that has members looks for itself when it is due again.
         effects = (look_after(self._key, after.name),) if changed or not members else ()
         return Decision(
-            Joined(transactional_id, member.identity),
+            JoinedBatch(transactional_id, member.identity),
             records,
             effects=effects,
             events=(

@@ -26,7 +26,7 @@ from txn_coordinator.service import TransactionService
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.sink_state import Sink
 from txn_coordinator.sinks import rules
-from txn_coordinator.sinks.decisions import Decided, Joined, in_the_way
+from txn_coordinator.sinks.decisions import Decided, JoinedBatch, in_the_way
 from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.state import Identity, Transaction
 
@@ -70,7 +70,7 @@ class SinkService:
         self._authorizer = authorizer
         self._limits = limits
 
-    def join_batch(self, request: JoinRequest, context: CallContext) -> Pending[Joined]:
+    def join_batch(self, request: JoinRequest, context: CallContext) -> Pending[JoinedBatch]:
         """A member of the batch, or the news that the batch is committed. Raises or replies Refused, as all others."""
         self._check_caller(request.sink, context)
         rules.check_join(request, self._limits)

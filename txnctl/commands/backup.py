@@ -24,7 +24,7 @@ from txnctl.output import Column, OutputFormat, Row, moment, print_document, pri
 if TYPE_CHECKING:
     from coordinator_client.transport.connection import Connection
     from coordinator_runtime.backups import KeptBackup, Manifest
-    from coordinator_runtime.backups.files import Progress
+    from coordinator_runtime.backups.files import CopyProgress
 
 app = typer.Typer(
     name="backup", help="Make, list, check and remove backups.", no_args_is_help=True, rich_markup_mode=None
@@ -279,11 +279,11 @@ class _Notes:
             print_note(f"{self._what} {size(done_bytes)} of {size(total_bytes)}")
 
 
-def _progress(what: str) -> Progress:
-    from coordinator_runtime.backups.files import Progress
+def _progress(what: str) -> CopyProgress:
+    from coordinator_runtime.backups.files import CopyProgress
 
     notes = _Notes(what)
-    return Progress(lambda progress: notes(progress.done_bytes, progress.total_bytes))
+    return CopyProgress(lambda progress: notes(progress.done_bytes, progress.total_bytes))
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def doctor(
 
     Ends with status 1 if something would keep a server from running or from keeping its promises.
     """
-    from txnctl.machine import Verdict
+    from txnctl.machine import Severity
 
     if server is not None and data_dir is not None:
         raise CommandFailed(ExitStatus.USAGE, "--data-dir is about this machine and --server about a server: give one")
@@ -62,7 +62,7 @@ def doctor(
         Column("WHAT TO DO", "advice"),
     )
     print_list(rows, columns, output, empty="")
-    if any(finding.verdict is Verdict.PROBLEM for finding in findings):
+    if any(finding.verdict is Severity.PROBLEM for finding in findings):
         raise typer.Exit(ExitStatus.PROBLEM)
 
 

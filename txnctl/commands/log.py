@@ -16,7 +16,7 @@ from txnctl.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output,
 from txnctl.output import OutputFormat, Row, RowStream, print_note
 
 
-class Isolation(StrEnum):
+class IsolationChoice(StrEnum):
     """Which records a reader sees."""
 
     READ_COMMITTED = "read_committed"
@@ -45,9 +45,9 @@ def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
     partitions: Partitions = None,
     isolation: Annotated[
-        Isolation,
+        IsolationChoice,
         typer.Option(help="read_committed shows what is decided and committed, read_uncommitted all that is durable."),
-    ] = Isolation.READ_COMMITTED,
+    ] = IsolationChoice.READ_COMMITTED,
     start: From = "earliest",
     count_max: Max = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; ends with Ctrl-C.")] = False,

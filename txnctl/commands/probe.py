@@ -78,13 +78,13 @@ def probe(
     from coordinator_client.transport.transport import UNARY
     from coordinator_runtime.clock import SystemClock
     from coordinator_server.metrics.probe import ProbeMetrics
-    from txnctl.commands.probing import Probe, Step, keep_probing
+    from txnctl.commands.probing import Probe, ProbeStep, keep_probing
 
     remote.check_address(server)
     if SERVER_WAIT.get():
         remote.check_reachable(server)
     stopped = threading.Event()
-    clock, metrics = SystemClock(), ProbeMetrics(tuple(Step))
+    clock, metrics = SystemClock(), ProbeMetrics(tuple(ProbeStep))
     endpoint = None if metrics_listen is None else _published(metrics, metrics_listen)
     lines = RowStream(output, _line)
     failed = rounds = 0

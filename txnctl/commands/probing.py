@@ -24,7 +24,7 @@ TRANSACTION_TIMEOUT_MS_MAX: Final = 60_000
 """The transaction timeout that the probe asks for at most. A server may allow less than any producer's default."""
 
 
-class Step(StrEnum):
+class ProbeStep(StrEnum):
     """The steps of a round, in this order. A step that fails ends the round."""
 
     INIT = "init"
@@ -43,7 +43,7 @@ class Step(StrEnum):
 class StepResult:
     """One step that was tried."""
 
-    step: Step
+    step: ProbeStep
     elapsed_us: int
     failure: str | None = None
     """What went wrong, in words; None: nothing did."""
@@ -53,7 +53,7 @@ class WrongRecords(Exception):
     """A reader was shown something else than what was committed."""
 
 
-class Given(Exception):
+class ProbeAborted(Exception):
     """Raised to abort a transaction on purpose."""
 
 
@@ -76,7 +76,7 @@ class Probe:
         token = f"{self._connection.random_source.request_id().hex()}-{self._rounds}".encode()
         self._rounds += 1
         steps = self.steps(token)
-        for step in Step:
+        for step in ProbeStep:
             began_us = self._clock.monotonic_us()
             try:
                 next(steps)
@@ -118,8 +118,8 @@ class Probe:
                 txn.send(self._topic, token, partition=PARTITION)
                 # So that there is something to hide: what was not sent is not in the log either.
                 txn.flush()
-                raise Given
-        except Given:
+                raise ProbeAborted
+        except ProbeAborted:
             return
 
     def _topic_there(self) -> TopicDescription:

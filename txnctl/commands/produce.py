@@ -35,7 +35,7 @@ class InputFormat(StrEnum):
     JSON = "json"
 
 
-class Compression(StrEnum):
+class CompressionChoice(StrEnum):
     """What is done to batches before they are sent."""
 
     NONE = "none"
@@ -86,7 +86,7 @@ def produce(
     abort: Annotated[
         bool, typer.Option("--abort", help="Send everything, then abort: to see what readers do not see.")
     ] = False,
-    compression: Annotated[Compression, typer.Option(help="What is done to batches.")] = Compression.NONE,
+    compression: Annotated[CompressionChoice, typer.Option(help="What is done to batches.")] = CompressionChoice.NONE,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,

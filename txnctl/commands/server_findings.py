@@ -17,7 +17,7 @@ from coordinator_runtime.disk_guard import mib_enough
 from coordinator_runtime.running_version import running_version
 from txnctl.commands.administration import list_hanging
 from txnctl.commands.remote import deadlines
-from txnctl.machine import Finding, Verdict
+from txnctl.machine import Finding, Severity
 from txnctl.output import duration
 
 _CALLS: Final = 5
@@ -56,9 +56,9 @@ def _answers(
     found = f"answers in {duration(int(median(elapsed_ms)))} (median of {_CALLS})"
     if median(elapsed_ms) > _SLOW_ANSWER_MS:
         advice = "look at its processor time and at txn_runtime_event_loop_lag_seconds, or at the network in between"
-        yield Finding("answer", Verdict.WARNING, found, advice)
+        yield Finding("answer", Severity.WARNING, found, advice)
     else:
-        yield Finding("answer", Verdict.OK, found)
+        yield Finding("answer", Severity.OK, found)
     return limits
 
 
@@ -66,8 +66,8 @@ def judge_version(version: str) -> Finding:
     """Judge whether server and txnctl are of the same distribution."""
     ours = running_version()
     if version == ours:
-        return Finding("version", Verdict.OK, version)
-    return Finding("version", Verdict.WARNING, f"{version}, and txnctl is {ours}", "install the same version of both")
+        return Finding("version", Severity.OK, version)
+    return Finding("version", Severity.WARNING, f"{version}, and txnctl is {ours}", "install the same version of both")
 
 
 def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
@@ -77,36 +77,38 @@ def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
     if states["failed"]:
         names = _named([f"{shard.coordinator} {shard.shard}" for shard in shards if shard.state == "failed"])
         advice = f"{names}: the log says why; `txnctl shard load` tries again once that is repaired"
-        return Finding("shards", Verdict.PROBLEM, found, advice)
+        return Finding("shards", Severity.PROBLEM, found, advice)
     if len(states) > 1 or not states["active"]:
-        return Finding("shards", Verdict.WARNING, found, "only active ones serve: `txnctl shard list` shows the others")
-    return Finding("shards", Verdict.OK, found)
+        return Finding(
+            "shards", Severity.WARNING, found, "only active ones serve: `txnctl shard list` shows the others"
+        )
+    return Finding("shards", Severity.OK, found)
 
 
 def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
     """Judge whether there is room for more records."""
     if not disk.free_bytes_min:
-        return Finding("room on disk", Verdict.WARNING, "not watched", "a full disk ends it: set disk_free_min_bytes")
+        return Finding("room on disk", Severity.WARNING, "not watched", "a full disk ends it: set disk_free_min_bytes")
     if not disk.HasField("free_bytes"):
-        return Finding("room on disk", Verdict.OK, "it has no disk")
+        return Finding("room on disk", Severity.OK, "it has no disk")
     found = f"{disk.free_bytes >> 20} MiB are free"
     if disk.is_low:
         # What is free may be more than the least again, and not yet enough.
         found += f", and no records are taken until {mib_enough(disk.free_bytes_min)} MiB are, an eighth more than"
         found += " disk_free_min_bytes"
-        return Finding("room on disk", Verdict.PROBLEM, found, "delete topics, or make the disk larger")
+        return Finding("room on disk", Severity.PROBLEM, found, "delete topics, or make the disk larger")
     if disk.free_bytes < 2 * disk.free_bytes_min:
         advice = f"below {disk.free_bytes_min >> 20} MiB no records are taken: make room"
-        return Finding("room on disk", Verdict.WARNING, found, advice)
-    return Finding("room on disk", Verdict.OK, found)
+        return Finding("room on disk", Severity.WARNING, found, advice)
+    return Finding("room on disk", Severity.OK, found)
 
 
 def judge_hanging(count: int) -> Finding:
     """Judge transactions that nobody will end: there should be none."""
     if count:
         advice = "`txnctl hanging` shows how to end them; please report it"
-        return Finding("hanging transactions", Verdict.PROBLEM, f"{count} that nobody will end", advice)
-    return Finding("hanging transactions", Verdict.OK, "none")
+        return Finding("hanging transactions", Severity.PROBLEM, f"{count} that nobody will end", advice)
+    return Finding("hanging transactions", Severity.OK, "none")
 
 
 def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max: int) -> Finding:
@@ -115,17 +117,17 @@ def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max:
     opened = [each for each in listings if each.age_ms is not None]
     oldest = max(opened, key=_age_ms, default=None)
     if oldest is None:
-        return Finding("open transactions", Verdict.OK, "none")
+        return Finding("open transactions", Severity.OK, "none")
     found = f"{len(opened)}, the oldest for {duration(_age_ms(oldest))}"
     late = [each for each in opened if not each.two_phase and _age_ms(each) > timeout_ms_max]
     awaited = [each for each in opened if each.two_phase and _age_ms(each) > _AWAITED_MS_MAX]
     if late:
         advice = f"{_ids(late)}: longer than any timeout allows; see `txnctl describe` and the log, then `txnctl abort`"
-        return Finding("open transactions", Verdict.PROBLEM, found, advice)
+        return Finding("open transactions", Severity.PROBLEM, found, advice)
     if awaited:
         advice = f"{_ids(awaited)}: waits for an outside decision; ask its owner, and end it as that was decided"
-        return Finding("open transactions", Verdict.WARNING, found, advice)
-    return Finding("open transactions", Verdict.OK, found)
+        return Finding("open transactions", Severity.WARNING, found, advice)
+    return Finding("open transactions", Severity.OK, found)
 
 
 def judge_stable_offsets(topics: Collection[TopicDescription]) -> Finding:
@@ -137,11 +139,11 @@ def judge_stable_offsets(topics: Collection[TopicDescription]) -> Finding:
         if partition.last_stable_offset < partition.high_watermark
     ]
     if not held:
-        return Finding("committed readers", Verdict.OK, "no partition is held back by an open transaction")
+        return Finding("committed readers", Severity.OK, "no partition is held back by an open transaction")
     offsets, worst = max(held)
     found = f"{len(held)} partitions are held back by open transactions, {worst} most, by {offsets} offsets"
     return Finding(
-        "committed readers", Verdict.OK, found, f"usual while work goes on; `txnctl explain {worst}` says why"
+        "committed readers", Severity.OK, found, f"usual while work goes on; `txnctl explain {worst}` says why"
     )
 
 

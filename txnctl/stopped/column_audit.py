@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
-from partition_log.state import IndexProgress, LogTotals, Stretch
+from partition_log.state import IndexEntry, IndexProgress, LogTotals
 from txnctl.stopped.stored import RowPart, StoredBatch
 
 NOTHING: Final = LogTotals()
@@ -21,7 +21,7 @@ NOTHING: Final = LogTotals()
 class Columns:
     """What stretches and head say of the log before an offset, counted here row by row."""
 
-    stretches: Sequence[Stretch]
+    stretches: Sequence[IndexEntry]
     """The stored ones that end in the part of the log that is read, in order."""
     totals: LogTotals = NOTHING
     newest_ms: int = NO_TIMESTAMP_MS

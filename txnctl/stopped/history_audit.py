@@ -15,13 +15,13 @@ from coordinator_protocol.hashing import coordinator_key
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.ports import EndIdentity
-from coordinator_runtime.rows import Step
+from coordinator_runtime.rows import HistoryRow
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
 from txn_coordinator.codec import TRANSACTION_TYPE, step_of
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import DECIDED, LEGAL_STEPS, OUTCOMES, TransactionState
-from txn_coordinator.steps import DecidedFor, TransactionStep, decode_step
+from txn_coordinator.steps import DecidedFor, StoredStep, decode_step
 from txnctl.stopped import stored
 from txnctl.stopped.stored import StoredRows
 
@@ -38,7 +38,7 @@ class Findings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedOutcome:
     """An outcome as it was decided, in its coordinator shard."""
 
     shard: int
@@ -66,7 +66,7 @@ class Decided:
         )
 
 
-def decisions(rows: StoredRows) -> Iterator[Decided]:
+def decisions(rows: StoredRows) -> Iterator[DecidedOutcome]:
     """Every decided outcome that the history still tells of, and the current ones."""
     for step in stored.history(rows, Coordinator.TRANSACTIONS):
         after = _after(step)
@@ -78,19 +78,19 @@ def decisions(rows: StoredRows) -> Iterator[Decided]:
             yield _decided(shard, transaction.transactional_id, after, after.decided)
 
 
-def _decided(shard: int, transactional_id: str, after: TransactionStep, whom: DecidedFor) -> Decided:
+def _decided(shard: int, transactional_id: str, after: StoredStep, whom: DecidedFor) -> DecidedOutcome:
     assert after.state is not None, "what was decided is told by a known state"
     partitions = frozenset(whom.partitions)
     outcome = OUTCOMES[after.state]
-    return Decided(shard, transactional_id, after.csn, whom.producer_id, whom.txn_epoch, outcome, partitions)
+    return DecidedOutcome(shard, transactional_id, after.csn, whom.producer_id, whom.txn_epoch, outcome, partitions)
 
 
 def audit_history(rows: StoredRows, check: Findings) -> None:
     """Steps are numbered without gaps, those of a transactional id are legal, and the newest one of a key tells its
     state: identity, state and csn of a transactional id, of others whether they are there."""
-    newest: dict[tuple[ShardKey, int, bytes], Step] = {}
+    newest: dict[tuple[ShardKey, int, bytes], HistoryRow] = {}
     complete: set[ShardKey] = set()
-    previous: Step | None = None
+    previous: HistoryRow | None = None
     states: dict[bytes, TransactionState | None] = {}
     for step in stored.history(rows):
         check.examined += 1
@@ -113,7 +113,7 @@ def audit_history(rows: StoredRows, check: Findings) -> None:
             check.violated(f"{shard_name(found.shard)}: {_key(found.key)} has a state and no step")
 
 
-def _after(step: Step) -> TransactionStep | None:
+def _after(step: HistoryRow) -> StoredStep | None:
     """What a step made of a transactional id; None where it forgot it, and for steps of others. Raises StoreDamaged."""
     if step.shard.coordinator is not Coordinator.TRANSACTIONS or step.record_type != TRANSACTION_TYPE:
         return None
@@ -125,7 +125,7 @@ def _after(step: Step) -> TransactionStep | None:
         ) from damage
 
 
-def _is_told(step: Step, state: bytes | None) -> bool:
+def _is_told(step: HistoryRow, state: bytes | None) -> bool:
     if state is None or step.is_forgotten:
         return state is None and step.is_forgotten
     after = _after(step)
@@ -138,7 +138,7 @@ def _is_told(step: Step, state: bytes | None) -> bool:
     return replace(after, decided=None) == replace(step_of(TransactionChanged(transaction)), decided=None)
 
 
-def _check_legal(check: Findings, step: Step, states: dict[bytes, TransactionState | None]) -> None:
+def _check_legal(check: Findings, step: HistoryRow, states: dict[bytes, TransactionState | None]) -> None:
     """Whether the states of a transactional id follow each other as the table of legal steps says."""
     after, before = _after(step), states.get(step.key)
     if after is None:

@@ -34,13 +34,13 @@ from partition_log.state import (
     AbortedTransaction,
     CachedBatch,
     ForgottenProducers,
+    IndexEntry,
     LastMarker,
     LeaderEpoch,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
     RememberedEnd,
-    Stretch,
 )
 from txnctl.stopped.column_audit import Columns
 from txnctl.stopped.stored import StoredBatch
@@ -172,7 +172,7 @@ class PartitionAudit:
 def audit_log(
     read_from: Callable[[int], Iterable[StoredBatch]],
     forgotten: ForgottenProducers,
-    stretches: Sequence[Stretch] = (),
+    stretches: Sequence[IndexEntry] = (),
     *,
     opens_payloads: bool,
 ) -> PartitionAudit:

@@ -36,7 +36,7 @@ from txn_coordinator.codec import CSN_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_
 from txn_coordinator.state import DECIDED, TransactionState
 from txnctl.stopped import known_rows, stored
 from txnctl.stopped.column_audit import Columns, totals_words
-from txnctl.stopped.history_audit import Decided, audit_history, decisions
+from txnctl.stopped.history_audit import DecidedOutcome, audit_history, decisions
 from txnctl.stopped.partition_audit import (
     LoggedMarker,
     PartitionAudit,
@@ -322,8 +322,8 @@ class _Verification:
     # Coordinators
 
     def _check_outcomes(self, check: Check) -> None:
-        decided: dict[EndIdentity, Decided] = {}
-        given: dict[int, Decided] = {}
+        decided: dict[EndIdentity, DecidedOutcome] = {}
+        given: dict[int, DecidedOutcome] = {}
         for each in decisions(self._rows):
             decided.setdefault(each.identity, each)
             # All shards of a store have one counter, so here a csn is one decision's whatever the shard.
@@ -356,7 +356,7 @@ class _Verification:
         if newest > self._last_csn():
             check.violated(f"csn {newest} was used, the counter stands at {self._last_csn()}: it would be given again")
 
-    def _check_markers(self, check: Check, outcome: Decided, ordinal: int, *, is_pending: bool) -> None:
+    def _check_markers(self, check: Check, outcome: DecidedOutcome, ordinal: int, *, is_pending: bool) -> None:
         found = self._markers[outcome.identity][ordinal]
         name = self._name(ordinal)
         if len(found) > 1:

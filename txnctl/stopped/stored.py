@@ -18,15 +18,15 @@ from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, control_batch, decode_marker_payload, marker_header
 from coordinator_protocol.wire import Buffer
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
-from coordinator_runtime.rows import Step, steps_of
+from coordinator_runtime.rows import HistoryRow, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec, partition_state
 from partition_log.batches import OFFSET_END
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.state import CatalogRecord
-from partition_log.reading import AbortedIndex, Budget
-from partition_log.state import NO_OFFSET, AbortedTransaction, PartitionHead, ProducerEntry, RememberedEnd, Stretch
+from partition_log.reading import AbortedIndex, ReadBudget
+from partition_log.state import NO_OFFSET, AbortedTransaction, IndexEntry, PartitionHead, ProducerEntry, RememberedEnd
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Transaction
@@ -133,7 +133,7 @@ def state_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iter
         yield StateRow(ShardKey(Coordinator(number), shard), record_type, key[_STATE_KEY.size :], value)
 
 
-def history(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[Step]:
+def history(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[HistoryRow]:
     """The steps of coordinators and catalog, by shard and in their order. Raises StoreDamaged for bytes that are no row
     of history."""
     for key, value in rows.scan(Family.HISTORY, *_range_of(coordinator)):
@@ -210,7 +210,7 @@ def heads(rows: StoredRows) -> dict[int, PartitionHead]:
     return found
 
 
-def stretches(rows: StoredRows, ordinal: int) -> list[Stretch]:
+def stretches(rows: StoredRows, ordinal: int) -> list[IndexEntry]:
     """The finished stretches of a partition, in order."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
     return [codec.decode_stretch(key, value) for key, value in rows.scan(Family.STRETCHES, start, end)]
@@ -242,7 +242,7 @@ class Fates:
 
     def __init__(self, rows: StoredRows, ordinal: int) -> None:
         everything = PartitionHead(last_abort_offset=OFFSET_END)
-        self._aborted = AbortedIndex(rows, ordinal, everything, Budget(0))
+        self._aborted = AbortedIndex(rows, ordinal, everything, ReadBudget(0))
         self._producers = producers(rows, ordinal)
 
     def of(self, batch: BatchHeader) -> Outcome | None:

@@ -13,7 +13,7 @@ from coordinator_runtime.pending import Pending
 from partition_log.leadership import Diverged
 from partition_log.leases import LEASE_MS_MAX, LEASES_MAX
 from partition_log.requests import DeleteRecords, DeleteRecordsResult, RecordsToDelete
-from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, Snapshot
+from partition_log.snapshots import LeasedSnapshot, ReleaseSnapshot, RenewSnapshot
 from tests.conformance.transactions.cases import case
 from tests.core.snapshot_room import ask_to_take, cut_of, delta_of, read_of
 from tests.harness.calls import partition_name
@@ -48,7 +48,7 @@ def commit(world: World, transactional_id: str) -> None:
     world.end(transactional_id, world.describe(transactional_id).identity, Outcome.COMMIT)
 
 
-def take(world: World, lease_ms: int = 0, partitions: Sequence[str] = PARTITIONS) -> Snapshot:
+def take(world: World, lease_ms: int = 0, partitions: Sequence[str] = PARTITIONS) -> LeasedSnapshot:
     pending = ask_to_take(world, partitions, lease_ms)
     assert pending.is_settled
     return pending.result()
@@ -307,13 +307,13 @@ def test_a_deleted_topic_is_told_and_the_rest_of_a_snapshot_stays(two_phase: Two
         commit(world, "b")
         world.settle()
     assert refused(world, lambda: read_of(world, taken)) is code, "the records of the other are not shown for it"
-    rest = Snapshot(taken.snapshot_id, taken.views[:2])
+    rest = LeasedSnapshot(taken.snapshot_id, taken.views[:2])
     assert read_of(world, rest) == EVERYWHERE
     assert delete_all(world).held_back, "the lease holds what is left"
     snapshots = world.inside.core.log.snapshots
     snapshots.renew(RenewSnapshot(taken.snapshot_id, 60_000), ANYBODY)
     later = take(world, partitions=everything if is_made_again else PARTITIONS)
-    assert delta_of(world, rest, Snapshot(b"", later.views[:2])) == (
+    assert delta_of(world, rest, LeasedSnapshot(b"", later.views[:2])) == (
         {"t-0": ["b"], "t-1": ["b"]} if is_made_again else NOWHERE
     ), "what was open in the topic is aborted everywhere"
     if is_made_again:
@@ -340,7 +340,7 @@ def test_a_delta_has_what_was_marked_before_the_snapshot_began(is_gone: bool) ->
     between = take(world, 60_000, PARTITIONS[:1])
     assert between.views[0][1].start_offset == 2, "the marker came, and somebody wants all of it gone"
     snapshots = world.inside.core.log.snapshots
-    assert delta_of(world, Snapshot(b"", first.views[:1]), between) == {"t-0": []}
+    assert delta_of(world, LeasedSnapshot(b"", first.views[:1]), between) == {"t-0": []}
     world.load("t-1")
     for _ in range(5):
         world.tick(2_000)

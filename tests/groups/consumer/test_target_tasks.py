@@ -13,7 +13,7 @@ from coordinator_runtime.timeline import Journal
 from group_coordinator.consumer.computing import TargetTask
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.records import MemberChanged
-from group_coordinator.consumer.state import ConsumerMember, Subscription
+from group_coordinator.consumer.state import ConsumerMember, MemberSubscription
 from group_coordinator.consumer.targets import is_large
 
 
@@ -37,7 +37,7 @@ class Topics:
 
 def group_of(size: int, *subscriptions: Sequence[str]) -> ConsumerGroup:
     group = ConsumerGroup("g", Journal())
-    known = [Subscription(names=frozenset(names)) for names in subscriptions]
+    known = [MemberSubscription(names=frozenset(names)) for names in subscriptions]
     for number in range(size):
         member = ConsumerMember(member_id=f"m{number}", subscription=known[number % len(known)])
         group.replay(MemberChanged("g", member))

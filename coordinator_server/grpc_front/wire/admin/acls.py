@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from coordinator_api.v1 import admin_pb2
-from coordinator_core.acl_index import Question
+from coordinator_core.acl_index import AclQuestion
 from coordinator_core.acls import AclService
 from coordinator_protocol.acls import (
     WILDCARD,
@@ -66,7 +66,7 @@ class AclServicer:
     def CheckPermission(
         self, request: admin_pb2.CheckPermissionRequest, context: CallContext
     ) -> Pending[admin_pb2.CheckPermissionResponse]:
-        question = Question(
+        question = AclQuestion(
             principal=request.principal,
             host=request.host,
             permission=_member(Permission, request.operation, "the question"),

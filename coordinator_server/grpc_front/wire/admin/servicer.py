@@ -4,7 +4,7 @@ Messages to commands, the use case, its answer to a message; nothing is checked 
 from __future__ import annotations
 
 from coordinator_api.v1 import admin_pb2
-from coordinator_core.assembly import Admin
+from coordinator_core.assembly import Administration
 from coordinator_core.explanation import Blocking, ExplainPartition, Explanation
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.methods import Method
@@ -21,7 +21,7 @@ from txn_coordinator.administration import AbortHanging, ActResult, HangingTrans
 class AdminServicer:
     """One method per RPC."""
 
-    def __init__(self, limits: Limits, admin: Admin, disk: DiskGuard) -> None:
+    def __init__(self, limits: Limits, admin: Administration, disk: DiskGuard) -> None:
         self._limits = limits
         self._transactions = admin.transactions
         self._explainer = admin.explainer

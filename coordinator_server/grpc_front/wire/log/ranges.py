@@ -16,6 +16,7 @@ from coordinator_server.grpc_front.wire.log.fetch_edge import isolation_of
 from coordinator_server.grpc_front.wire.log.snapshots import filter_of
 from partition_log.ranges import RangeService
 from partition_log.requests import (
+    AskedRange,
     CommittedResult,
     CountQuery,
     CountRecords,
@@ -24,7 +25,6 @@ from partition_log.requests import (
     MeasureQuery,
     MeasureRecords,
     MeasureResult,
-    OffsetRange,
 )
 
 
@@ -109,7 +109,7 @@ def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.Measur
 def list_committed(message: log_pb2.ListCommittedTransactionsRequest) -> ListCommitted:
     return ListCommitted(
         [
-            OffsetRange(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset, item.end_offset)
+            AskedRange(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset, item.end_offset)
             for item in message.partitions
         ]
     )

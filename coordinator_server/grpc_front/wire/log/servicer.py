@@ -51,6 +51,7 @@ from partition_log.requests import (
     DeleteRecords,
     DeleteRecordsResult,
     DeleteTopics,
+    DescribedTopic,
     DescribeProducers,
     DescribeTopicConfigs,
     DescribeTopics,
@@ -64,7 +65,6 @@ from partition_log.requests import (
     ProducersDescription,
     RecordsToDelete,
     TopicConfigs,
-    TopicDescription,
     TopicName,
     TopicResult,
 )
@@ -356,7 +356,7 @@ def _topic_result(method: Method, result: TopicResult) -> log_pb2.TopicResult:
     return set_error(message, method, result.error)
 
 
-def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
+def _topic_description(topic: DescribedTopic) -> log_pb2.TopicDescription:
     message = log_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,

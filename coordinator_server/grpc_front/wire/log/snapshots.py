@@ -7,7 +7,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.snapshots import SnapshotFilter
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, PartitionName
-from partition_log.snapshots import ReleaseSnapshot, RenewSnapshot, Snapshot, SnapshotService, TakeSnapshot
+from partition_log.snapshots import LeasedSnapshot, ReleaseSnapshot, RenewSnapshot, SnapshotService, TakeSnapshot
 
 
 class SnapshotServicer:
@@ -54,7 +54,7 @@ def filter_of(message: log_pb2.SnapshotFilter) -> SnapshotFilter:
     return SnapshotFilter(only=first_of) if message.only else SnapshotFilter(first_of)
 
 
-def take_snapshot_response(snapshot: Snapshot) -> log_pb2.TakeSnapshotResponse:
+def take_snapshot_response(snapshot: LeasedSnapshot) -> log_pb2.TakeSnapshotResponse:
     """All partitions of a snapshot."""
     response = log_pb2.TakeSnapshotResponse(snapshot_id=snapshot.snapshot_id)
     for name, view, head in snapshot.views:

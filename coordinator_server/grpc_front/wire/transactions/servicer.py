@@ -385,7 +385,7 @@ def description(described: requests.Description) -> transaction_pb2.TransactionD
     return message
 
 
-def _step(step: requests.Step) -> transaction_pb2.TransactionStep:
+def _step(step: requests.StepDescription) -> transaction_pb2.TransactionStep:
     told = transaction_pb2.TransactionStep(
         at_ms=step.at_ms, state=_FORGOTTEN, cause=step.cause, client_id=step.client_id, host=step.host
     )

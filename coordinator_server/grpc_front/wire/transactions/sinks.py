@@ -11,7 +11,7 @@ from coordinator_server.grpc_front.wire.edge import set_error
 from coordinator_server.grpc_front.wire.transactions.servicer import last_sequences
 from txn_coordinator.sink_state import Sink
 from txn_coordinator.sinks import rules
-from txn_coordinator.sinks.decisions import Decided, Joined
+from txn_coordinator.sinks.decisions import Decided, JoinedBatch
 from txn_coordinator.sinks.service import SealMember, SinkDescription, SinkService
 from txn_coordinator.state import Identity, Transaction
 
@@ -78,7 +78,7 @@ class SinkServicer:
         return settled(transaction_pb2.DescribeSinksResponse(sinks=map(_description, found)))
 
 
-def _joined(joined: Joined) -> transaction_pb2.JoinBatchResponse:
+def _joined(joined: JoinedBatch) -> transaction_pb2.JoinBatchResponse:
     if joined.identity is None:
         return transaction_pb2.JoinBatchResponse(already_committed=True, committed_by_this_run=joined.is_own)
     return transaction_pb2.JoinBatchResponse(

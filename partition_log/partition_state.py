@@ -163,7 +163,8 @@ class PartitionDraft:
         without one."""
         offset, producer_id = self._end_offset, batch.producer_id
         if producer_id != NO_PRODUCER_ID:
-            entry = self.entry(producer_id)
+            # As `entry`, without a call: batches and markers are what there is most of.
+            entry = self._entries.get(producer_id) or self._partition.producers.get(producer_id)
             after = self._entries[producer_id] = rules.entry_after_append(
                 entry,
                 batch,
@@ -212,7 +213,7 @@ class PartitionDraft:
         """Append a marker, which ends the producer's transaction if it has one open here. Right behind a batch of the
         same producer it is the tail of that row, else a row by itself."""
         offset, producer_id, first_offset = self._end_offset, marker.producer_id, NO_OFFSET
-        entry = self.entry(producer_id)
+        entry = self._entries.get(producer_id) or self._partition.producers.get(producer_id)
         if entry is not None and entry.open_transaction is not None:
             first_offset = entry.open_transaction.first_offset
             self._closed.add(first_offset)

@@ -243,7 +243,9 @@ class PartitionDraft:
         open_transactions = head.open_transactions + len(opened) - len(closed)
         if open_transactions:
             # Committed readers wait for the oldest one. Those that begin here are younger than all others.
-            stable_offset = next(filterfalse(closed.__contains__, chain(self._partition.first_offsets, opened)))
+            # A damaged store may count transactions that it does not have.
+            still_open = filterfalse(closed.__contains__, chain(self._partition.first_offsets, opened))
+            stable_offset = next(still_open, end_offset)
         size_bytes = self._batch_bytes + self._marker_bytes
         before = head.totals
         totals = LogTotals(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -15,8 +16,12 @@ from txnctl.cli import app
 GROUPS = [each.typer_instance.info for each in app.registered_groups if each.typer_instance is not None]
 
 
+rendered = functools.cache(cli_page)
+"""The page of the commands, once for all tests of this module: it runs every command's help."""
+
+
 def test_every_command_is_there_with_its_help() -> None:
-    page = cli_page()
+    page = rendered()
     for words in ("serve", "dev", "topic create", "topic list", "topic describe", "topic delete", "produce", "consume",
                   "list", "describe", "explain", "abort", "hanging", "log dump", "store verify",
                   "store inspect", "doctor",
@@ -25,13 +30,13 @@ def test_every_command_is_there_with_its_help() -> None:
 
 
 def test_the_options_before_the_command_are_there() -> None:
-    whole = cli_page()
+    whole = rendered()
     assert "### txnctl\n\n```text\nUsage: txnctl [OPTIONS] COMMAND" in whole
     assert {"--wait SPAN", "--tls-ca-file FILE", "--token-file FILE"} <= set(re.findall(r"--[\w-]+ [A-Z]+", whole))
 
 
 def test_every_exit_status_is_explained() -> None:
-    page = cli_page()
+    page = rendered()
     for status in ExitStatus:
         (line,) = (line for line in page.splitlines() if line.startswith(f"| {int(status)} | `{status.name}` |"))
         assert line.endswith(". |")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -72,12 +73,18 @@ def test_paths_exist(document: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_names_are_those_of_the_code(document: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
-    code = "\n".join(path.read_text() for path in text_files() if path.suffix in {".py", ".rs", ".proto", ".toml"})
-    words = set(re.findall(r"\w+", code)) | {part for path in text_files() for part in _parts(path)}
     # What ends in an underscore is the beginning of several names.
     named = [name for name in NAME.findall(text) if not name.endswith("_")]
-    unknown = [name for name in named if not all(word in words for word in name.split("."))]
+    unknown = [name for name in named if not all(word in words_of_the_code() for word in name.split("."))]
     assert unknown == []
+
+
+@functools.cache
+def words_of_the_code() -> frozenset[str]:
+    """All words of the sources, and all names of files and folders."""
+    sources = (path.read_text() for path in text_files() if path.suffix in {".py", ".rs", ".proto", ".toml"})
+    words = (word for source in sources for word in re.findall(r"\w+", source))
+    return frozenset((*words, *(part for path in text_files() for part in _parts(path))))
 
 
 def test_every_file_of_the_crate_has_its_line() -> None:

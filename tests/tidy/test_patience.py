@@ -22,7 +22,7 @@ from tests.harness.watchdog import (
     Watchdog,
     spent_by_this_and_its_children,
 )
-from tests.tidy.tree import ROOT, files_of_tests, shown
+from tests.tidy.tree import ROOT, files_of_tests, found_by, judges_modules, shown
 
 WAITING = {"communicate", "join", "result", "select", "timeout", "wait", "wait_for"}
 """Calls whose only or last positional number, where they have one, is a limit."""
@@ -38,9 +38,9 @@ DEADLINE_IS_THE_SUBJECT = {
 def test_no_test_waits_for_a_number_of_seconds() -> None:
     found = {
         shown(path): lines
-        for path in files_of_tests()
-        if shown(path) != "tests/harness/patience.py"
-        and (lines := limits(ast.parse(path.read_text(), filename=str(path))))
+        for path, lines in found_by(limits).items()
+        if path in files_of_tests()
+        and shown(path) != "tests/harness/patience.py"
         and len(lines) != DEADLINE_IS_THE_SUBJECT.get(shown(path))
     }
     assert not found, f"waits are for hangs and not for speed, see tests/harness/patience.py: {found}"
@@ -66,6 +66,7 @@ def test_a_limit_is_recognised(source: str, lines: list[int]) -> None:
     assert limits(ast.parse(source)) == lines
 
 
+@judges_modules
 def limits(module: ast.Module) -> list[int]:
     """The lines that say how many seconds to wait."""
     return sorted({node.lineno for node in ast.walk(module) if _is_limit(node)})  # type: ignore[attr-defined]
@@ -176,6 +177,7 @@ def test_works_longer_than_the_limit():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_ends_what_hangs_with_all_that_it_started_and_lets_others_work(tmp_path: Path) -> None:
     (tmp_path / "test_three.py").write_text(TESTS)
     options = ["-p", "tests.harness.watchdog", "-p", "no:cacheprovider", "--timeout", "3", "-c", "/dev/null"]

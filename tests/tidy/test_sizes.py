@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.tree import python_files, shown
+from tests.tidy.tree import found_by, judges_modules, python_files, shown
 
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600
@@ -21,12 +21,19 @@ def test_no_module_is_longer_than_a_reader_can_hold() -> None:
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
-    too_long = {}
-    for path in python_files():
-        for function in functions_in(ast.parse(path.read_text(), filename=str(path))):
-            if body_lines(function) > FUNCTION_LINES_MAX:
-                too_long[f"{shown(path)}:{function.lineno} {function.name}"] = body_lines(function)
+    too_long = {
+        f"{shown(path)}:{line} {name}": lines
+        for path, functions in found_by(long_functions).items()
+        for line, name, lines in functions
+    }
     assert not too_long, f"more than {FUNCTION_LINES_MAX} lines of body, docstring left out: {too_long}"
+
+
+@judges_modules
+def long_functions(module: ast.Module) -> list[tuple[int, str, int]]:
+    """Line, name and length of the functions that are too long."""
+    functions = [(each.lineno, each.name, body_lines(each)) for each in functions_in(module)]
+    return [found for found in functions if found[-1] > FUNCTION_LINES_MAX]
 
 
 def functions_in(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

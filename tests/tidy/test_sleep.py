@@ -6,17 +6,14 @@ import ast
 
 import pytest
 
-from tests.tidy.tree import files_of_tests, shown
+from tests.tidy.tree import files_of_tests, found_by, judges_modules, shown
 
 SLEEPERS = {"anyio", "asyncio", "gevent", "time", "trio"}
 
 
 def test_no_test_sleeps() -> None:
-    found = [
-        f"{shown(path)}:{line}"
-        for path in files_of_tests()
-        for line in sleeps(ast.parse(path.read_text(), filename=str(path)))
-    ]
+    sleeping = found_by(sleeps)
+    found = [f"{shown(path)}:{line}" for path in files_of_tests() for line in sleeping.get(path, ())]
     assert not found, f"advance the clock, flush or settle; a real process is waited for on a condition: {found}"
 
 
@@ -34,6 +31,7 @@ def test_sleeping_is_recognised(source: str, lines: list[int]) -> None:
     assert sleeps(ast.parse(source)) == lines
 
 
+@judges_modules
 def sleeps(module: ast.Module) -> list[int]:
     """The lines that sleep; giving way to other tasks with `asyncio.sleep(0)` is not sleeping."""
     found = []

@@ -8,16 +8,11 @@ import ast
 
 import pytest
 
-from tests.tidy.tree import python_files, shown
+from tests.tidy.tree import found_by, judges_modules, shown
 
 
 def test_every_struct_is_frozen() -> None:
-    found = [
-        f"{shown(path)}: {name}"
-        for path in python_files()
-        if "Struct" in (text := path.read_text())
-        for name in changeable_structs(ast.parse(text, filename=str(path)))
-    ]
+    found = [f"{shown(path)}: {name}" for path, names in found_by(changeable_structs).items() for name in names]
     assert not found, (
         f"say `frozen=True` in the class itself, a base class does not say it to mypy; or `eq=False` if it is no value "
         f"but a thing that changes: {found}"
@@ -41,6 +36,7 @@ def test_a_struct_that_can_be_changed_is_recognised(source: str, names: list[str
     assert changeable_structs(ast.parse(source)) == names
 
 
+@judges_modules
 def changeable_structs(module: ast.Module) -> list[str]:
     """The names of the structs that do not say that they are frozen, nor that they are compared by identity."""
     classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from scripts.tree_files import files_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXT_SUFFIXES = {".cfg", ".in", ".json", ".md", ".proto", ".py", ".rs", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+Finding = TypeVar("Finding")
 TEXT_NAMES = {"Makefile", "Dockerfile", "run", ".gitattributes", ".gitignore"}
 
 
@@ -24,6 +27,34 @@ def text_files() -> tuple[Path, ...]:
 def python_files() -> tuple[Path, ...]:
     """Every Python module that people maintain."""
     return tuple(path for path in text_files() if path.suffix == ".py")
+
+
+Judge = Callable[[ast.Module], list[Finding]]
+
+
+def judges_modules(judge: Judge[Finding]) -> Judge[Finding]:
+    """Have every Python module shown to a function that finds something in it; `found_by` tells what that was."""
+    _JUDGES.append(judge)
+    return judge
+
+
+def found_by(judge: Judge[Finding]) -> dict[Path, list[Finding]]:
+    """Return what a judge of modules found, by module, those without a finding left out."""
+    return {path: found for path, found in _found()[judge].items() if found}
+
+
+_JUDGES: Final[list[Judge[Any]]] = []
+
+
+@functools.cache
+def _found() -> dict[Judge[Any], dict[Path, list[Any]]]:
+    """Parse every module once for all judges, and keep nothing of it but what they found."""
+    found: dict[Judge[Any], dict[Path, list[Any]]] = {judge: {} for judge in _JUDGES}
+    for path in python_files():
+        module = ast.parse(path.read_text(), filename=str(path))
+        for judge in _JUDGES:
+            found[judge][path] = judge(module)
+    return found
 
 
 def files_of_tests() -> tuple[Path, ...]:

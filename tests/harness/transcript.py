@@ -128,7 +128,7 @@ def written(transcript: Transcript, seen: list[list[str]]) -> str:
 
 
 def check(path: Path, *, rewrite: bool, shelf: Shelf | None = None) -> None:
-    """Play a file in all its modes and compare, or rewrite it."""
+    """Play a file in all its modes, and compare the stories with each other and with the file, or rewrite it."""
     text = path.read_text()
     transcript = read_transcript(text)
     first, *others = (written(transcript, play(transcript, mode, shelf)) for mode in transcript.modes)

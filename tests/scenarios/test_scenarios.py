@@ -1,7 +1,10 @@
-"""Plays every transcript beside this file, in the modes that it names."""
+"""Plays every transcript beside this file in the modes that it names, with a lane and without: in two of these four
+ways, so that each story meets each mode and each lane, and these meet each other in its neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -10,17 +13,34 @@ from tests.harness.combinations import LANE_VARIABLE
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.script import VERBS
 from tests.harness.transcript import check, file_says, play, read_transcript, written
+from txn_coordinator.config import TwoPhase
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
 """Played on RocksDB too in the fast suite; the slow one plays all."""
 
 
-@pytest.mark.parametrize("lane", ["true", "false"], ids=["lane", "no lane"])
+def mode_in_turn(path: Path, modes: Sequence[TwoPhase], *, lane: bool) -> TwoPhase:
+    """The one of the modes of a story in which it is played with a lane, or without."""
+    return modes[(SCENARIOS.index(path) + lane) % len(modes)]
+
+
+@pytest.mark.parametrize("lane", [True, False], ids=["lane", "no lane"])
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_scenario(path: Path, lane: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LANE_VARIABLE, lane)
-    check(path, rewrite=request.config.getoption("--rewrite"))
+def test_scenario(path: Path, *, lane: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LANE_VARIABLE, str(lane).lower())
+    if request.config.getoption("--rewrite"):
+        check(path, rewrite=True)
+    transcript = read_transcript(path.read_text())
+    file_says(path, written(transcript, play(transcript, mode_in_turn(path, transcript.modes, lane=lane))))
+
+
+def test_a_story_is_played_in_each_of_its_modes_and_these_meet_both_lanes() -> None:
+    modes = tuple(TwoPhase)
+    for one, other in pairwise(SCENARIOS):
+        ways = [[(lane, mode_in_turn(path, modes, lane=lane)) for lane in (True, False)] for path in (one, other)]
+        assert all({mode for _, mode in way} == set(modes) for way in ways)
+        assert {*ways[0], *ways[1]} == set(product((True, False), modes))
 
 
 @pytest.mark.parametrize(
@@ -34,13 +54,13 @@ def test_scenario(path: Path, lane: str, request: pytest.FixtureRequest, monkeyp
     ids=lambda path: path.stem,
 )
 def test_scenario_on_rocksdb(path: Path, tmp_path: Path) -> None:
+    """With a lane, in the mode in which that is not played in memory."""
     transcript = read_transcript(path.read_text())
-    for mode in transcript.modes:
-        shelf = RocksShelf(tmp_path / mode)
-        try:
-            file_says(path, written(transcript, play(transcript, mode, shelf)))
-        finally:
-            shelf.close()
+    shelf = RocksShelf(tmp_path / "store")
+    try:
+        file_says(path, written(transcript, play(transcript, mode_in_turn(path, transcript.modes, lane=False), shelf)))
+    finally:
+        shelf.close()
 
 
 STORY = "# One commit.\n\ntopic t 1\ninit p1 orders\nproduce p1 t-0 a\n\nend p1 commit\nsettle\n\nfetch t-0\n"

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog txnctl proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-streaming demo-secure ops ops-files test fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
+.PHONY: help demo demo-streaming demo-secure ops ops-files test test-long fast slow mutants fuzz audit sbom lowest lowest-spark check fmt generate promise docs stored-format lock lock-upgrade venv native dist dist-native java bench soak profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -30,18 +30,23 @@ demo-secure: ## Write the flights with security on, show what is refused, lose t
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-test: venv ## Run all tests on the newest libraries, and those of `make lowest` on the lowest supported
+test: venv ## Run what must pass before a change: all tests but the long ones, and `make lowest`; minutes on two cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
-	@.venv/bin/python -m pytest -n auto --dist worksteal
+	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "not long"
+
+test-long: venv ## Run the long tests, and properties with four times the examples: half an hour (TENTH=0 to 9, or TENTH=turn for that of the commit)
+	@$(PYTHON) scripts/venv.py demo
+	@$(PYTHON) scripts/java.py || true
+	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "long or hypothesis" --hypothesis-profile=thorough --tenth="$(TENTH)"
 
 fast: venv ## Run the fast tests on all cores: no real processes, no Spark, a minute or two on two cores
 	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"
 
-slow: venv ## Run only the slow tests and those with Spark
+slow: venv ## Run only those of `make test` that start processes or Spark
 	@$(PYTHON) scripts/venv.py demo
-	@.venv/bin/python -m pytest -m "slow or spark"
+	@.venv/bin/python -m pytest -m "(slow or spark) and not long"
 
 mutants: venv ## Put bugs into the product on purpose, and say which seed of the simulation caught each
 	@.venv/bin/python -m tests.simulation.catching

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from scripts.java import java_problem
 from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
+from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
 
 # pytest finds its hooks by their names here.
 from tests.harness.watchdog import pytest_timeout_set_timer as pytest_timeout_set_timer
@@ -30,16 +31,55 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# So does nohup with SIGHUP. The default would end this run with its terminal, which nohup is there to prevent: here a
+# handler lets it pass, and the processes that are started from here have the default.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
 # How long an example takes says more about the machine than about us. And a gate must say the same twice: in CI
-# Hypothesis draws the same examples every time, new ones elsewhere.
-settings.register_profile("here", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None)
-settings.load_profile("ci" if IS_CI else "here")
+# Hypothesis draws the same examples for the same commit, new ones elsewhere. Four times as many are for the long tests.
+settings.register_profile("quick", deadline=None, max_examples=25, **({"database": None} if IS_CI else {}))
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100)
+settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what happens into tests/scenarios/*.txt")
     parser.addoption("--seed", type=int, default=None, help="run the simulation with this seed only")
+    parser.addoption("--commit", default=None, help="try the seeds of the commit with this hash, not of the one here")
+    parser.addoption(
+        "--tenth",
+        default="",
+        choices=["", "turn", *map(str, range(TENTHS))],
+        help="of the tests that are selected, run this tenth, or (turn) the one whose turn it is by the commit",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Find out the commit once, before workers are started and Hypothesis looks for its seed."""
+    option = config.option
+    option.commit = option.commit or commit_here()
+    if option.tenth == "turn":
+        option.tenth = str(tenth_in_turn(option.commit))
+    if IS_CI and option.hypothesis_seed is None:
+        option.hypothesis_seed = str(first_seed(option.commit))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    commit, tenth = config.option.commit, config.option.tenth
+    of_tenth = f", tenth {tenth} of the tests (0 to {TENTHS - 1})" if tenth else ""
+    return f"seeds from {first_seed(commit)} on{of_tenth}: --commit {commit} repeats it"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the other tenths out."""
+    if not config.option.tenth:
+        return
+    tenth = int(config.option.tenth)
+    left_out = [item for item in items if tenth_of(item) != tenth]
+    items[:] = [item for item in items if tenth_of(item) == tenth]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

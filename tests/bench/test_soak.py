@@ -251,6 +251,7 @@ def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_short_one_loses_nothing_among_kills_and_writes_its_report(tmp_path: Path) -> None:
     done = soak("--minutes", "0.2", "--without-spark", "--report", str(tmp_path / "soak.md"))
     # So short a run may be called growing: it ends before anything is warm.

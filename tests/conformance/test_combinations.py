@@ -51,5 +51,6 @@ def test_a_module_whose_tests_take_turns_comes_round() -> None:
 
 
 def test_storms_meet_both_lanes_and_both_ways_to_end_transactions() -> None:
+    """Those of a commit, too, but for one commit in a thousand, which leaves a pair to the next one."""
     options = [Options.of(seed) for seed in range(FAST_SEEDS)]
     assert missing_pairs(options, ("lane", "two_phase")) == set()

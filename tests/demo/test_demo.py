@@ -39,6 +39,7 @@ def run_demo(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.usefixtures("flights")
 def test_the_demo_finds_every_flight_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -57,6 +58,7 @@ def test_the_demo_finds_every_flight_once_and_leaves_nothing_behind(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.usefixtures("flights")
 def test_the_streaming_demo_copies_every_flight_once_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from coordinator_protocol.version import BASE
 from tests.docs.fences import ROOT, programs
 from tests.tidy.tree import project
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dist")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("dist")]
 
 README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"

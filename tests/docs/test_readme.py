@@ -139,6 +139,7 @@ def test_the_lasting_server_starts_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_prints_what_the_readme_says(told: str, tmp_path: Path) -> None:
     run_program(SPARK, told, tmp_path)

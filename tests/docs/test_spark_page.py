@@ -90,6 +90,7 @@ def test_the_programs_of_the_page_run(filled: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_page_run(filled: str, command: str, tmp_path: Path) -> None:

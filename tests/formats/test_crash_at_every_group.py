@@ -47,6 +47,7 @@ def test_the_story_has_rows_of_every_kind(written: Written) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_a_power_cut_leaves_is_gone_on_with(written: Written) -> None:
     for count, (_group, incarnation) in enumerate(written, start=1):
         shelf = MemoryShelf()

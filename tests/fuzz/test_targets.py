@@ -79,6 +79,7 @@ def test_the_story_of_a_crash_is_kept(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has wheels for Linux on x86-64 only")
 def test_no_target_breaks_in_a_short_run() -> None:
     ran = subprocess.run(

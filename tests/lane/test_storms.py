@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.of_commit import seeds
 from tests.harness.shelf import MemoryShelf
 from tests.simulation.history import History
 from tests.simulation.options import Options
@@ -23,6 +24,7 @@ def live_through(seed: int) -> None:
 def _storm(seed: int, *, lane: bool) -> tuple[History, object]:
     """What clients saw, and what is stored in the end. Without members of groups: the server draws their ids."""
     options = replace(Options.of(seed), lane=lane, transact_share=0.7, version_1_share=0.0, member_weight=0.0)
+    print(options)
     simulation = Simulation(options)
     history = simulation.run()
     assert isinstance(simulation.world.shelf, MemoryShelf)
@@ -30,13 +32,14 @@ def _storm(seed: int, *, lane: bool) -> tuple[History, object]:
     return history, [(family.values, store.version()) for family in store._families]
 
 
-@pytest.mark.parametrize("seed", range(FAST_SEEDS))
-def test_storms_are_the_same(seed: int) -> None:
-    live_through(seed)
+def test_storms_are_the_same(request: pytest.FixtureRequest) -> None:
+    for seed in seeds(request.config, FAST_SEEDS):
+        live_through(seed)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SLOW_SEEDS, 30))
-def test_many_storms_are_the_same(first: int) -> None:
-    for seed in range(first, first + 30):
-        live_through(FAST_SEEDS + seed)
+def test_many_storms_are_the_same(first: int, request: pytest.FixtureRequest) -> None:
+    for seed in seeds(request.config, 30, behind=FAST_SEEDS + first):
+        live_through(seed)

@@ -71,6 +71,7 @@ def test_random_histories_leave_the_same(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(BUSY_OPTIONS, BUSY_HISTORY)
 @settings(max_examples=300)
 def test_many_busy_histories_leave_the_same(options: WorldOptions, history: list[Step]) -> None:
@@ -98,6 +99,7 @@ def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(OPTIONS, ADMISSION, HISTORY)
 @settings(max_examples=600)
 def test_many_random_histories_leave_the_same(
@@ -152,12 +154,14 @@ def test_the_twins_notice_the_canary(mutant: Mutant) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_of_the_lane_is_noticed(mutant: Mutant) -> None:
     catch(mutant.applied)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mutant", [each for each in RULES if each.name in NOTICED_RULES], ids=lambda mutant: mutant.name
 )

@@ -26,10 +26,10 @@ from coordinator_runtime.store import CommitGroup
 from partition_log import shard as log_shard
 from tests.harness import memory_store
 from tests.harness.memory_store import MemoryStore
+from tests.harness.of_commit import seeds
 from tests.harness.rocks_shelf import RocksShelf
 from tests.simulation.auditor import Auditor
 from tests.simulation.restores import RestoringSimulation, options_of
-from tests.simulation.test_simulation import seeds_to_run
 from txn_coordinator.counters import CountersShard
 
 FAST_SEEDS = 15
@@ -58,15 +58,16 @@ def run_on_rocks(seed: int, directory: Path) -> None:
 
 
 def test_storms_with_restores(request: pytest.FixtureRequest) -> None:
-    restores = [run(seed) for seed in seeds_to_run(request, range(FAST_SEEDS))]
+    restores = [run(seed) for seed in seeds(request.config, FAST_SEEDS)]
     assert any(restores)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", range(4))
-def test_many_storms_with_restores(chunk: int) -> None:
+def test_many_storms_with_restores(chunk: int, request: pytest.FixtureRequest) -> None:
     size = SLOW_SEEDS // 4
-    for seed in range(FAST_SEEDS + chunk * size, FAST_SEEDS + (chunk + 1) * size):
+    for seed in seeds(request.config, size, behind=FAST_SEEDS + chunk * size):
         run(seed)
 
 
@@ -126,12 +127,12 @@ def last_group_missing(patch: pytest.MonkeyPatch) -> None:
     "bug",
     [
         no_new_line,
-        pytest.param(no_leader_epoch, marks=pytest.mark.slow),
+        pytest.param(no_leader_epoch, marks=[pytest.mark.slow, pytest.mark.long]),
         producer_ids_again,
-        pytest.param(csns_again, marks=pytest.mark.slow),
-        pytest.param(markers_of_lost_lines, marks=pytest.mark.slow),
+        pytest.param(csns_again, marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param(markers_of_lost_lines, marks=[pytest.mark.slow, pytest.mark.long]),
         deltas_across_lost_lines,
-        pytest.param(last_group_missing, marks=pytest.mark.slow),
+        pytest.param(last_group_missing, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
     ids=lambda bug: bug.__name__,
 )
@@ -177,6 +178,7 @@ def line_not_begun(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "bug", [segment_missing, no_segment_is_closed, version_in_between, line_not_begun], ids=lambda bug: bug.__name__
 )

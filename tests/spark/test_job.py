@@ -70,6 +70,7 @@ def test_python_m_writes_committed_records_to_parquet_and_accounts_for_all(
     assert f"writing parquet to {output}" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_submit_shows_records_on_the_console(topics: Topics, flights: str, tmp_path: Path) -> None:
     done = run(
@@ -124,6 +125,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_query_over_spark_connect_reads_committed_records(topics: Topics, flights: str) -> None:
     local = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -194,6 +196,7 @@ def test_a_machine_without_java_is_told_what_to_install(
     assert last.startswith("txnlog: error: Spark needs Java 17 or newer and none was found: install a Java 17 runtime")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_it_runs_with_the_defaults_that_we_give_to_clusters(topics: Topics, flights: str, tmp_path: Path) -> None:
     """Only the place of Python is this machine's."""

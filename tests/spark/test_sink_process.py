@@ -20,7 +20,7 @@ from tests.spark.test_stream_process import executors
 from tests.spark.test_streaming_process import Running
 from tests.spark.topics import Topics
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark]
 
 RUNS: Final = 3
 TRANSACTIONS: Final = 100

@@ -24,7 +24,7 @@ from tests.spark.topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark]
 
 
 def test_of_two_attempts_of_a_task_one_is_chosen_and_an_executor_that_dies_with_its_attempt_is_replaced(

@@ -53,6 +53,7 @@ def micro_batches(directory: Path) -> list[Counter[tuple[int, str]]]:
     return [Counter((row["partition"], row["value"].decode()) for row in table.to_pylist()) for table in tables]
 
 
+@pytest.mark.long
 def test_no_micro_batch_tears_a_transaction_whoever_is_killed(own_server: ServerProcess, tmp_path: Path) -> None:
     with Topics(own_server.address, prefix="torn") as topics:
         topic = topics.create(PARTITIONS)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AWAY_MS: Final = 60_000
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark]
 
 
 def executors(driver: int) -> list[int]:

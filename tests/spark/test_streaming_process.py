@@ -19,7 +19,7 @@ from tests.harness.patience import DEADLINE_SECONDS
 from tests.spark.test_job import JOB, SPARK_SUBMIT, UNSET, run
 from tests.spark.topics import Topics
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark]
 
 KILLS: Final = 2
 

@@ -43,12 +43,14 @@ def deaths() -> list[tuple[str, str, str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_a_death_leaves_is_whole(deaths: list[tuple[str, str, str, str]]) -> None:
     assert len(deaths) > 100
     assert [death for death in deaths if death[-1]] == []
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_step_of_the_product_is_left_out(deaths: list[tuple[str, str, str, str]]) -> None:
     """A new one belongs into the story of tests/store/dying.py."""
     passed = {(file, function) for file, function, *_ in deaths} | ELSEWHERE.keys()

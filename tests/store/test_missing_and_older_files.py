@@ -137,6 +137,7 @@ def look_at_copy(base: Path) -> tuple[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_file_and_every_harm(base: Path, tmp_path: Path) -> None:
     found = []
     for file in files_of(base / "live"):

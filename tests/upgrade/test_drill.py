@@ -21,7 +21,7 @@ from coordinator_client import Admin, Consumer, Producer, TopicPartition, read
 from tests.harness.patience import TRANSACTION_TIMEOUT_MS, looks
 from tests.harness.server_process import ServerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dist")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("dist")]
 
 KEPT: Final = "kept"
 """A topic beside the load, for what must outlast every change."""

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from scripts.java import java_problem
 from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
-from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
+from tests.harness.of_commit import TENTHS, commit_here, first_seed, shares_a_fixture, tenth_in_turn, tenth_of
 
 # pytest finds its hooks by their names here.
 from tests.harness.watchdog import pytest_timeout_set_timer as pytest_timeout_set_timer
@@ -73,7 +73,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the other tenths out."""
+    """Keep slow tests together that share a fixture of their module (`--dist loadgroup`), and leave the other tenths
+    out."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("xdist_group") and shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem.removeprefix("test_")))
     if not config.option.tenth:
         return
     tenth = int(config.option.tenth)

@@ -69,6 +69,7 @@ def test_what_cannot_be_compared_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_tree_is_compared_with_itself(tmp_path: Path) -> None:
     stores = tmp_path / "stores"
     stores.mkdir()

@@ -8,6 +8,7 @@ from bench.greedy import KINDS, measured
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_polite_and_greedy_commit_with_and_without_a_quota(kind: str) -> None:
     found = measured("grpc", kind, rounds=1, seconds=1.0)

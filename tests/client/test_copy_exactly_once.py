@@ -133,6 +133,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_copiers_that_are_killed_again_and_again_copy_every_flight_once(
     server: ServerProcess, protocol: str, tmp_path: Path

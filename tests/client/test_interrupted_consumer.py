@@ -154,6 +154,7 @@ def test_a_second_exception_while_the_first_is_handled(read: Read) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("by_opcode", [False, True], ids=["lines", "opcodes"])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_exceptions_at_any_step_and_in_pairs(read: Read, *, by_opcode: bool) -> None:

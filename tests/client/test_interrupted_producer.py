@@ -192,6 +192,7 @@ def test_a_second_exception_while_the_first_is_handled(way: tuple[Work, dict[str
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("by_opcode", [False, True], ids=["lines", "opcodes"])
 def test_exceptions_at_any_step_and_in_pairs(way: tuple[Work, dict[str, Any]], *, by_opcode: bool) -> None:
     """The long run: steps drawn at random, lines whenever they are met and single instructions, alone and in pairs."""
@@ -258,6 +259,7 @@ def test_an_exception_at_each_line_of_a_plain_producer_loses_nothing_that_a_flus
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("by_opcode", [False, True], ids=["lines", "opcodes"])
 def test_exceptions_at_any_step_of_a_plain_producer(*, by_opcode: bool) -> None:
     choose = random.Random(SEED)

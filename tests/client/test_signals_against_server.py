@@ -18,6 +18,7 @@ SECONDS = float(os.environ.get("TXN_TEST_SIGNAL_SECONDS", "6"))
 """A minute in the long run."""
 
 
+@pytest.mark.long
 def test_signals_at_random_moments_leave_told_what_is_true(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         with Admin(server.address) as admin:

@@ -51,11 +51,15 @@ def tenth_in_turn(commit: str) -> int:
 
 
 def tenth_of(item: pytest.Item) -> int:
-    """Return the tenth that a test is in: with all tests of its module where these share something that takes long to
-    make, else each case by itself."""
-    module, _, _ = item.nodeid.partition("::")
+    """Return the tenth that a test is in."""
+    return _number(unit_of(item)) % TENTHS
+
+
+def unit_of(item: pytest.Item) -> str:
+    """Return what is in one tenth with the test: its module, where tests share something that takes long to make; else
+    each case is by itself."""
     is_shared = shares_a_fixture(item) or item.get_closest_marker("xdist_group") is not None
-    return _number(module if is_shared else item.nodeid) % TENTHS
+    return item.nodeid.partition("::")[0] if is_shared else item.nodeid
 
 
 def shares_a_fixture(item: pytest.Item) -> bool:

@@ -8,9 +8,13 @@ import os
 import pytest
 
 from coordinator_server.grpc_front.transports import TransportName
+from tests.harness.long_cases import long_but
 
 VARIABLE = "TXN_TRANSPORT"
 BOTH = (TransportName.GRPC, TransportName.NATIVE)
+IS_NATIVE_INSTALLED = importlib.util.find_spec("txn_native_transport") is not None
+ONE_SHORT = long_but(lambda name: (name is TransportName.NATIVE) is IS_NATIVE_INSTALLED, BOTH)
+"""The cases of a test whose run on one transport stands for both in `make test`: on the compiled one, where it is."""
 
 
 def wanted_transport() -> TransportName:
@@ -19,5 +23,5 @@ def wanted_transport() -> TransportName:
 
 def skip_what_is_missing(name: TransportName) -> None:
     """Skip the test, with the reason, where the compiled transport is not installed."""
-    if name is TransportName.NATIVE and importlib.util.find_spec("txn_native_transport") is None:
+    if name is TransportName.NATIVE and not IS_NATIVE_INSTALLED:
         pytest.skip("the compiled transport is not installed (make native)")

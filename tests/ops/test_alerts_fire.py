@@ -61,6 +61,7 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_hanging_transaction(tmp_path: Path) -> None:
     require_tool("prometheus")
     leave_one_hanging(tmp_path / "data")
@@ -83,6 +84,7 @@ def leave_one_hanging(data_dir: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_last_stable_offset_that_is_stuck(tmp_path: Path) -> None:
     require_tool("prometheus")
     with server_of(tmp_path) as server:

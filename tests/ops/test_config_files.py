@@ -12,6 +12,7 @@ import pytest
 
 from coordinator_server.exits import ExitStatus
 from coordinator_server.settings.config import Config
+from tests.harness.long_cases import long_but
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.ops.files import OPS
 
@@ -38,7 +39,7 @@ def test_on_a_host_nobody_else_gets_in_by_the_example(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", long_but({"config/prod.toml", "kubernetes/base/server.toml"}.__contains__, FILES))
 def test_a_server_starts_with_it(name: str, tmp_path: Path) -> None:
     # Directories and ports are the test's own; everything else is the file's.
     socket = json.dumps([{"listen": f"unix:{tmp_path / 'socket'}"}])

@@ -20,6 +20,7 @@ def promtool(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_every_rule_does_what_its_unit_tests_say() -> None:
     promtool("test", "rules", RULE_TESTS)
 

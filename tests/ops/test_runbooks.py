@@ -17,6 +17,7 @@ from coordinator_client import Admin, Connection, Consumer, Producer
 from coordinator_client.arrow_encoding import SCHEMA
 from coordinator_client.producer.sink import SinkClient, SinkMember
 from tests.docs.fences import PROGRAMS
+from tests.harness.long_cases import one_in
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.harness.tools import require_tool
 from tests.ops.files import OPS, RUNBOOKS, Block, blocks, documents
@@ -185,14 +186,14 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [block for block in RUN_HERE if is_harmless(block)], ids=str)
+@pytest.mark.parametrize("block", one_in(4, [(block,) for block in RUN_HERE if is_harmless(block)]), ids=str)
 def test_the_commands_that_look_work(block: Block, calm: ServerProcess, tmp_path: Path) -> None:
     for command in block.commands:
         run(command, calm, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [block for block in RUN_HERE if not is_harmless(block)], ids=str)
+@pytest.mark.parametrize("block", one_in(5, [(block,) for block in RUN_HERE if not is_harmless(block)]), ids=str)
 def test_the_commands_that_act_work_in_the_trouble_that_they_are_for(block: Block, tmp_path: Path) -> None:
     with WORLDS[block.world](tmp_path) as server:
         for command in block.commands:

@@ -14,6 +14,7 @@ from tests.harness.tools import ROOT, require_ops_python
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_bill_names_every_package_of_its_lock_with_its_hashes(tmp_path: Path) -> None:
     wrote = subprocess.run(
         [require_ops_python(), ROOT / "scripts" / "sbom.py", "--out", tmp_path],

@@ -17,7 +17,7 @@ from txn_coordinator.config import TwoPhase
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
 ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
-"""Played on RocksDB too in the fast suite; the slow one plays all."""
+"""Played on RocksDB too in `make fast`; `make test-long` plays all."""
 
 
 def mode_in_turn(path: Path, modes: Sequence[TwoPhase], *, lane: bool) -> TwoPhase:
@@ -46,7 +46,7 @@ def test_a_story_is_played_in_each_of_its_modes_and_these_meet_both_lanes() -> N
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=() if path.stem in ON_ROCKS else pytest.mark.slow)
+        pytest.param(path, marks=() if path.stem in ON_ROCKS else (pytest.mark.slow, pytest.mark.long))
         for path in SCENARIOS
         # RocksDB fails when it wants to, and is not copied: tests/store/test_disk_faults.py, test_rocks_recovery.py.
         if path.stem not in ("disk_error", "restore", "restore_split", "restore_two_phase")

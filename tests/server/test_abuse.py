@@ -48,12 +48,13 @@ from tests.fuzz.requests import Requests
 from tests.harness.certificates import Authority
 from tests.harness.patience import DEADLINE_SECONDS, looks
 from tests.harness.server_process import ServerProcess
+from tests.harness.transports import ONE_SHORT
 from tests.ops.prometheus_process import metrics_address
 from tests.permissions.guarded_room import GuardedRoom
 from tests.server.test_authentication import Tokens
 from tests.server.test_exhaustion import FLOODED_GROWTH_MIB_MAX, FLOODS_LAST_SECONDS, GROWTH_MIB_MAX, gives_back
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("transport", ONE_SHORT, indirect=True)]
 
 HOST: Final = "127.0.0.1"
 ABUSER: Final = "127.0.0.9"
@@ -230,7 +231,7 @@ def test_garbage_of_strangers(victim: Victim) -> None:
     victim.counted_and_told("handshakes")
 
 
-@pytest.mark.parametrize("is_known", [False, True], ids=["strangers", "known"])
+@pytest.mark.parametrize("is_known", [False, pytest.param(True, marks=pytest.mark.long)], ids=["strangers", "known"])
 def test_floods(victim: Victim, *, is_known: bool) -> None:
     for name, frames in floods(LIMITS, victim.authorization if is_known else ()).items():
         # On a busy machine it takes a while until a flood is one.
@@ -278,7 +279,7 @@ def test_headers_without_end(victim: Victim) -> None:
     calls(b"", timeout=DEADLINE_SECONDS)
 
 
-@pytest.mark.parametrize("mebi", [17, 300])
+@pytest.mark.parametrize("mebi", [17, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 def test_messages_that_are_too_large_also_when_they_were_small_on_their_way(
     victim: Victim, mebi: int, compression: grpc.Compression
@@ -303,6 +304,7 @@ def test_requests_that_come_in_part_and_never_end(victim: Victim) -> None:
     assert peak_mib(victim.server.process_id) < victim.before_mib + GATHERED_MIB_MAX
 
 
+@pytest.mark.long
 def test_calls_with_tokens_that_do_not_count_again_and_again(victim: Victim) -> None:
     wrong = (("authorization", f"Bearer {'x' * 14_000}"),)
     with suppress(OSError), RawPeer(victim.server.port, tls=victim.tls, by=ABUSER) as peer:
@@ -344,6 +346,7 @@ def test_requests_of_every_procedure_with_anything_in_them(victim: Victim) -> No
             victim.is_well()
 
 
+@pytest.mark.long
 async def test_sessions_without_end(victim: Victim) -> None:
     hello = session_pb2.SessionRequest(calls=[session_pb2.SessionCall(correlation_id=1, method="DescribeLimits")])
     body = hello.SerializeToString()
@@ -415,6 +418,7 @@ def test_answers_that_nobody_reads(victim: Victim) -> None:
     assert victim.figure('txn_rpc_answers_refused_total{scope="principal"}') > 0
 
 
+@pytest.mark.long
 def test_transactional_ids_without_end(victim: Victim) -> None:
     init = transaction_pb2_grpc.TransactionServiceStub(victim.channel()).InitProducerId
     waiting: deque[grpc.Future[transaction_pb2.InitProducerIdResponse]] = deque()

@@ -16,6 +16,7 @@ import pytest
 
 from coordinator_runtime.rocks import open_read_only
 from tests.harness.combinations import Combination, row_of_case
+from tests.harness.long_cases import one_in
 from tests.harness.server_process import ServerProcess
 from tests.harness.stopping_server import POINT_VARIABLE, STOPPED, WATCHED_ID
 from tests.server.producer_by_wire import ProducerByWire, Reader
@@ -84,7 +85,7 @@ CRASHES = (
 ROWS = [row_of_case(number, crash.mode) for number, crash in enumerate(CRASHES)]
 
 
-@pytest.mark.parametrize(("crash", "row"), list(zip(CRASHES, ROWS, strict=True)), ids=str)
+@pytest.mark.parametrize(("crash", "row"), one_in(4, zip(CRASHES, ROWS, strict=True)), ids=str)
 def test_a_server_that_is_killed_there_finishes_what_was_decided(
     crash: Crash, row: Combination, tmp_path: Path
 ) -> None:
@@ -128,7 +129,7 @@ TRANSACTS = (
 TRANSACT_ROWS = [row for row, _point, _is_answered in TRANSACTS]
 
 
-@pytest.mark.parametrize(("row", "point", "is_answered"), TRANSACTS, ids=str)
+@pytest.mark.parametrize(("row", "point", "is_answered"), one_in(4, TRANSACTS), ids=str)
 def test_a_transact_that_is_repeated_after_a_kill_was_done_once(
     row: Combination, point: str, is_answered: bool, tmp_path: Path
 ) -> None:

@@ -221,6 +221,7 @@ def gives_back(server: ServerProcess, before_mib: float, growth_mib_max: float =
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_floods_leave_little_memory_behind(tmp_path: Path, transport: TransportName) -> None:
     with ServerProcess(tmp_path / "data") as server, grpc.insecure_channel(server.address) as channel:
         commits(channel, "before")

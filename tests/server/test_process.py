@@ -158,7 +158,9 @@ def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepte
     server.start()
 
 
-@pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-*", "*.log"])
+@pytest.mark.parametrize(
+    "file", ["CURRENT", *(pytest.param(name, marks=pytest.mark.long) for name in ("MANIFEST-*", "*.log"))]
+)
 def test_a_directory_that_lacks_a_file_is_refused_and_serves_once_it_is_back(tmp_path: Path, file: str) -> None:
     data_dir, keep = tmp_path / "data", tmp_path / "keep"
     # Families are flushed at different times, so that there are several logs.
@@ -273,7 +275,7 @@ class DevServer(ServerProcess):
 
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("step", ["sync", "write"])
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("error", ["EIO", pytest.param("ENOSPC", marks=pytest.mark.long)])
 def test_a_failing_disk_ends_the_process_and_loses_nothing_acknowledged(tmp_path: Path, error: str, step: str) -> None:
     server = ServerProcess(
         tmp_path / "data",

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from coordinator_server.exits import ExitStatus
+from tests.harness.long_cases import long_but
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.rights import as_user
 from tests.harness.server_process import ROOT, ServerProcess
@@ -108,7 +109,9 @@ def test_a_refused_directory_leaves_no_socket_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "socket").exists()
 
 
-@pytest.mark.parametrize("closed", [".", "LOCK", "durable_mark", "store", "store/CURRENT", "segments"])
+@pytest.mark.parametrize(
+    "closed", long_but({".", "store"}.__contains__, [".", "LOCK", "durable_mark", "store", "store/CURRENT", "segments"])
+)
 def test_a_store_of_somebody_else_is_refused_with_what_cannot_be_used(tmp_path: Path, closed: str) -> None:
     with ServerProcess(tmp_path / "data") as server:
         server.terminate()

@@ -100,6 +100,7 @@ def standing(room: SinkRoom) -> Standing:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ten_thousand_micro_batches_leave_nothing_but_what_they_wrote() -> None:
     """Each has a member in two partitions, and one that is not chosen."""
     room = SinkRoom()

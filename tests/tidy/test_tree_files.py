@@ -100,6 +100,7 @@ def test_a_line_that_is_not_understood_is_refused(line: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["checkout", "archive"])
 def test_every_check_is_content_with_a_tree_in_which_the_readme_was_followed(kind: str, tmp_path: Path) -> None:
     for path in files_of(ROOT):

@@ -243,6 +243,7 @@ def test_nothing_breaks(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_nothing_breaks_in_many_runs(block: int) -> None:
     for seed in range(100 + 50 * block, 150 + 50 * block):

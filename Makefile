@@ -55,13 +55,16 @@ fuzz: venv ## Send what nobody would send to everything that takes bytes from ou
 	@.venv/bin/python -m tests.fuzz $(ARGS)
 
 # Where other versions of a library can show: messages and their compression, transports and security, settings, what
-# commands print, stored values. RocksDB is the same in both locks, and rules need no library.
-OF_LIBRARIES := $(addprefix tests/,cli client core formats log/test_payloads.py logs metrics protocol scenarios server)
+# commands print, stored values. RocksDB is the same in both locks, and rules need no library; nor does what the SDK
+# tells after an exception, or a server finishes after a kill.
+OF_LIBRARIES := $(addprefix tests/,cli client formats log/test_payloads.py logs metrics protocol server)
+OF_OURS_ALONE := $(addprefix --ignore=tests/,$(addsuffix .py,client/test_cancelled_producer client/test_interrupted_consumer \
+	client/test_interrupted_producer client/test_left_behind client/test_producer_faults server/test_crash_points))
 
 lowest: ## Run the tests that meet a library, and some that kill servers, on the lowest versions we promise to work with
 	@$(PYTHON) scripts/venv.py lowest
 	@.venv-lowest/bin/python scripts/native.py --built
-	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "((not slow and not spark) or kill) and not long" -p no:cacheprovider $(OF_LIBRARIES)
+	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "((not slow and not spark) or kill) and not long" -p no:cacheprovider $(OF_LIBRARIES) $(OF_OURS_ALONE)
 
 lowest-spark: ## Run the tests with Spark on the lowest Spark we promise to work with; make test has the newest
 	@$(PYTHON) scripts/venv.py lowest-spark

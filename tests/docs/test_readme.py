@@ -18,6 +18,7 @@ import pytest
 from examples.demo_parts.flights import ROWS
 from examples.demo_parts.plan import ABORT_EVERY, plan
 from tests.docs.fences import PROGRAMS, ROOT, Fence, commands, fences, programs
+from tests.harness.long_cases import one_in
 
 pytestmark = pytest.mark.usefixtures("leaves_what_git_ignores")
 
@@ -149,6 +150,6 @@ def test_spark_prints_what_the_readme_says(told: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("command", SPARK_COMMANDS)
+@pytest.mark.parametrize("command", one_in(2, [(command,) for command in SPARK_COMMANDS]))
 def test_the_job_runs(told: str, command: str, tmp_path: Path) -> None:
     assert run([*words(command, told), "--endpoint", told], told, tmp_path)

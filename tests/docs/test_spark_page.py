@@ -82,6 +82,7 @@ def run(arguments: list[str], directory: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_programs_of_the_page_run(filled: str, tmp_path: Path) -> None:
     parts = [block.text for block in fences(NAME) if block.language == "python"]

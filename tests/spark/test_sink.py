@@ -138,6 +138,7 @@ def test_records_have_what_the_columns_say(spark: SparkSession, topics: Topics, 
     assert (found[None].topic, found[None].key) == (other, None)
 
 
+@pytest.mark.long
 def test_what_cannot_be_written_is_refused_before_anything_is(
     spark: SparkSession, topics: Topics, save: Save, values: Values
 ) -> None:
@@ -253,6 +254,7 @@ def test_a_stream_without_a_checkpoint_or_of_whole_results_is_refused(
         query.awaitTermination()
 
 
+@pytest.mark.long
 def test_for_each_batch_every_write_has_a_name_and_is_there_once(
     spark: SparkSession, topics: Topics, values: Values, tmp_path: Path
 ) -> None:

@@ -36,7 +36,8 @@ def copy(spark: SparkSession, topics: Topics, tmp_path: Path) -> Copying:
     return Copying(spark, topics, tmp_path / "checkpoint")
 
 
-DEATHS: list[tuple[str, Rule, set[str]]] = [
+Death = tuple[str, Rule, set[str]]
+DEATHS: list[Death] = [
     # After which step, and how the members stand that are left.
     ("JoinBatch", never_answered, {"open"}),
     ("Produce", never_answered, {"open"}),
@@ -46,15 +47,18 @@ DEATHS: list[tuple[str, Rule, set[str]]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    "deaths", [DEATHS[1::3], pytest.param(DEATHS, marks=pytest.mark.long)], ids=["two steps", "all steps"]
+)
 def test_a_driver_that_dies_at_any_step_leaves_a_batch_that_is_written_once(
-    copy: Copying, line: Line, topics: Topics
+    copy: Copying, line: Line, topics: Topics, deaths: list[Death]
 ) -> None:
     """Each batch is replayed with another number of tasks than the one that died had: the decision is on a batch, and
     which task wrote which row does not matter to it.
 
     The driver dies with one task, so that no other is at some step of its own by then, or asks for more afterwards."""
     expected: list[str] = []
-    for number, (method, rule, left) in enumerate(DEATHS):
+    for number, (method, rule, left) in enumerate(deaths):
         for partition in range(2):
             topics.commit(copy.source, [f"{number}-{partition}-{row}" for row in range(10)], partition=partition)
         before, expected = expected, sorted(values_in(copy.source, topics.endpoint))

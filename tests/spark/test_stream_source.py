@@ -44,7 +44,7 @@ def test_markers_and_aborted_records_alone_make_no_micro_batch(stream: Stream, t
     assert stream.batches() == ["0"]
 
 
-@pytest.mark.parametrize("starting", ["earliest", "latest"])
+@pytest.mark.parametrize("starting", ["earliest", pytest.param("latest", marks=pytest.mark.long)])
 @pytest.mark.parametrize("lost", [["commits"], ["commits", "sink"], ["commits", "sink", "offsets"]])
 def test_a_micro_batch_is_the_same_when_the_driver_died_before_it_was_done(
     stream: Stream, topics: Topics, lost: list[str], starting: str

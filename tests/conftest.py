@@ -8,10 +8,12 @@ import signal
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from scripts.java import java_problem
 from tests.harness.combinations import Combination, chosen, row_in_turn, rows_here
-from tests.harness.of_commit import TENTHS, commit_here, first_seed, shares_a_fixture, tenth_in_turn, tenth_of
+from tests.harness.of_commit import TENTHS, commit_here, first_seed, tenth_in_turn, tenth_of
+from tests.harness.shares import Shares
 
 # pytest finds its hooks by their names here.
 from tests.harness.watchdog import pytest_timeout_set_timer as pytest_timeout_set_timer
@@ -72,12 +74,13 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seeds from {first_seed(commit)} on{of_tenth}: --commit {commit} repeats it"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares | None:
+    return Shares(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep slow tests together that share a fixture of their module (`--dist loadgroup`), and leave the other tenths
-    out."""
-    for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("xdist_group") and shares_a_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem.removeprefix("test_")))
+    """Leave the other tenths out."""
     if not config.option.tenth:
         return
     tenth = int(config.option.tenth)

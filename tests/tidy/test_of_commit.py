@@ -19,6 +19,7 @@ from tests.harness.of_commit import (
     tenth_of,
     unit_of,
 )
+from tests.harness.shares import SPARK, unit_of_work
 
 COMMITS = [f"{number:040x}" for number in range(1, 200)]
 
@@ -74,3 +75,20 @@ def test_one_case_in_so_many_is_short() -> None:
 
     assert [is_long(case) for case in one_in(3, [(at,) for at in range(7)])] == [False, True, True] * 2 + [False]
     assert [is_long(case) for case in long_but(lambda case: case == 1, range(3))] == [True, False, True]
+
+
+def test_what_belongs_together_is_shared_out_together() -> None:
+    """Files that say what they need: a Spark session, something that is made once, or neither."""
+    units = [unit_of_work(f"tests/spark/test_{name}.py::test_it[a::b]") for name in ("source", "sink", "stream_source")]
+    assert set(units) == {SPARK}
+    assert unit_of_work("tests/docs/test_readme.py::test_it") == "tests/docs/test_readme.py"
+    assert unit_of_work("tests/store/test_crash_at_every_step.py::test_it") == "tests/store/test_crash_at_every_step.py"
+    assert unit_of_work("tests/log/test_append.py::test_it") == "tests/log/test_append.py"
+    assert unit_of_work("tests/server/test_process.py::test_it[1]") == "tests/server/test_process.py::test_it[1]"
+
+
+def test_every_test_with_the_session_is_in_its_unit(request: pytest.FixtureRequest) -> None:
+    """As far as they are in this run."""
+    of_session = [item for item in request.session.items if item.path.parent.name == "spark"]
+    users = [item for item in of_session if "spark" in getattr(item, "fixturenames", ())]
+    assert {unit_of_work(item.nodeid) for item in users} <= {SPARK}

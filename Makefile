@@ -30,7 +30,7 @@ demo-secure: ## Write the flights with security on, show what is refused, lose t
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-test: venv ## Run what must pass before a change: all tests but the long ones, and `make lowest`; minutes on two cores
+test: venv ## Run what must pass before a change: all tests but the long ones, and `make lowest`, seven minutes on two idle cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
@@ -41,7 +41,7 @@ test-long: venv ## Run the long tests, and properties with four times the exampl
 	@$(PYTHON) scripts/java.py || true
 	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "long or hypothesis" --hypothesis-profile=thorough --tenth="$(TENTH)"
 
-fast: venv ## Run the fast tests on all cores: no real processes, no Spark, a minute or two on two cores
+fast: venv ## Run the fast tests on all cores: no real processes, no Spark, two minutes on two idle cores
 	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"
 
 slow: venv ## Run only those of `make test` that start processes or Spark

@@ -20,7 +20,9 @@ from xdist.scheduler import LoadScopeScheduling
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 SPARK: Final = "the Spark session"
 
-_OF_SESSION: Final = re.compile(r"^pytestmark = pytest\.mark\.spark$", re.MULTILINE)
+_OF_SESSION: Final = re.compile(
+    r"^pytestmark = pytest\.mark\.spark$|^def test_\w+\([^)]*\bspark: SparkSession", re.MULTILINE
+)
 _SLOW: Final = re.compile(r"pytest\.mark\.slow\b")
 _MADE_ONCE: Final = re.compile(r'fixture\(scope="(module|session)"')
 

@@ -88,7 +88,7 @@ def test_what_belongs_together_is_shared_out_together() -> None:
 
 
 def test_every_test_with_the_session_is_in_its_unit(request: pytest.FixtureRequest) -> None:
-    """As far as they are in this run."""
+    """Looks at the tests of this run."""
     of_session = [item for item in request.session.items if item.path.parent.name == "spark"]
     users = [item for item in of_session if "spark" in getattr(item, "fixturenames", ())]
     assert {unit_of_work(item.nodeid) for item in users} <= {SPARK}

@@ -84,8 +84,8 @@ ROWS: Final = (
         Goal(1.5),
     ),
 )
-"""The goals are those that the lane (`coordinator_core/lane.py`) was built for, against 2e47a83. `stubs` are a Produce
-and an EndTxn, as unary calls."""
+"""The goals are those that the fast path (`coordinator_core/fast_path.py`) was built for, against 2e47a83. `stubs` are
+a Produce and an EndTxn, as unary calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from coordinator_core.acls import AclService
 from coordinator_core.backups import BackupControl, BackupMaker
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
-from coordinator_core.lane import Lane, LaneParts, SilentAuthorizer
+from coordinator_core.fast_path import FastPath, FastPathParts, SilentAuthorizer
 from coordinator_core.row_bytes import IN_PYTHON, RowBytes
 from coordinator_core.shards import (
     ShardControl,
@@ -157,7 +157,7 @@ class Core:
     checks: BatchChecks
     answers: LateAnswers
     news: News
-    lane: Lane | None
+    fast_path: FastPath | None
     """None: everything takes the general path."""
 
     def load_shared(self) -> Pending[None]:
@@ -275,7 +275,7 @@ def assemble(
         checks=base.checks,
         answers=answers,
         news=news,
-        lane=_lane(base, counters) if config.lane else None,
+        fast_path=_fast_path(base, counters) if config.lane else None,
     )
     sender.on_fenced = core.retire
     access.on_renewed = core.groups.topics.hold_patterns_again
@@ -316,10 +316,10 @@ def _catalog(runtime: Runtime, store: Store, config: CoreConfig, levels: Levels 
     )
 
 
-def _lane(base: _Foundation, counters: CountersShard) -> Lane:
+def _fast_path(base: _Foundation, counters: CountersShard) -> FastPath:
     authorizer = SilentAuthorizer(base.authorizer)
-    return Lane(
-        LaneParts(
+    return FastPath(
+        FastPathParts(
             runtime=base.runtime,
             catalog=base.catalog,
             counters=counters,

@@ -40,4 +40,5 @@ class CoreConfig:
     group_waits_max: int = WAITING_MAX
     """Calls that may wait for other members of their groups."""
     lane: bool = True
-    """Whether calls of the common shape take the lane (`coordinator_core/lane.py`), or the general path, too."""
+    """Whether calls of the common shape take the fast path (`coordinator_core/fast_path.py`), or the general path,
+    too."""

@@ -197,7 +197,7 @@ def once_durable(key: ShardKey, answer: object = None) -> Operation:
 
 
 class NotCommon(Exception):
-    """A call is not of the common shape, which the lane takes: nobody is told, the general path decides on it."""
+    """A call is not of the common shape, which the fast path takes: nobody is told, the general path decides on it."""
 
 
 class Shard(Protocol):

@@ -38,7 +38,7 @@ SHARD_EPOCH_TYPE = 0
 """Record type of ShardEpoch in every coordinator; packages number their own types from 1."""
 
 
-# A module-level alias for the lane: enum attribute lookup is slow on CPython 3.11.
+# A module-level alias for the fast path: enum attribute lookup is slow on CPython 3.11.
 _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
 _HISTORY_KEY: Final = struct.Struct(">BHQ")
 

@@ -32,7 +32,7 @@ from coordinator_server.compiled import fastest_examine_batch, fastest_row_bytes
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
 from coordinator_server.grpc_front.session import SERVICE as SESSION_SERVICE
-from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.grpc_front.wire.servicers import NodeAddress, fast_methods, servicers
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
@@ -290,9 +290,9 @@ async def load(server: Server, config: Config, address: Address) -> int:
     # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
     core.loader.listen(server.observer)
     node = NodeAddress(config.node_id, address.host, address.port)
-    fronts = lane_fronts(core)
-    server.dispatcher.serve(servicers(core, node), fronts)
-    server.gatekeeper.open({front.method: front for front in fronts})
+    fast = fast_methods(core)
+    server.dispatcher.serve(servicers(core, node), fast)
+    server.gatekeeper.open({each.method: each for each in fast})
     readings.is_loaded = True
     failed = await core.load_shards()
     server.observer.is_start_over = True

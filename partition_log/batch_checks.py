@@ -67,7 +67,7 @@ _HEADER_BEGINS: Final = (b'"', b"\xa2")
 _PLAIN: Final = Compression.NONE
 _RECORDS: Final = Encoding.RECORDS_V1
 _OF_RECORDS: Final = (Encoding.RECORDS_V1, Encoding.RECORDS_V2)
-"""Module-level aliases for the lane: enum attribute lookup is slow on CPython 3.11."""
+"""Module-level aliases for the fast path: enum attribute lookup is slow on CPython 3.11."""
 
 
 class CheckEnd(StrEnum):

@@ -404,7 +404,7 @@ def _check_version(value: bytes) -> None:
     check_version(value[0], VALUE_VERSION, "a stored value")
 
 
-# Module-level aliases for the lane: enum attribute lookup is slow on CPython 3.11, and a message stages many rows.
+# Module-level aliases for the fast path: enum attribute lookup is slow on CPython 3.11, and a message stages many rows.
 _LOG: Final = Family.LOG
 _PARTITIONS: Final = Family.PARTITIONS
 _PRODUCERS: Final = Family.PRODUCERS

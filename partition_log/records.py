@@ -149,7 +149,7 @@ class PartitionGrew(OfPartition, frozen=True, gc=False):
     """What the marker says; None = there is no marker."""
     marker_bytes: int = 0
     marker_count: int = 0
-    """How many markers say that: as many as the lane ended transactions in the partition at once."""
+    """How many markers say that: as many as the fast path ended transactions in the partition at once."""
 
 
 class RecordsDeleted(OfPartition, frozen=True, gc=False):

@@ -74,7 +74,7 @@ class MarkerVerdict(Enum):
     """It belongs to an older transaction, which has ended here."""
 
 
-# Module-level aliases for the lane: enum attribute lookup is slow on CPython 3.11.
+# Module-level aliases for the fast path: enum attribute lookup is slow on CPython 3.11.
 _APPEND: Final = AppendVerdict.APPEND
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
 

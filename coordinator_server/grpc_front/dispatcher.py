@@ -17,7 +17,7 @@ from coordinator_protocol.wire import Pieces
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Connection
 from coordinator_server.grpc_front.grpc_call import Endpoint, GrpcCall, UnknownCall, endpoint_of
-from coordinator_server.grpc_front.handler import LaneFront, NamedCall
+from coordinator_server.grpc_front.handler import FastMethod, NamedCall
 from coordinator_server.traffic.call import Call
 from coordinator_server.traffic.metering import Keeper
 
@@ -40,16 +40,16 @@ class Dispatcher:
         self._keeper = keeper
         self._table = endpoint_table(services, parts_max, message_bytes_max)
 
-    def serve(self, servicers: Iterable[object], fronts: Iterable[LaneFront] = ()) -> None:
+    def serve(self, servicers: Iterable[object], fast: Iterable[FastMethod] = ()) -> None:
         """Name what serves each method. A servicer has one function per method, with the method's name. Call it before
         the gatekeeper opens."""
         servicers = list(servicers)
-        by_method = {front.method: front for front in fronts}
+        by_method = {each.method: each for each in fast}
         for endpoint in self._table.values():
             method = endpoint.rule.method
             found = [function for servicer in servicers if (function := getattr(servicer, method, None)) is not None]
             assert len(found) == 1, f"{method} must have one servicer and has {len(found)}"
-            endpoint.serve, endpoint.front = found[0], by_method.get(method)
+            endpoint.serve, endpoint.fast = found[0], by_method.get(method)
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         return self._keeper.begin(self._call(method, body, call))

@@ -20,7 +20,7 @@ from coordinator_protocol.wire import Pieces, varint
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.calls import CallStatus, Serve, Unanswered
-from coordinator_server.grpc_front.handler import LaneFront
+from coordinator_server.grpc_front.handler import FastMethod
 from coordinator_server.grpc_front.wire.edge import error_response
 from coordinator_server.grpc_front.wire.log.fetch_edge import FetchAnswer
 from coordinator_server.grpc_front.wire.parts import parts_are_too_many
@@ -44,7 +44,7 @@ Reply = bytes | Pieces
 
 @dataclass(slots=True)
 class Endpoint:
-    """One method as gRPC serves it. `serve` and `front` are there once the server is loaded."""
+    """One method as gRPC serves it. `serve` and `fast` are there once the server is loaded."""
 
     rule: MethodRule
     request_type: type[Message]
@@ -55,7 +55,7 @@ class Endpoint:
     parts_max: int
     answer_bytes_max: int
     serve: Serve | None = None
-    front: LaneFront | None = None
+    fast: FastMethod | None = None
     """Offers calls to the fast path; None: no call of this method goes that way."""
 
 
@@ -113,19 +113,19 @@ class GrpcCall:
 
     def take(self) -> Reply | None:
         endpoint = self._endpoint
-        assert endpoint.front is not None, "only methods with a front are fast"
+        assert endpoint.fast is not None, "only fast methods are offered"
         try:
             self._understand()
         except (DecodeError, Refused):
             # `begin` refuses it likewise, and says so.
             return None
-        return endpoint.front.take(self._request, self.context)
+        return endpoint.fast.take(self._request, self.context)
 
     def taken_failed(self, reply: Reply, error: Exception) -> Message:
-        front = self._endpoint.front
-        assert front is not None, "it was taken by one"
-        assert isinstance(reply, bytes), "as the front gave it"
-        return front.refused(self._request, reply, error)
+        fast = self._endpoint.fast
+        assert fast is not None, "it was taken by one"
+        assert isinstance(reply, bytes), "as `take` gave it"
+        return fast.refused(self._request, reply, error)
 
     def begin(self) -> Pending[Any]:
         serve = self._endpoint.serve

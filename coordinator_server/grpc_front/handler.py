@@ -17,8 +17,8 @@ NamedCall = tuple[str, bytes, CallContext]
 """Full method name, serialised request, caller."""
 
 
-class LaneFront(Protocol):
-    """Takes calls of the common shape of one method, several at once (`coordinator_core/lane.py`)."""
+class FastMethod(Protocol):
+    """Takes calls of the common shape of one method, several at once (`coordinator_core/fast_path.py`)."""
 
     @property
     def method(self) -> Method: ...

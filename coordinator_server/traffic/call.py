@@ -60,8 +60,8 @@ class Call(Protocol[ReplyT]):
         """The client id; "" where it cannot be read. Asked only where a quota needs it. No side effects."""
 
     def take(self) -> ReplyT | None:
-        """The fast path: the reply, to be sent once `FastPath.end` is settled. None: nothing has happened, and `begin`
-        follows in its place."""
+        """The fast path: the reply, to be sent once `FastPathEnd.end` is settled. None: nothing has happened, and
+        `begin` follows in its place."""
 
     def taken_failed(self, reply: ReplyT, error: Exception) -> Any:  # noqa: ANN401  as of `begin`
         """The value in place of a reply that was taken and did not become durable. Raises: the error, where there is
@@ -86,7 +86,7 @@ class Call(Protocol[ReplyT]):
         """The beginning of the request as text, for the audit log. Asked only where a line is written."""
 
 
-class FastPath(Protocol):
+class FastPathEnd(Protocol):
     """The end of what calls have taken, all of them together (`coordinator_core`)."""
 
     def end(self) -> Pending[None]:

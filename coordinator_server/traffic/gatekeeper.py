@@ -29,14 +29,14 @@ from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.traffic.admission import Admission, CallLimit
-from coordinator_server.traffic.call import Auditor, Call, EncodedAnswer, FastPath, NoObserver, Observer, ReplyT
+from coordinator_server.traffic.call import Auditor, Call, EncodedAnswer, FastPathEnd, NoObserver, Observer, ReplyT
 from coordinator_server.traffic.fair_messages import FairMessages, is_enough
 from coordinator_server.traffic.fair_reads import FairReads
 
 _log = structlog.get_logger("transport")
 
 
-_NO_FAST_PATHS: Final[Mapping[Method, FastPath]] = MappingProxyType({})
+_NO_FAST_PATHS: Final[Mapping[Method, FastPathEnd]] = MappingProxyType({})
 
 
 class Gate(Enum):
@@ -83,10 +83,10 @@ class Gatekeeper:
         self._unanswered: dict[Pending[Any], tuple[Method, CallLimit, int]] = {}
         """The calls in flight: the room that each takes, and for how many it counts: one, or those that the fast path
         took together."""
-        self._fast_paths: Mapping[Method, FastPath] = {}
+        self._fast_paths: Mapping[Method, FastPathEnd] = {}
         self._gate = Gate.LOADING
 
-    def open(self, fast_paths: Mapping[Method, FastPath] = _NO_FAST_PATHS) -> None:
+    def open(self, fast_paths: Mapping[Method, FastPathEnd] = _NO_FAST_PATHS) -> None:
         """Take work from now on. Calls of the methods that have a fast path are offered to it first."""
         self._fast_paths = fast_paths
         self._gate = Gate.SERVING

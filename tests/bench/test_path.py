@@ -88,7 +88,7 @@ def test_the_way_of_an_end_leads_through_everything_that_takes_part(call: str) -
     functions = [line for line in lines if line.startswith(" ")]
     files = [line for line in lines if not line.startswith(" ")]
     assert head.startswith(f"{call}: {len(functions)} functions in {len(files)} files, ")
-    assert any("lane.py" in file for file in files) is (call == "EndTxn")
+    assert any("fast_path.py" in file for file in files) is (call == "EndTxn")
     assert files[0].startswith("coordinator_server/")
     for package in ("txn_coordinator", "partition_log", "group_coordinator", "coordinator_runtime"):
         assert any(file.startswith(package) for file in files), f"nothing of {package} was entered"

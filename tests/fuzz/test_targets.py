@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_core.lane import Lane
+from coordinator_core.fast_path import FastPath
 from tests.fuzz.__main__ import ROOT
 from tests.fuzz.kept import CORPUS, CORPUS_BYTES_MAX, CRASHES, corpus_of, crashes_of, keep_crash, packed, unpacked
 from tests.fuzz.targets import BY_NAME, TARGETS, Run, Story, Target
@@ -56,7 +56,7 @@ def test_a_defect_of_the_server_breaks_the_target(monkeypatch: pytest.MonkeyPatc
     def met(*_arguments: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(Lane, "commit", met)
+    monkeypatch.setattr(FastPath, "commit", met)
     monkeypatch.setattr(TransactionService, "end_txn", met)
     story = Story(BY_NAME["requests"])
     ends = next(each for each in BY_NAME["requests"].seeds() if CASES[each[1]].method == "EndTxn")

@@ -1,7 +1,7 @@
 """In which combinations of choices the servers of tests run, so that any two choices meet: pairwise.
 
-A server may use the lane or not, end transactions in one batch or in two phases, run on either transport, and on the
-lowest or the newest libraries that we promise to work with. All sixteen combinations would be too many to run. In
+A server may use the fast path or not, end transactions in one batch or in two phases, run on either transport, and on
+the lowest or the newest libraries that we promise to work with. All sixteen combinations would be too many to run. In
 `COMBINATIONS` each value of each choice meets each value of every other one in at least one row, which is where nearly
 all bugs show that no single choice has.
 
@@ -118,7 +118,7 @@ def missing_pairs(rows: Iterable[Any], names: Iterable[str]) -> set[tuple[object
 
 
 def wanted_lane() -> bool:
-    """Whether the servers of this test have a lane, unless it says so itself."""
+    """Whether the servers of this test have a fast path, unless it says so itself."""
     return os.environ.get(LANE_VARIABLE, "true") == "true"
 
 

@@ -13,7 +13,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.calls import CallStatus
 from coordinator_server.grpc_front.dispatcher import REQUEST_PARTS_MAX, Dispatcher
-from coordinator_server.grpc_front.handler import LaneFront
+from coordinator_server.grpc_front.handler import FastMethod
 from coordinator_server.traffic.admission import Admission
 from coordinator_server.traffic.call import NoObserver
 from coordinator_server.traffic.fair_messages import FairMessages
@@ -59,11 +59,11 @@ class GatedDispatcher(Dispatcher):
         self.gatekeeper.observer = self.watching
         super().__init__(services, self.gatekeeper, message_bytes_max=message_bytes_max, parts_max=parts_max)
 
-    def open(self, servicers: Iterable[object], fronts: Iterable[LaneFront] = ()) -> None:
+    def open(self, servicers: Iterable[object], fast: Iterable[FastMethod] = ()) -> None:
         """Serve from now on."""
-        fronts = list(fronts)
-        self.serve(servicers, fronts)
-        self.gatekeeper.open({front.method: front for front in fronts})
+        fast = list(fast)
+        self.serve(servicers, fast)
+        self.gatekeeper.open({each.method: each for each in fast})
 
     def close(self) -> None:
         self.gatekeeper.close()

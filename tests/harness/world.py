@@ -44,9 +44,9 @@ from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
 from tests.harness.entries import LogEntry as LogEntry
 from tests.harness.entries import Reading, entries_of
+from tests.harness.fast_path_calls import end_txn, produce, transact
 from tests.harness.group_calls import ANYBODY
 from tests.harness.inside import Inside, WorldOptions
-from tests.harness.lane_calls import end_txn, produce, transact
 from tests.harness.manual_clock import ManualClock
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
@@ -282,7 +282,7 @@ class World:
         request = Produce(transactional_id, (item,))
         core, log = self.inside.core, self.inside.log
         # A test may have put another service in its place.
-        lane = core.lane if log is core.log.records else None
+        lane = core.fast_path if log is core.log.records else None
         return produce(lane, log, request, context).map(lambda results: results[0])
 
     def end(
@@ -301,7 +301,7 @@ class World:
             last_sequences=[(partition_name(name), sequence) for name, sequence in last_sequences],
         )
         core, transactions = self.inside.core, self.inside.transactions
-        lane = core.lane if transactions is core.transactions.service else None
+        lane = core.fast_path if transactions is core.transactions.service else None
         return end_txn(lane, transactions, command, context)
 
     def transact(

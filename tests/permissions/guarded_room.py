@@ -16,7 +16,7 @@ from coordinator_protocol.hashing import member_id
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.build import SERVICES
-from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.grpc_front.wire.servicers import NodeAddress, fast_methods, servicers
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.harness.gated import GatedDispatcher
 from tests.harness.guarded import SUPER_USER, Guarded
@@ -87,7 +87,7 @@ class GuardedRoom:
         self.dispatcher = GatedDispatcher(
             SERVICES, Admission(AdmissionLimits(), lambda: 0), self.world.clock, message_bytes_max=1 << 24
         )
-        self.dispatcher.open(servicers(core, NodeAddress(1, "here", 1)), lane_fronts(core))
+        self.dispatcher.open(servicers(core, NodeAddress(1, "here", 1)), fast_methods(core))
         self.asked: set[Question] = set()
         ask = self.access.is_allowed
 

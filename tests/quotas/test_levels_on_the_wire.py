@@ -155,7 +155,7 @@ async def test_sessions(tmp_path: Path) -> None:
                 continue
 
 
-async def test_a_pause_comes_with_answers_of_the_lane_too(tmp_path: Path) -> None:
+async def test_a_pause_comes_with_answers_of_the_fast_path_too(tmp_path: Path) -> None:
     async with bounded(tmp_path, requests_per_second=1, produce_bytes_per_second=1) as served:
         producers = Producers(served)
         assert (await producers.init("a")).throttle_ms == 0

@@ -1,5 +1,5 @@
-"""Plays every transcript beside this file in the modes that it names, with a lane and without: in two of these four
-ways, so that each story meets each mode and each lane, and these meet each other in its neighbours."""
+"""Plays every transcript beside this file in the modes that it names, with a fast path and without: in two of these
+four ways, so that each story meets each mode and each lane, and these meet each other in its neighbours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
 
 
 def mode_in_turn(path: Path, modes: Sequence[TwoPhase], *, lane: bool) -> TwoPhase:
-    """The one of the modes of a story in which it is played with a lane, or without."""
+    """The one of the modes of a story in which it is played with a fast path, or without."""
     return modes[(SCENARIOS.index(path) + lane) % len(modes)]
 
 
@@ -54,7 +54,7 @@ def test_a_story_is_played_in_each_of_its_modes_and_these_meet_both_lanes() -> N
     ids=lambda path: path.stem,
 )
 def test_scenario_on_rocksdb(path: Path, tmp_path: Path) -> None:
-    """With a lane, in the mode in which that is not played in memory."""
+    """With a fast path, in the mode in which that is not played in memory."""
     transcript = read_transcript(path.read_text())
     shelf = RocksShelf(tmp_path / "store")
     try:

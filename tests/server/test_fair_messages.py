@@ -26,7 +26,7 @@ from tests.harness.in_process import in_process_server
 from tests.harness.manual_clock import ManualClock
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.server.fake_servicer import SERVICE, FakeTransactionServicer
-from tests.server.test_lane_calls import FakeLane
+from tests.server.test_fast_path_calls import FakeLane
 
 CALL_MS = 1
 PER_TURN = CALLS_MIN
@@ -58,7 +58,7 @@ class SlowServicer(FakeTransactionServicer):
 
 
 class SlowLane(FakeLane):
-    """A lane in which each call takes some of the loop's time."""
+    """A fast path in which each call takes some of the loop's time."""
 
     def __init__(self, clock: ManualClock, order: list[str]) -> None:
         super().__init__(order)
@@ -252,7 +252,7 @@ def test_a_session_that_is_gone_is_not_read_again_when_what_it_sent_had_its_turn
     assert told == []
 
 
-def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together() -> None:
+def test_the_fast_path_gives_way_too_and_what_it_took_in_a_turn_is_durable_together() -> None:
     room = Room(has_lane=True)
     session = room.session("a")
     session.receive(message(["a"] * 3 * PER_TURN, "Transact"))
@@ -264,7 +264,7 @@ def test_the_lane_gives_way_too_and_what_it_took_in_a_turn_is_durable_together()
     assert [answer.correlation_id for answer in answered(session)] == [*range(3 * PER_TURN)]
 
 
-def test_the_lane_takes_all_of_a_message_together_while_there_is_time() -> None:
+def test_the_fast_path_takes_all_of_a_message_together_while_there_is_time() -> None:
     room = Room(has_lane=True)
     room.lane.call_ms = 0
     room.session("a").receive(message(["a"] * 3 * PER_TURN, "Transact"))

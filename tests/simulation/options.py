@@ -58,7 +58,7 @@ class Options:
     snapshot_weight: float
     """How often a reader of snapshots does something."""
     lane: bool
-    """Whether Transacts of the common shape take the lane."""
+    """Whether Transacts of the common shape take the fast path."""
 
     @classmethod
     def of(cls, seed: int) -> Options:

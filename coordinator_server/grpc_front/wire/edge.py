@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
-from coordinator_core.lane import Lane
+from coordinator_core.fast_path import FastPath
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused, class_of
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.methods import Method
@@ -61,14 +61,14 @@ def error_response(method: Method, response_type: Callable[[], ResponseT], error
     return response
 
 
-class Front:
-    """What the calls of all methods share on their way into the lane (`LaneFront` of the dispatcher)."""
+class OnFastPath:
+    """What the calls of all methods share on their way into the fast path (`FastMethod` of the dispatcher)."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.end, self.take_back = lane.end, lane.take_back
+    def __init__(self, fast_path: FastPath) -> None:
+        self._fast_path = fast_path
+        self.end, self.take_back = fast_path.end, fast_path.take_back
 
-    def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as LaneFront
+    def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as FastMethod
         """Raises the error: of most methods it is all that there is to say."""
         raise error
 

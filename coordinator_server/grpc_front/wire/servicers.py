@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_core.assembly import Core
-from coordinator_server.grpc_front.handler import LaneFront
+from coordinator_server.grpc_front.handler import FastMethod
 from coordinator_server.grpc_front.wire.admin.acls import AclServicer
 from coordinator_server.grpc_front.wire.admin.backups import BackupServicer
 from coordinator_server.grpc_front.wire.admin.servicer import AdminServicer
@@ -12,12 +12,12 @@ from coordinator_server.grpc_front.wire.groups.classic import ClassicServicer
 from coordinator_server.grpc_front.wire.groups.committed import OffsetServicer
 from coordinator_server.grpc_front.wire.groups.consumer import ConsumerServicer
 from coordinator_server.grpc_front.wire.log.ranges import RangeServicer
-from coordinator_server.grpc_front.wire.log.servicer import LogServicer, ProduceFront
+from coordinator_server.grpc_front.wire.log.servicer import FastProduce, LogServicer
 from coordinator_server.grpc_front.wire.log.snapshots import SnapshotServicer
 from coordinator_server.grpc_front.wire.transactions.servicer import (
-    EndFront,
-    InitFront,
-    TransactFront,
+    FastEnd,
+    FastInit,
+    FastTransact,
     TransactionServicer,
 )
 from coordinator_server.grpc_front.wire.transactions.servicer import NodeAddress as NodeAddress
@@ -40,10 +40,10 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     ]
 
 
-def lane_fronts(core: Core) -> list[LaneFront]:
-    """Return what feeds the lane of a core; nothing where it has none."""
-    lane = core.lane
-    return [] if lane is None else [TransactFront(lane), ProduceFront(lane), EndFront(lane), InitFront(lane)]
+def fast_methods(core: Core) -> list[FastMethod]:
+    """Return what feeds the fast path of a core; nothing where it has none."""
+    path = core.fast_path
+    return [] if path is None else [FastTransact(path), FastProduce(path), FastEnd(path), FastInit(path)]
 
 
 def group_servicers(core: Core) -> list[object]:

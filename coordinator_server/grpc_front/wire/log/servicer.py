@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from coordinator_api.v1 import log_pb2
-from coordinator_core.lane import LaneBatch
+from coordinator_core.fast_path import FastBatch
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -32,7 +32,7 @@ from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.grpc_front.wire.edge import (
-    Front,
+    OnFastPath,
     ResponseT,
     outcome_of,
     set_error,
@@ -177,17 +177,17 @@ class LogServicer:
         return described.map(producers_response)
 
 
-class ProduceFront(Front):
+class FastProduce(OnFastPath):
     """Batches of transactions that are ended later."""
 
     method: Final = Method.PRODUCE
 
     def take(self, request: log_pb2.ProduceRequest, context: CallContext) -> bytes | None:
         """The answer, if it is of the common shape."""
-        batches = lane_batches(request.batches) if request.transactional_id else None
+        batches = fast_batches(request.batches) if request.transactional_id else None
         if batches is None:
             return None
-        results = self._lane.produce(request.transactional_id, batches, context)
+        results = self._fast_path.produce(request.transactional_id, batches, context)
         return None if results is None else produce_response(results).SerializeToString()
 
     def refused(self, request: log_pb2.ProduceRequest, answer: bytes, error: Exception) -> log_pb2.ProduceResponse:
@@ -234,9 +234,9 @@ def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
     return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if batch.HasField("crc32c") else None))
 
 
-def lane_batches(items: Iterable[log_pb2.PartitionBatch]) -> list[LaneBatch] | None:
+def fast_batches(items: Iterable[log_pb2.PartitionBatch]) -> list[FastBatch] | None:
     """Batches as columns; None where one of them has a number that means nothing here."""
-    batches: list[LaneBatch] = []
+    batches: list[FastBatch] = []
     for item in items:
         batch = item.batch
         header = batch_header(batch)

@@ -15,7 +15,7 @@ from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
 from coordinator_server.grpc_front.wire.edge import (
-    Front,
+    OnFastPath,
     error_response,
     outcome_of,
     set_error,
@@ -24,7 +24,7 @@ from coordinator_server.grpc_front.wire.edge import (
     unchecked_names,
 )
 from coordinator_server.grpc_front.wire.groups.committed import transacted_offsets
-from coordinator_server.grpc_front.wire.log.servicer import client_batch, lane_batches
+from coordinator_server.grpc_front.wire.log.servicer import client_batch, fast_batches
 from txn_coordinator import requests
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.reading import TransactionReader
@@ -178,7 +178,7 @@ class TransactionServicer:
         return settled(response)
 
 
-class TransactFront(Front):
+class FastTransact(OnFastPath):
     """Whole transactions, each in one call."""
 
     method: Final = Method.TRANSACT
@@ -187,12 +187,12 @@ class TransactFront(Front):
         """The answer, if it is of the common shape. Raises Refused for what can never be a partition or an offset."""
         if not request.committed:
             return None
-        batches = lane_batches(request.batches)
+        batches = fast_batches(request.batches)
         if batches is None:
             return None
         groups = [transacted_offsets(group) for group in request.groups] if request.groups else ()
         identity = (request.producer_id, request.producer_epoch)
-        taken = self._lane.transact(request.transactional_id, identity, batches, groups, context)
+        taken = self._fast_path.transact(request.transactional_id, identity, batches, groups, context)
         if taken is None:
             return None
         after, first_offsets = taken
@@ -208,7 +208,7 @@ class TransactFront(Front):
         return transact_refused(request, error)
 
 
-class EndFront(Front):
+class FastEnd(OnFastPath):
     """Commits of transactions whose batches came before."""
 
     method: Final = Method.END_TXN
@@ -219,11 +219,11 @@ class EndFront(Front):
             return None
         identity = (request.producer_id, request.producer_epoch)
         sequences = last_sequences(request.last_sequences) if request.last_sequences else ()
-        ended = self._lane.commit(request.transactional_id, identity, sequences, context)
+        ended = self._fast_path.commit(request.transactional_id, identity, sequences, context)
         return None if ended is None else end_response(context, ended).SerializeToString()
 
 
-class InitFront(Front):
+class FastInit(OnFastPath):
     """New identities of producers with a transactional id."""
 
     method: Final = Method.INIT_PRODUCER_ID
@@ -237,8 +237,8 @@ class InitFront(Front):
             or request.keep_prepared
         ):
             return None
-        # Without an id it is a plain producer's; an empty one is refused. Neither is for the lane.
-        identity = self._lane.initialise(request.transactional_id, request.transaction_timeout_ms, context)
+        # Without an id it is a plain producer's; an empty one is refused. Neither is for the fast path.
+        identity = self._fast_path.initialise(request.transactional_id, request.transaction_timeout_ms, context)
         if identity is None:
             return None
         response = transaction_pb2.InitProducerIdResponse()

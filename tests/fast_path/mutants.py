@@ -1,5 +1,5 @@
-"""Bugs of the lane on purpose (`bugs`), and what each would do. Each must make it differ from the general path, and the
-twins must notice.
+"""Bugs of the fast path on purpose (`bugs`), and what each would do. Each must make it differ from the general path,
+and the twins must notice.
 
 They are written as those of the simulation are (`tests/simulation/mutants.py`), and one that is noticed by nothing is a
 torn net.
@@ -7,27 +7,27 @@ torn net.
 
 from __future__ import annotations
 
-from coordinator_core import lane as lane_module
-from coordinator_core.lane import Lane, SilentAuthorizer
+from coordinator_core import fast_path as fast_path_module
+from coordinator_core.fast_path import FastPath, SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.grpc_front.dispatcher import Dispatcher
-from coordinator_server.grpc_front.wire.log.servicer import ProduceFront
-from coordinator_server.grpc_front.wire.transactions.servicer import EndFront, InitFront
+from coordinator_server.grpc_front.wire.log.servicer import FastProduce
+from coordinator_server.grpc_front.wire.transactions.servicer import FastEnd, FastInit
 from partition_log.batch_checks import BatchChecks
-from tests.lane import bugs
+from tests.fast_path import bugs
 from tests.simulation.mutant import Mutant
 from txn_coordinator.rules import initialising, transacting
 from txn_coordinator.shard import TransactionShard
 
 MUTANTS = (
-    Mutant("look_at_no_epoch", "whoever names an id is its owner", ((Lane, "transact", bugs.look_at_no_epoch),)),
+    Mutant("look_at_no_epoch", "whoever names an id is its owner", ((FastPath, "transact", bugs.look_at_no_epoch),)),
     Mutant(
         "look_at_no_sequence",
         "a batch that does not follow is appended",
-        ((Lane, "transact", bugs.look_at_no_sequence),),
+        ((FastPath, "transact", bugs.look_at_no_sequence),),
     ),
-    Mutant("look_at_no_checksum", "a damaged batch is appended", ((Lane, "transact", bugs.look_at_no_checksum),)),
+    Mutant("look_at_no_checksum", "a damaged batch is appended", ((FastPath, "transact", bugs.look_at_no_checksum),)),
     Mutant(
         "every_payload_is_good",
         "what no reader can decode is appended",
@@ -36,86 +36,92 @@ MUTANTS = (
     Mutant(
         "take_a_number_all_the_same",
         "a call that is left for the general path has taken a commit sequence number",
-        ((Lane, "transact", bugs.take_a_number_all_the_same),),
+        ((FastPath, "transact", bugs.take_a_number_all_the_same),),
     ),
     Mutant(
         "take_those_before_back",
         "a call that is left takes those before it in the message with it",
-        ((Lane, "transact", bugs.take_those_before_back),),
+        ((FastPath, "transact", bugs.take_those_before_back),),
     ),
     Mutant(
-        "forget_the_request_id", "a repetition is not known for one", ((Lane, "transact", bugs.forget_the_request_id),)
+        "forget_the_request_id",
+        "a repetition is not known for one",
+        ((FastPath, "transact", bugs.forget_the_request_id),),
     ),
     Mutant(
         "take_all_for_one_caller",
         "what one caller did is told of another",
-        ((Lane, "_check_common", bugs.take_all_for_one_caller),),
+        ((FastPath, "_check_common", bugs.take_all_for_one_caller),),
     ),
     Mutant(
         "look_for_no_other_name",
         "a partition that is called by its name and by its id is taken for two",
-        ((Lane, "_target", bugs.look_for_no_other_name),),
+        ((FastPath, "_target", bugs.look_for_no_other_name),),
     ),
     Mutant(
         "keep_the_stable_offset",
-        "committed readers never see what the lane wrote",
-        ((Lane, "_target", bugs.in_the_draft(record=bugs.keep_the_stable_offset)),),
+        "committed readers never see what the fast path wrote",
+        ((FastPath, "_target", bugs.in_the_draft(record=bugs.keep_the_stable_offset)),),
     ),
     Mutant(
-        "answer_before_durable", "an answer goes out before the flush", ((Lane, "end", bugs.answer_before_durable),)
+        "answer_before_durable", "an answer goes out before the flush", ((FastPath, "end", bugs.answer_before_durable),)
     ),
     Mutant("overtake", "a Transact goes before another call of its message", ((Dispatcher, "message", bugs.overtake),)),
     Mutant(
         "overtake_what_is_parked",
         "a Transact goes before calls of its id that wait",
-        ((Lane, "_check_common", bugs.overtake_what_is_parked),),
+        ((FastPath, "_check_common", bugs.overtake_what_is_parked),),
     ),
-    Mutant("lose_the_offsets", "the offsets of a group are lost", ((Lane, "_settle", bugs.lose_the_offsets),)),
+    Mutant("lose_the_offsets", "the offsets of a group are lost", ((FastPath, "_settle", bugs.lose_the_offsets),)),
     Mutant("tell_nothing", "nothing is counted and logged", ((Runtime, "write_decided", bugs.tell_nothing),)),
     Mutant(
         "give_numbers_again",
         "commit sequence numbers are not stored",
         ((Runtime, "write_decided", bugs.give_numbers_again),),
     ),
-    Mutant("allow_all", "who may not write writes", ((lane_module, "require", bugs.allow_all),)),
+    Mutant("allow_all", "who may not write writes", ((fast_path_module, "require", bugs.allow_all),)),
     Mutant(
         "ask_for_no_id",
         "who may write to the topic may use any id",
-        ((lane_module, "require", bugs.ask_nothing_of(ResourceType.TRANSACTIONAL_ID)),),
+        ((fast_path_module, "require", bugs.ask_nothing_of(ResourceType.TRANSACTIONAL_ID)),),
     ),
     Mutant(
         "ask_for_no_topic",
         "who may use the id may write to any topic",
-        ((lane_module, "require", bugs.ask_nothing_of(ResourceType.TOPIC)),),
+        ((fast_path_module, "require", bugs.ask_nothing_of(ResourceType.TOPIC)),),
     ),
     Mutant(
         "ask_not_to_describe",
         "who may not see a topic learns what is in it",
-        ((lane_module, "require", bugs.ask_not_to(Permission.DESCRIBE)),),
+        ((fast_path_module, "require", bugs.ask_not_to(Permission.DESCRIBE)),),
     ),
-    Mutant("ask_for_no_group", "offsets of anybody's group are committed", ((Lane, "_settle", bugs.ask_for_no_group),)),
+    Mutant(
+        "ask_for_no_group", "offsets of anybody's group are committed", ((FastPath, "_settle", bugs.ask_for_no_group),)
+    ),
     Mutant(
         "ask_for_no_topic_of_offsets",
         "offsets of topics are committed that the caller may not read",
-        ((Lane, "_settle", bugs.ask_for_no_topic_of_offsets),),
+        ((FastPath, "_settle", bugs.ask_for_no_topic_of_offsets),),
     ),
-    Mutant("remember_who_may", "who lost a right keeps it", ((lane_module, "require", bugs.remember_who_may),)),
+    Mutant("remember_who_may", "who lost a right keeps it", ((fast_path_module, "require", bugs.remember_who_may),)),
     Mutant(
         "remember_what_may_be_done",
         "what one caller may do all may do",
-        ((lane_module, "require", bugs.remember_what_may_be_done),),
+        ((fast_path_module, "require", bugs.remember_what_may_be_done),),
     ),
-    Mutant("ask_to_read", "who may read may write", ((lane_module, "require", bugs.ask_to_read),)),
+    Mutant("ask_to_read", "who may read may write", ((fast_path_module, "require", bugs.ask_to_read),)),
     Mutant("tell_of_refusals", "a refusal is told twice", ((SilentAuthorizer, "on_refused", bugs.tell_of_refusals),)),
     Mutant(
         "let_anybody_commit",
         "offsets are taken from who is not in the group any more",
-        ((Lane, "_settle", bugs.let_anybody_commit),),
+        ((FastPath, "_settle", bugs.let_anybody_commit),),
     ),
-    Mutant("look_at_no_disk", "records are taken by a full disk", ((Lane, "_begin", bugs.look_at_no_disk),)),
-    Mutant("live_in_the_past", "times are not those of the call", ((Lane, "_begin", bugs.live_in_the_past),)),
+    Mutant("look_at_no_disk", "records are taken by a full disk", ((FastPath, "_begin", bugs.look_at_no_disk),)),
+    Mutant("live_in_the_past", "times are not those of the call", ((FastPath, "_begin", bugs.live_in_the_past),)),
     Mutant(
-        "mix_up_offsets", "an answer names the offset of another partition", ((Lane, "transact", bugs.mix_up_offsets),)
+        "mix_up_offsets",
+        "an answer names the offset of another partition",
+        ((FastPath, "transact", bugs.mix_up_offsets),),
     ),
     Mutant(
         "forget_who_asks",
@@ -125,7 +131,7 @@ MUTANTS = (
     Mutant(
         "give_one_number_to_all",
         "transactions of a message share a commit sequence number",
-        ((Lane, "transact", bugs.give_one_number_to_all),),
+        ((FastPath, "transact", bugs.give_one_number_to_all),),
     ),
     Mutant(
         "use_epochs_up",
@@ -155,7 +161,7 @@ MUTANTS = (
     Mutant(
         "give_the_same_producer_id",
         "two ids of a message have one producer id",
-        ((Lane, "_allocate", bugs.give_the_same_producer_id),),
+        ((FastPath, "_allocate", bugs.give_the_same_producer_id),),
     ),
     Mutant(
         "count_one_producer_id",
@@ -170,84 +176,84 @@ MUTANTS = (
     Mutant(
         "overlook_who_is_expected",
         "who shows an older identity fences the newer one",
-        ((InitFront, "take", bugs.overlook("expected_producer_id", "expected_producer_epoch")),),
+        ((FastInit, "take", bugs.overlook("expected_producer_id", "expected_producer_epoch")),),
     ),
     Mutant(
         "overlook_the_other_phase",
         "what awaits an outside decision times out",
-        ((InitFront, "take", bugs.overlook("enable_2pc")),),
+        ((FastInit, "take", bugs.overlook("enable_2pc")),),
     ),
     Mutant(
         "take_any_name",
         "an id has a name that is reserved, or none",
-        ((lane_module, "check_transactional_id", bugs.bring_no_name),),
+        ((fast_path_module, "check_transactional_id", bugs.bring_no_name),),
     ),
     Mutant(
         "arm_no_timer", "a transaction that nobody ends stays open", ((Runtime, "write_decided", bugs.arm_no_timer),)
     ),
-    Mutant("ask_nobody", "nobody ends what a batch has opened", ((lane_module, "_admits", bugs.ask_nobody),)),
+    Mutant("ask_nobody", "nobody ends what a batch has opened", ((fast_path_module, "_admits", bugs.ask_nobody),)),
     Mutant(
         "append_what_is_there",
         "a batch that comes again is appended",
-        ((lane_module, "_admits", bugs.append_what_is_there),),
+        ((fast_path_module, "_admits", bugs.append_what_is_there),),
     ),
     Mutant(
         "open_nothing",
         "committed readers see what is undecided",
-        ((Lane, "_target", bugs.in_the_draft(append=bugs.open_nothing)),),
+        ((FastPath, "_target", bugs.in_the_draft(append=bugs.open_nothing)),),
     ),
     Mutant(
         "belong_to_another_shard",
         "a marker of the producer's own coordinator is taken for another's",
-        ((Lane, "_target", bugs.in_the_draft(append=bugs.belong_to_another_shard)),),
+        ((FastPath, "_target", bugs.in_the_draft(append=bugs.belong_to_another_shard)),),
     ),
     Mutant(
         "append_as_any_producer",
         "who names an id appends to its transaction",
-        ((Lane, "produce", bugs.append_as_any_producer),),
+        ((FastPath, "produce", bugs.append_as_any_producer),),
     ),
     Mutant(
         "overlook_the_version",
         "a partition joins that a client of version 1 has not added",
-        ((Lane, "produce", bugs.overlook_the_version),),
+        ((FastPath, "produce", bugs.overlook_the_version),),
     ),
-    Mutant("mix_up_results", "an offset is told of another partition", ((Lane, "produce", bugs.mix_up_results),)),
+    Mutant("mix_up_results", "an offset is told of another partition", ((FastPath, "produce", bugs.mix_up_results),)),
     Mutant(
         "answer_although_it_is_lost",
         "what the disk lost is called appended",
-        ((ProduceFront, "refused", bugs.answer_although_it_is_lost),),
+        ((FastProduce, "refused", bugs.answer_although_it_is_lost),),
     ),
     Mutant(
         "look_for_no_other_commit",
         "an offset goes back to an older one",
-        ((Lane, "_settle_pending", bugs.look_for_no_other_commit),),
+        ((FastPath, "_settle_pending", bugs.look_for_no_other_commit),),
     ),
     Mutant(
         "leave_offsets_pending",
         "a transaction ends without its offsets",
-        ((Lane, "_settle_pending", bugs.leave_offsets_pending),),
+        ((FastPath, "_settle_pending", bugs.leave_offsets_pending),),
     ),
     Mutant(
         "begin_nowhere",
         "a marker does not tell where its transaction begins",
-        ((Lane, "_target", bugs.in_the_draft(end=bugs.begin_nowhere)),),
+        ((FastPath, "_target", bugs.in_the_draft(end=bugs.begin_nowhere)),),
     ),
     Mutant(
         "end_the_first_one_alone",
         "a partition gets one marker of several",
-        ((Lane, "_target", bugs.in_the_draft(end=bugs.end_the_first_one_alone)),),
+        ((FastPath, "_target", bugs.in_the_draft(end=bugs.end_the_first_one_alone)),),
     ),
-    Mutant("commit_for_anybody", "a zombie commits", ((Lane, "commit", bugs.commit_for_anybody),)),
-    Mutant("commit_whatever_is_asked", "an abort commits", ((EndFront, "take", bugs.commit_whatever_is_asked),)),
+    Mutant("commit_for_anybody", "a zombie commits", ((FastPath, "commit", bugs.commit_for_anybody),)),
+    Mutant("commit_whatever_is_asked", "an abort commits", ((FastEnd, "take", bugs.commit_whatever_is_asked),)),
     Mutant(
         "overlook_last_sequences",
         "a commit does not notice that records are missing",
-        ((EndFront, "take", bugs.overlook("last_sequences")),),
+        ((FastEnd, "take", bugs.overlook("last_sequences")),),
     ),
     Mutant(
         "show_the_last_one_to_none",
         "committed readers are shown an open transaction",
-        ((Lane, "_target", bugs.in_the_draft(record=bugs.show_the_last_one_to_none)),),
+        ((FastPath, "_target", bugs.in_the_draft(record=bugs.show_the_last_one_to_none)),),
     ),
     Mutant(
         "there_is_always_room",
@@ -257,10 +263,10 @@ MUTANTS = (
     Mutant(
         "take_any_timestamp",
         "records lie further ahead of the clock than their topic takes",
-        ((Lane, "_target", bugs.take_any_timestamp),),
+        ((FastPath, "_target", bugs.take_any_timestamp),),
     ),
 )
-"""Each is a way in which the lane could differ."""
+"""Each is a way in which the fast path could differ."""
 
 CANARIES = tuple(
     mutant for mutant in MUTANTS if mutant.name in ("ask_nobody", "give_numbers_again", "lose_the_offsets", "overtake")

@@ -21,7 +21,7 @@ from coordinator_runtime.store import CommitGroup, Store
 from coordinator_server.build import METHODS_OF, SERVICES, observe
 from coordinator_server.calls import Unanswered
 from coordinator_server.grpc_front.session import Session, SessionLimits
-from coordinator_server.grpc_front.wire.servicers import NodeAddress, lane_fronts, servicers
+from coordinator_server.grpc_front.wire.servicers import NodeAddress, fast_methods, servicers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.readings import ServerNumbers
@@ -29,11 +29,11 @@ from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.security.audit import AuditLog
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
+from tests.fast_path.inventory import inventory
 from tests.harness.gated import GatedDispatcher
 from tests.harness.inside import WorldOptions
 from tests.harness.shelf import MemoryShelf
 from tests.harness.world import World
-from tests.lane.inventory import inventory
 
 Mutation = Callable[[], AbstractContextManager[None]]
 """Changes the product while it is entered."""
@@ -129,7 +129,7 @@ class Side:
         runtime.on_defect = on_defect
         numbers.calls.on_defect = self._defects.append
         self._numbers = numbers
-        self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), lane_fronts(core))
+        self._dispatcher.open(servicers(core, NodeAddress(1, "h", 1)), fast_methods(core))
         self._clock = clock
         self._sessions = [self._new_session(number) for number in range(len(CALLERS))]
 

@@ -1,6 +1,5 @@
-"""Bugs of the lane on purpose: functions that stand in for those of the product. One that takes the place of a function
-gets the original first, then the arguments. Which takes whose place is in `mutants`.
-"""
+"""Bugs of the fast path on purpose: functions that stand in for those of the product. One that takes the place of a
+function gets the original first, then the arguments. Which takes whose place is in `mutants`."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
-from coordinator_core.lane import SilentAuthorizer
+from coordinator_core.fast_path import SilentAuthorizer
 from coordinator_protocol.acls import Permission, ResourceType
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.decision import Decision, Turn
@@ -27,55 +26,55 @@ from txn_coordinator.records import CsnGiven, ProducerIdGiven
 from txn_coordinator.state import TransactionState
 
 
-def look_at_no_epoch(transact: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
-    shard = lane._served.get(lane._parts.router.shard_key(name))
+def look_at_no_epoch(transact: Any, path: Any, name: str, _identity: Any, *args: Any) -> Any:
+    shard = path._served.get(path._parts.router.shard_key(name))
     live = None if shard is None else shard.acting(name)
-    return None if live is None else transact(lane, name, live.client_identity, *args)
+    return None if live is None else transact(path, name, live.client_identity, *args)
 
 
-def look_at_no_sequence(transact: Any, lane: Any, name: str, identity: Any, batches: Any, *args: Any) -> Any:
+def look_at_no_sequence(transact: Any, path: Any, name: str, identity: Any, batches: Any, *args: Any) -> Any:
     from_zero = [(where, replace(header, base_sequence=0), *rest) for where, header, *rest in batches]
-    return transact(lane, name, identity, from_zero, *args)
+    return transact(path, name, identity, from_zero, *args)
 
 
-def look_at_no_checksum(transact: Any, lane: Any, name: str, identity: Any, batches: Any, *args: Any) -> Any:
-    return transact(lane, name, identity, [(*batch[:3], None) for batch in batches], *args)
+def look_at_no_checksum(transact: Any, path: Any, name: str, identity: Any, batches: Any, *args: Any) -> Any:
+    return transact(path, name, identity, [(*batch[:3], None) for batch in batches], *args)
 
 
-def take_a_number_all_the_same(transact: Any, lane: Any, *args: Any) -> Any:
-    result = transact(lane, *args)
-    if result is None and lane._names:
-        lane._csn += 1
+def take_a_number_all_the_same(transact: Any, path: Any, *args: Any) -> Any:
+    result = transact(path, *args)
+    if result is None and path._names:
+        path._csn += 1
     return result
 
 
-def take_those_before_back(transact: Any, lane: Any, *args: Any) -> Any:
-    result = transact(lane, *args)
+def take_those_before_back(transact: Any, path: Any, *args: Any) -> Any:
+    result = transact(path, *args)
     if result is None:
-        lane.take_back()
+        path.take_back()
     return result
 
 
-def forget_the_request_id(transact: Any, lane: Any, *args: Any) -> Any:
+def forget_the_request_id(transact: Any, path: Any, *args: Any) -> Any:
     *others, context = args
-    return transact(lane, *others, replace(context, request_id=context.request_id and b"x" * 16))
+    return transact(path, *others, replace(context, request_id=context.request_id and b"x" * 16))
 
 
-def take_all_for_one_caller(check: Any, lane: Any, *args: Any) -> Any:
+def take_all_for_one_caller(check: Any, path: Any, *args: Any) -> Any:
     *others, context = args
-    return check(lane, *others, lane._context or context)
+    return check(path, *others, path._context or context)
 
 
-def look_for_no_other_name(target: Any, lane: Any, *args: Any) -> Any:
-    known, lane._target_of = lane._target_of, {}
+def look_for_no_other_name(target: Any, path: Any, *args: Any) -> Any:
+    known, path._target_of = path._target_of, {}
     try:
-        return target(lane, *args)
+        return target(path, *args)
     finally:
-        lane._target_of = {**known, **lane._target_of}
+        path._target_of = {**known, **path._target_of}
 
 
 def in_the_draft(**bugs: Any) -> Any:
-    """The bugs, by the method each of them takes the place of, are in the drafts of the lane alone: those of the
+    """The bugs, by the method each of them takes the place of, are in the drafts of the fast path alone: those of the
     general path are of the same class, and stay as they are."""
 
     def method(name: str, bug: Any) -> Any:
@@ -85,8 +84,8 @@ def in_the_draft(**bugs: Any) -> Any:
     methods = {name: method(name, bug) for name, bug in bugs.items()}
     drafts = type("DraftWithBugs", (PartitionDraft,), {"__slots__": (), **methods})
 
-    def target(original: Any, lane: Any, placed: Any) -> Any:
-        found = original(lane, placed)
+    def target(original: Any, path: Any, placed: Any) -> Any:
+        found = original(path, placed)
         found[1].__class__ = drafts
         return found
 
@@ -98,8 +97,8 @@ def keep_the_stable_offset(record: Any, draft: PartitionDraft) -> Any:
     return replace(ended, head=replace(ended.head, last_stable_offset=draft.head.last_stable_offset)), grew
 
 
-def answer_before_durable(end: Any, lane: Any) -> Any:
-    end(lane)
+def answer_before_durable(end: Any, path: Any) -> Any:
+    end(path)
     return settled(None)
 
 
@@ -110,11 +109,11 @@ def overtake(message: Any, dispatcher: Dispatcher, calls: Any) -> Any:
     return [replies[order.index(number)] for number in range(len(calls))]
 
 
-def overtake_what_is_parked(check: Any, lane: Any, *args: Any) -> Any:
-    queues, parking = lane._parts.runtime.parking.queues, lane._parts.runtime.parking
+def overtake_what_is_parked(check: Any, path: Any, *args: Any) -> Any:
+    queues, parking = path._parts.runtime.parking.queues, path._parts.runtime.parking
     parking.queues = {}
     try:
-        return check(lane, *args)
+        return check(path, *args)
     finally:
         parking.queues = queues
 
@@ -152,20 +151,20 @@ def ask_not_to(permission: Permission) -> Any:
     return ask
 
 
-def ask_for_no_group(settle: Any, lane: Any, *args: Any) -> Any:
-    groups = lane._parts.groups
+def ask_for_no_group(settle: Any, path: Any, *args: Any) -> Any:
+    groups = path._parts.groups
     authorizer, groups._authorizer = groups._authorizer, ALLOW_ALL
     try:
-        return settle(lane, *args)
+        return settle(path, *args)
     finally:
         groups._authorizer = authorizer
 
 
-def ask_for_no_topic_of_offsets(settle: Any, lane: Any, *args: Any) -> Any:
-    groups = lane._parts.groups
-    placing, groups._placing = groups._placing, Placing(lane._parts.catalog, ALLOW_ALL)
+def ask_for_no_topic_of_offsets(settle: Any, path: Any, *args: Any) -> Any:
+    groups = path._parts.groups
+    placing, groups._placing = groups._placing, Placing(path._parts.catalog, ALLOW_ALL)
     try:
-        return settle(lane, *args)
+        return settle(path, *args)
     finally:
         groups._placing = placing
 
@@ -192,31 +191,31 @@ def tell_of_refusals(_on_refused: Any, silent: SilentAuthorizer, *refusal: Any) 
     silent.is_allowed.__self__.on_refused(*refusal)  # type: ignore[attr-defined]
 
 
-def let_anybody_commit(settle: Any, lane: Any, *args: Any) -> Any:
+def let_anybody_commit(settle: Any, path: Any, *args: Any) -> Any:
     check, decisions._check_commit = decisions._check_commit, lambda *_args, **_kwargs: None
     try:
-        return settle(lane, *args)
+        return settle(path, *args)
     finally:
         decisions._check_commit = check
 
 
-def look_at_no_disk(begin: Any, lane: Any, context: Any) -> Any:
-    disk = lane._parts.checks.disk
+def look_at_no_disk(begin: Any, path: Any, context: Any) -> Any:
+    disk = path._parts.checks.disk
     refusal, disk.refusal = disk.refusal, None
     try:
-        return begin(lane, context)
+        return begin(path, context)
     finally:
         disk.refusal = refusal
 
 
-def live_in_the_past(begin: Any, lane: Any, context: Any) -> Any:
-    begun = begin(lane, context)
-    lane._turn = replace(lane._turn, now_ms=lane._turn.now_ms - 1)
+def live_in_the_past(begin: Any, path: Any, context: Any) -> Any:
+    begun = begin(path, context)
+    path._turn = replace(path._turn, now_ms=path._turn.now_ms - 1)
     return begun
 
 
-def mix_up_offsets(transact: Any, lane: Any, *args: Any) -> Any:
-    taken = transact(lane, *args)
+def mix_up_offsets(transact: Any, path: Any, *args: Any) -> Any:
+    taken = transact(path, *args)
     return taken and (taken[0], taken[1][::-1])
 
 
@@ -224,10 +223,10 @@ def forget_who_asks(write_decided: Any, runtime: Runtime, records: Any, events: 
     return write_decided(runtime, records, events, Turn(turn.now_ms), effects)
 
 
-def give_one_number_to_all(transact: Any, lane: Any, *args: Any) -> Any:
-    taken = transact(lane, *args)
-    if taken is not None and len(lane._names) > 1:
-        lane._csn -= 1
+def give_one_number_to_all(transact: Any, path: Any, *args: Any) -> Any:
+    taken = transact(path, *args)
+    if taken is not None and len(path._names) > 1:
+        path._csn -= 1
     return taken
 
 
@@ -255,9 +254,9 @@ def change_the_request(**changes: Any) -> Any:
     return init
 
 
-def give_the_same_producer_id(allocate: Any, lane: Any) -> Any:
-    producer_id = allocate(lane)
-    lane._producer_ids = iter(range(producer_id, producer_id + 9))
+def give_the_same_producer_id(allocate: Any, path: Any) -> Any:
+    producer_id = allocate(path)
+    path._producer_ids = iter(range(producer_id, producer_id + 9))
     return producer_id
 
 
@@ -309,22 +308,22 @@ def belong_to_another_shard(append: Any, draft: PartitionDraft, batch: Any, offs
     return append(draft, batch, offsetless, shard + 1)
 
 
-def append_as_any_producer(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
-    shard = lane._served.get(lane._parts.router.shard_key(name))
+def append_as_any_producer(produce: Any, path: Any, name: str, batches: Any, context: Any) -> Any:
+    shard = path._served.get(path._parts.router.shard_key(name))
     live = None if shard is None else shard.acting(name)
     if live is not None:
         producer_id, epoch = live.client_identity
         own = {"producer_id": producer_id, "producer_epoch": epoch, "is_transactional": True}
         batches = [(where, replace(header, **own), *rest) for where, header, *rest in batches]
-    return produce(lane, name, batches, context)
+    return produce(path, name, batches, context)
 
 
-def overlook_the_version(produce: Any, lane: Any, name: str, batches: Any, context: Any) -> Any:
-    return produce(lane, name, batches, replace(context, client_txn_version=2))
+def overlook_the_version(produce: Any, path: Any, name: str, batches: Any, context: Any) -> Any:
+    return produce(path, name, batches, replace(context, client_txn_version=2))
 
 
-def mix_up_results(produce: Any, lane: Any, *args: Any) -> Any:
-    results = produce(lane, *args)
+def mix_up_results(produce: Any, path: Any, *args: Any) -> Any:
+    results = produce(path, *args)
     return results and results[::-1]
 
 
@@ -332,9 +331,9 @@ def answer_although_it_is_lost(_refused: Any, _front: Any, _request: Any, answer
     return log_pb2.ProduceResponse.FromString(answer)
 
 
-def look_for_no_other_commit(settle: Any, lane: Any, *args: Any) -> Any:
-    lane._settled_groups = set()
-    return settle(lane, *args)
+def look_for_no_other_commit(settle: Any, path: Any, *args: Any) -> Any:
+    path._settled_groups = set()
+    return settle(path, *args)
 
 
 def leave_offsets_pending(_settle: Any, *_args: Any) -> Any:
@@ -359,10 +358,10 @@ def end_the_first_one_alone(end: Any, draft: PartitionDraft, *args: Any) -> None
         end(draft, *args)
 
 
-def commit_for_anybody(commit: Any, lane: Any, name: str, _identity: Any, *args: Any) -> Any:
-    shard = lane._served.get(lane._parts.router.shard_key(name))
+def commit_for_anybody(commit: Any, path: Any, name: str, _identity: Any, *args: Any) -> Any:
+    shard = path._served.get(path._parts.router.shard_key(name))
     live = None if shard is None else shard.acting(name)
-    return None if live is None else commit(lane, name, live.client_identity, *args)
+    return None if live is None else commit(path, name, live.client_identity, *args)
 
 
 def commit_whatever_is_asked(take: Any, front: Any, request: Any, context: Any) -> Any:
@@ -387,5 +386,5 @@ def every_payload_is_good(take: Any, checks: BatchChecks, *args: Any, **kwargs: 
     return take(checks, *args, **{**kwargs, "validates_payload": False})
 
 
-def take_any_timestamp(target: Any, lane: Any, placed: Any) -> Any:
-    return target(lane, replace(placed, timestamp_after_max_ms=-1))
+def take_any_timestamp(target: Any, path: Any, placed: Any) -> Any:
+    return target(path, replace(placed, timestamp_after_max_ms=-1))

@@ -14,9 +14,7 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.ports import ALLOW_ALL, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.traffic.admission import AdmissionLimits
-from tests.harness.guarded import Guarded
-from tests.harness.inside import WorldOptions
-from tests.lane.calls import (
+from tests.fast_path.calls import (
     ABSENT,
     DAMAGES,
     GROUPS,
@@ -29,8 +27,10 @@ from tests.lane.calls import (
     STRANGER,
     Call,
 )
-from tests.lane.side import CALLERS
-from tests.lane.twins import Step
+from tests.fast_path.side import CALLERS
+from tests.fast_path.twins import Step
+from tests.harness.guarded import Guarded
+from tests.harness.inside import WorldOptions
 from txn_coordinator.config import TwoPhase
 
 
@@ -82,7 +82,7 @@ INIT = st.builds(
     repeats=often(False, True, times=5),
     damage=often("", "version 1", "no request id", *INIT_DAMAGES, times=4 * len(INIT_DAMAGES)),
 )
-"""Most are such as a lane takes."""
+"""Most are such as a fast path takes."""
 ANY_CALL = st.builds(
     Call,
     kind=st.sampled_from(
@@ -245,7 +245,7 @@ _EPISODE = st.builds(
     st.lists(_CALM, min_size=3, max_size=8),
 )
 BUSY_HISTORY = st.lists(_EPISODE, min_size=1, max_size=4).map(lambda episodes: [*chain.from_iterable(episodes)])
-"""Most of its calls are such as a lane takes, and whatever may come comes between them."""
+"""Most of its calls are such as a fast path takes, and whatever may come comes between them."""
 
 
 @dataclass(frozen=True, slots=True)

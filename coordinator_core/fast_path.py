@@ -1,8 +1,8 @@
-"""The lane: calls of the common shape, a whole message at once, beside the general path.
+"""The fast path: calls of the common shape, a whole message at once, beside the general path.
 
-The general path (operation, decision, joins, replay) handles everything, and is the reference. The lane takes what is
-most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an id
-that has nothing open; a Produce that appends to an id's own transaction, one batch to each partition; an EndTxn that
+The general path (operation, decision, joins, replay) handles everything, and is the reference. The fast path takes what
+is most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an
+id that has nothing open; a Produce that appends to an id's own transaction, one batch to each partition; an EndTxn that
 commits one; and an InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way it leaves
 to the general path, in its place among the others. What was taken since the last `end` is all of one method.
 
@@ -86,10 +86,10 @@ _PART_BYTES: Final = 512
 _ID_BYTES: Final = 16
 """More than a character of an id or of metadata takes in all places where it is staged."""
 
-LaneName = tuple[str, bytes, int]
+FastName = tuple[str, bytes, int]
 """A partition's topic, topic id and number as the request names it."""
 
-LaneBatch = tuple[LaneName, BatchHeader, bytes, int | None]
+FastBatch = tuple[FastName, BatchHeader, bytes, int | None]
 """A partition, header, payload, and checksum if there is one."""
 
 Target = tuple[PlacedPartition, PartitionDraft]
@@ -101,8 +101,8 @@ batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneParts:
-    """The parts of the core that the lane asks."""
+class FastPathParts:
+    """The parts of the core that the fast path asks."""
 
     runtime: Runtime
     catalog: CatalogShard
@@ -124,10 +124,10 @@ class SilentAuthorizer:
     def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None: ...
 
 
-class Lane:
+class FastPath:
     """Takes calls of one message, one after the other. From the first one taken until `end` nobody else may write."""
 
-    def __init__(self, parts: LaneParts) -> None:
+    def __init__(self, parts: FastPathParts) -> None:
         self._parts = parts
         self._served = parts.runtime.table.served
         self.take_back()
@@ -149,7 +149,7 @@ class Lane:
         self._records: list[Record] = []
         self._events: list[object] = []
         self._effects: list[tuple[Effect, ShardKey]] = []
-        self._targets: dict[LaneName, Target] = {}
+        self._targets: dict[FastName, Target] = {}
         """By what the requests call the partition."""
         self._target_of: dict[int, Target] = {}
         """By ordinal: a partition may be named in two ways."""
@@ -161,7 +161,7 @@ class Lane:
         self,
         transactional_id: str,
         identity: tuple[int, int],
-        batches: Sequence[LaneBatch],
+        batches: Sequence[FastBatch],
         groups: Sequence[GroupOffsets],
         context: CallContext,
     ) -> Taken | None:
@@ -170,7 +170,7 @@ class Lane:
         return self._take(partial(self._transact, transactional_id, identity, batches, groups, context))
 
     def produce(
-        self, transactional_id: str, batches: Sequence[LaneBatch], context: CallContext
+        self, transactional_id: str, batches: Sequence[FastBatch], context: CallContext
     ) -> list[ProduceResult] | None:
         """Batches have been appended in the open transaction of an id, which they may have opened. As `transact`."""
         return self._take(partial(self._produce, transactional_id, batches, context))
@@ -179,7 +179,7 @@ class Lane:
         self,
         transactional_id: str,
         identity: tuple[int, int],
-        last_sequences: Sequence[tuple[LaneName, int]],
+        last_sequences: Sequence[tuple[FastName, int]],
         context: CallContext,
     ) -> Ended | None:
         """The open transaction of an id has been committed, of which the log holds what the client says. As
@@ -229,7 +229,7 @@ class Lane:
         self,
         name: str,
         identity: tuple[int, int],
-        batches: Sequence[LaneBatch],
+        batches: Sequence[FastBatch],
         groups: Sequence[GroupOffsets],
         context: CallContext,
     ) -> Taken:
@@ -267,7 +267,7 @@ class Lane:
             for (placed, draft), (header, offsetless) in zip(targets, taken, strict=True)
         ]
 
-    def _produce(self, name: str, batches: Sequence[LaneBatch], context: CallContext) -> list[ProduceResult]:
+    def _produce(self, name: str, batches: Sequence[FastBatch], context: CallContext) -> list[ProduceResult]:
         size_bytes = _size_bytes(name, batches)
         targets, ordinals, shard, current = self._look_up(name, batches, size_bytes, context)
         identity, take, taken = current.client_identity, self._parts.checks.take, []
@@ -300,7 +300,7 @@ class Lane:
         self,
         name: str,
         identity: tuple[int, int],
-        last_sequences: Sequence[tuple[LaneName, int]],
+        last_sequences: Sequence[tuple[FastName, int]],
         context: CallContext,
     ) -> Ended:
         shard: Any = self._served.get(self._parts.router.shard_key(name))
@@ -401,7 +401,7 @@ class Lane:
         return producer_id
 
     def _look_up(
-        self, name: str, batches: Sequence[LaneBatch], size_bytes: int, context: CallContext
+        self, name: str, batches: Sequence[FastBatch], size_bytes: int, context: CallContext
     ) -> tuple[list[Target], set[int], TransactionShard, Transaction]:
         """The partitions of batches, their ordinals, and what is known of the id. Raises NotCommon, and Refused for a
         caller who may not write there."""
@@ -518,7 +518,7 @@ def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
     return False if verdict is _APPEND else None
 
 
-def _size_bytes(name: str, batches: Sequence[LaneBatch] = (), groups: Sequence[GroupOffsets] = ()) -> int:
+def _size_bytes(name: str, batches: Sequence[FastBatch] = (), groups: Sequence[GroupOffsets] = ()) -> int:
     """How many bytes a call stages at most."""
     size_bytes = _CALL_BYTES + _ID_BYTES * len(name)
     for batch in batches:

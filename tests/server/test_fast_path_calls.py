@@ -1,4 +1,4 @@
-"""What the dispatcher does with calls that a lane may take: their order, their answers, their number."""
+"""What the dispatcher does with calls that a fast path may take: their order, their answers, their number."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FakeLane:
 
 
 class Desk:
-    """A dispatcher with a lane that takes some Transacts, and what came of its calls."""
+    """A dispatcher with a fast path that takes some Transacts, and what came of its calls."""
 
     def __init__(self, calls_max: int = 100) -> None:
         self.order: list[str] = []
@@ -161,7 +161,7 @@ def test_who_gave_up_is_not_answered_and_the_others_are() -> None:
     assert unanswered == [CallStatus.CANCELLED]
 
 
-def test_a_call_too_many_is_refused_as_without_a_lane() -> None:
+def test_a_call_too_many_is_refused_as_without_a_fast_path() -> None:
     desk = Desk(calls_max=2)
     replies = desk.send("a", "b", "c")
     assert desk.order == ["lane a", "lane b", "end"]
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_refused_by_itself(damage: Callable[[bytes], byte
     assert [reply.is_settled for reply in replies] == [False, True, False]
 
 
-def test_a_defect_of_the_lane_costs_nobody_an_answer() -> None:
+def test_a_defect_of_the_fast_path_costs_nobody_an_answer() -> None:
     desk = Desk()
     with structlog.testing.capture_logs() as lines:
         desk.send("a", "defect", "b")
@@ -209,7 +209,7 @@ def test_calls_that_a_defect_took_back_are_not_offered_again() -> None:
     assert len(replies) == 5
 
 
-def test_a_defect_in_the_middle_leaves_the_calls_behind_it_to_the_lane() -> None:
+def test_a_defect_in_the_middle_leaves_the_calls_behind_it_to_the_fast_path() -> None:
     desk = Desk()
     with structlog.testing.capture_logs():
         desk.send("a", "b", "defect", "c")

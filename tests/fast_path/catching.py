@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, Phase, given, settings
 
 from coordinator_server.traffic.admission import AdmissionLimits
+from tests.fast_path.calls import IDS, Call
+from tests.fast_path.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
+from tests.fast_path.stories import STORIES
+from tests.fast_path.twins import Mutation, Step, Twins
 from tests.harness.inside import WorldOptions
-from tests.lane.calls import IDS, Call
-from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
-from tests.lane.stories import STORIES
-from tests.lane.twins import Mutation, Step, Twins
 
 EXAMPLES_MAX = 1_000
 

@@ -1,4 +1,5 @@
-"""The lane and the general path do the same: two servers live through the same, one with a lane and one without."""
+"""The fast path and the general path do the same: two servers live through the same, one with a fast path and one
+without."""
 
 from __future__ import annotations
 
@@ -8,15 +9,15 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given, settings
 
-from coordinator_core.lane import Lane
+from coordinator_core.fast_path import FastPath
 from coordinator_server.traffic.admission import AdmissionLimits
+from tests.fast_path.calls import NEW_IDS, Call
+from tests.fast_path.catching import NotCaught, catch, committed, live_through
+from tests.fast_path.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
+from tests.fast_path.mutants import CANARIES, MUTANTS
+from tests.fast_path.stories import STORIES
+from tests.fast_path.twins import Step, Twins
 from tests.harness.inside import WorldOptions
-from tests.lane.calls import NEW_IDS, Call
-from tests.lane.catching import NotCaught, catch, committed, live_through
-from tests.lane.histories import ADMISSION, BUSY_HISTORY, BUSY_OPTIONS, HISTORY, OPTIONS
-from tests.lane.mutants import CANARIES, MUTANTS
-from tests.lane.stories import STORIES
-from tests.lane.twins import Step, Twins
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS as RULES
 from txn_coordinator import counters
@@ -41,19 +42,19 @@ NOTICED_RULES = frozenset(
 """Bugs of the general path that a twin without them must be told from at once."""
 
 
-def taken_by_lanes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def taken_by_fast_paths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many calls lanes take from now on, by the function that took them."""
     taken: Counter[str] = Counter()
 
     def note(name: str) -> None:
-        take = getattr(Lane, name)
+        take = getattr(FastPath, name)
 
-        def noting(lane: Lane, *call: object) -> object:
+        def noting(lane: FastPath, *call: object) -> object:
             result = take(lane, *call)
             taken[name] += result is not None
             return result
 
-        monkeypatch.setattr(Lane, name, noting)
+        monkeypatch.setattr(FastPath, name, noting)
 
     note("transact")
     note("produce")
@@ -78,10 +79,10 @@ def test_many_busy_histories_leave_the_same(options: WorldOptions, history: list
     live_through(Twins(options), history)
 
 
-def test_busy_histories_leave_the_same_and_go_by_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least half of the calls of these histories that may take the lane took it: two servers of which neither uses a
-    lane would leave the same, too."""
-    taken = taken_by_lanes(monkeypatch)
+def test_busy_histories_leave_the_same_and_go_by_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least half of the calls of these histories that may take the fast path took it: two servers of which neither
+    uses a lane would leave the same, too."""
+    taken = taken_by_fast_paths(monkeypatch)
     sent: Counter[str] = Counter()
 
     @given(BUSY_OPTIONS, BUSY_HISTORY)
@@ -114,8 +115,8 @@ def test_stories_leave_the_same(name: str) -> None:
     live_through(Twins(options), history)
 
 
-def test_the_lane_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = taken_by_lanes(monkeypatch)
+def test_the_fast_path_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = taken_by_fast_paths(monkeypatch)
     options, history = STORIES["the same id twice, and partitions that many write to"]
     live_through(Twins(options), history)
     assert taken["transact"] >= 6
@@ -131,7 +132,7 @@ def test_the_lane_takes_what_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_new_ids_than_a_block_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "BLOCK_SIZE", 5)
-    taken = taken_by_lanes(monkeypatch)
+    taken = taken_by_fast_paths(monkeypatch)
     twins = Twins(WorldOptions())
     live_through(
         twins,
@@ -156,7 +157,7 @@ def test_the_twins_notice_the_canary(mutant: Mutant) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_mutant_of_the_lane_is_noticed(mutant: Mutant) -> None:
+def test_every_mutant_of_the_fast_path_is_noticed(mutant: Mutant) -> None:
     catch(mutant.applied)
 
 

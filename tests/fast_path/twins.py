@@ -1,9 +1,8 @@
 """Two servers live through the same history, and are compared step by step.
 
 They differ in one choice alone. So whatever differs of what they write, answer, log, count and hold is what that choice
-changed, and for the lane (`coordinator_core/lane.py`) that must be nothing. Nothing here knows how either of them works
-inside.
-"""
+changed, and for the fast path (`coordinator_core/fast_path.py`) that must be nothing. Nothing here knows how either of
+them works inside."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from coordinator_protocol.methods import Method
 from coordinator_runtime.disk_guard import DiskLow
 from coordinator_runtime.ports import CallContext
 from coordinator_server.traffic.admission import AdmissionLimits
+from tests.fast_path.calls import PARTITIONS, Call, Clients
+from tests.fast_path.side import CALLERS, Mutation, Side
 from tests.harness.guarded import SUPER_USER, Guarded
 from tests.harness.inside import WorldOptions
 from tests.harness.world import World
-from tests.lane.calls import PARTITIONS, Call, Clients
-from tests.lane.side import CALLERS, Mutation, Side
 
 _EVERYTHING = [
     Acl(
@@ -205,8 +204,8 @@ def difference(one: object, other: object, place: str = "") -> str:
         if len(one) != len(other):
             longer, shorter = sorted((one, other), key=len, reverse=True)
             beyond = longer[len(shorter)]
-            return f"{place}: {len(one)} with the lane, {len(other)} without; the first beyond: {beyond!r:.2000}"
-    return f"{place}\n with the lane: {one!r:.2000}\n without:       {other!r:.2000}"
+            return f"{place}: {len(one)} with the fast path, {len(other)} without; the first beyond: {beyond!r:.2000}"
+    return f"{place}\n with the fast path: {one!r:.2000}\n without:       {other!r:.2000}"
 
 
 def _tried(action: Callable[[], object]) -> None:

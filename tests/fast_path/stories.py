@@ -6,11 +6,11 @@ from typing import Final
 
 from coordinator_protocol.acls import Acl, Permission, PermissionType, ResourceType
 from coordinator_runtime.runtime import RuntimeLimits
+from tests.fast_path.calls import IDS, REBALANCING, STRANGER, Call
+from tests.fast_path.side import CALLERS
+from tests.fast_path.twins import Step
 from tests.harness.guarded import Guarded
 from tests.harness.inside import WorldOptions
-from tests.lane.calls import IDS, REBALANCING, STRANGER, Call
-from tests.lane.side import CALLERS
-from tests.lane.twins import Step
 from txn_coordinator.config import TwoPhase
 
 

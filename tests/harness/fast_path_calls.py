@@ -1,4 +1,4 @@
-"""Calls as the server takes them: in the lane if they are for it, else by the general path."""
+"""Calls as the server takes them: in the fast path if they are for it, else by the general path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from coordinator_core.assembly import Core
-from coordinator_core.lane import Lane, LaneBatch
+from coordinator_core.fast_path import FastBatch, FastPath
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
@@ -25,7 +25,7 @@ def transact(core: Core, command: Transact, context: CallContext) -> Pending[Tra
 
 
 def produce(
-    lane: Lane | None, service: LogService, command: Produce, context: CallContext
+    lane: FastPath | None, service: LogService, command: Produce, context: CallContext
 ) -> Pending[list[ProduceResult]]:
     """A message of one."""
     results = None
@@ -37,7 +37,9 @@ def produce(
     return lane.end().map(lambda _ended: results, partial(_all_lost, results))
 
 
-def end_txn(lane: Lane | None, service: TransactionService, command: EndTxn, context: CallContext) -> Pending[Ended]:
+def end_txn(
+    lane: FastPath | None, service: TransactionService, command: EndTxn, context: CallContext
+) -> Pending[Ended]:
     """A message of one."""
     ended = None
     if lane is not None and command.outcome is Outcome.COMMIT:
@@ -54,7 +56,7 @@ def _all_lost(results: Sequence[ProduceResult], error: Exception) -> list[Produc
 
 def transact_all(core: Core, calls: Sequence[tuple[Transact, CallContext]]) -> Sequence[Pending[TransactResult]]:
     """Begin all Transacts of one message, in their order."""
-    lane = core.lane
+    lane = core.fast_path
     replies: list[Pending[TransactResult]] = []
     taken: list[TransactResult] = []
 
@@ -79,7 +81,7 @@ def _answer(result: TransactResult, _ended: None) -> TransactResult:
     return result
 
 
-def _take(lane: Lane, command: Transact, context: CallContext) -> TransactResult | None:
+def _take(lane: FastPath, command: Transact, context: CallContext) -> TransactResult | None:
     batches = _columns(command.batches)
     if batches is None or command.outcome is not Outcome.COMMIT:
         return None
@@ -90,8 +92,8 @@ def _take(lane: Lane, command: Transact, context: CallContext) -> TransactResult
     return TransactResult(Ended(after.client_identity, after.csn), first_offsets)
 
 
-def _columns(batches: Sequence[ClientBatch]) -> list[LaneBatch] | None:
-    columns: list[LaneBatch] = []
+def _columns(batches: Sequence[ClientBatch]) -> list[FastBatch] | None:
+    columns: list[FastBatch] = []
     for batch in batches:
         if isinstance(batch.header, Refused):
             return None

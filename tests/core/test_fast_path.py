@@ -1,4 +1,5 @@
-"""The lane does what the general path does: the same rows, answers, events, timers and state, whatever came before."""
+"""The fast path does what the general path does: the same rows, answers, events, timers and state, whatever came
+before."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from coordinator_core.lane import Lane
+from coordinator_core.fast_path import FastPath
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
@@ -33,8 +34,8 @@ from partition_log.catalog.state import NewTopic
 from partition_log.records import PartitionGrew
 from partition_log.requests import CreateTopics
 from tests.harness.calls import partition_name
+from tests.harness.fast_path_calls import transact_all
 from tests.harness.inside import StateView, WorldOptions
-from tests.harness.lane_calls import transact_all
 from tests.harness.workers import HeldWorker
 from tests.harness.world import World
 from txn_coordinator.config import TwoPhase
@@ -67,7 +68,8 @@ class Side:
         return worker
 
     def watch(self) -> None:
-        """Note what happens, as often as it does: the lane tells of several transactions of a partition at once."""
+        """Note what happens, as often as it does: the fast path tells of several transactions of a partition at
+        once."""
         self.world.inside.runtime.on_event = self._note
 
     def _note(self, event: object, turn: Turn) -> None:
@@ -112,7 +114,7 @@ def _answer(reply: Pending[Any]) -> object:
 
 
 class Twins:
-    """The same happens to a server with a lane and to one without."""
+    """The same happens to a server with a fast path and to one without."""
 
     def __init__(self, **options: Any) -> None:
         self.sides = [Side(WorldOptions(**options, lane=lane)) for lane in (True, False)]
@@ -201,17 +203,17 @@ def _batch(partition: str, value: str, sequence: int) -> ClientBatch:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids whose calls a lane took."""
+    """The ids whose calls a fast path took."""
     found: list[str] = []
-    transact = Lane.transact
+    transact = FastPath.transact
 
-    def noted(lane: Lane, name: str, *columns: Any) -> object:
+    def noted(lane: FastPath, name: str, *columns: Any) -> object:
         result = transact(lane, name, *columns)
         if result is not None:
             found.append(name)
         return result
 
-    monkeypatch.setattr(Lane, "transact", noted)
+    monkeypatch.setattr(FastPath, "transact", noted)
     return found
 
 
@@ -259,7 +261,7 @@ def test_what_is_unusual_keeps_its_place(taken: list[str]) -> None:
     assert taken == ["a", "c", "a"]
 
 
-def test_a_group_of_commits_is_as_large_as_without_a_lane(taken: list[str]) -> None:
+def test_a_group_of_commits_is_as_large_as_without_a_fast_path(taken: list[str]) -> None:
     twins = Twins(runtime_limits=RuntimeLimits(group_bytes_max=9_000, undurable_bytes_max=90_000))
     names = [f"n{number}" for number in range(15)]
     for name in names:

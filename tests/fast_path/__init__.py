@@ -1,0 +1,1 @@
+"""The fast path beside the general path: two servers that differ in nothing else live through the same."""

@@ -1,1 +1,0 @@
-"""The lane beside the general path: two servers that differ in nothing else live through the same."""

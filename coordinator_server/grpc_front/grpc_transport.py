@@ -2,7 +2,7 @@
 
 Options come from measurements: without the two for pending requests C-core cancels calls at random once 1,000 wait, and
 clients do not retry CANCELLED. gRPC hands calls over one after the other, so several of its servers share a port, and
-who brings many calls at once holds up few others (`ENTRANCES_MAX`). They would not notice another program that shares
+who brings many calls at once holds up few others (`INSTANCES_MAX`). They would not notice another program that shares
 the port, so that is looked for.
 """
 
@@ -56,16 +56,16 @@ _PENDING_CALLS_MAX: Final = 16_384
 flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so this bounds
 memory."""
 _OTHERS_CALLS: Final = 512
-"""Calls that may wait at each entrance beside all those that one connection may have under way."""
+"""Calls that may wait at each server instance beside all those that one connection may have under way."""
 
-ENTRANCES_MAX: Final = 8
+INSTANCES_MAX: Final = 8
 """Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
-call waits behind those of every connection at the same entrance. The system gives each connection to one of them."""
-ENTRANCE_CONNECTIONS_MIN: Final = 256
-"""Connections that each entrance must be allowed. The system does not spread them evenly, so with fewer an entrance
+call waits behind those of every connection at the same server instance. The system gives each connection to one of them."""
+INSTANCE_CONNECTIONS_MIN: Final = 256
+"""Connections that each server instance must be allowed. The system does not spread them evenly, so with fewer a server instance
 would often be full while others are not."""
 _NEARLY_ALL: Final = 0.9
-"""The share of all connections that are allowed at which an entrance may be full."""
+"""The share of all connections that are allowed at which a server instance may be full."""
 
 _REQUESTS_PER_READ_MAX: Final = 32
 """Calls of one connection that are begun before the others have their turn."""
@@ -94,7 +94,7 @@ class GrpcTransport:
         self.on_failure: Callable[[Exception], None] = lambda _failure: None
         """Never called: grpc.aio goes on, or ends the process."""
         self._options = options
-        self._entrances: list[aio.Server] = []
+        self._instances: list[aio.Server] = []
         self._port = 0
         callers = Callers(options.authenticator, options.principal, options.levels, options.idle)
         self._sessions = GrpcSessions(clock, callers, SessionLimits.within(options.message_bytes_max))
@@ -110,7 +110,7 @@ class GrpcTransport:
         sockets = tcp_sockets(host, port)
         close(sockets)
         try:
-            self._port = self._open_entrances(named, port, len(sockets))
+            self._port = self._open_instances(named, port, len(sockets))
         except RuntimeError as error:
             raise AddressRefused(f"cannot listen on {named}:{port}: {error}") from error
         if is_shared(self._port):
@@ -120,13 +120,13 @@ class GrpcTransport:
             )
         return self._port
 
-    def _open_entrances(self, host: str, port: int, addresses: int) -> int:
-        """Return the port. gRPC counts connections by entrance and address, so each has its share."""
+    def _open_instances(self, host: str, port: int, addresses: int) -> int:
+        """Return the port. gRPC counts connections by server instance and address, so each has its share."""
         connections_max = self._options.connections_max // addresses
-        entrances = entrances_of(connections_max)
-        for _ in range(entrances):
-            entrance = self._new_entrance(max(1, connections_max // entrances), entrances)
-            port = self._add_port(entrance, f"{host}:{port}")
+        instances = instances_of(connections_max)
+        for _ in range(instances):
+            instance = self._new_instance(max(1, connections_max // instances), instances)
+            port = self._add_port(instance, f"{host}:{port}")
         return port
 
     def _add_port(self, server: aio.Server, address: str) -> int:
@@ -135,32 +135,32 @@ class GrpcTransport:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, _server_credentials(credentials))
 
-    def _new_entrance(self, connections_max: int, entrances: int = 1) -> aio.Server:
-        entrance = aio.server(options=_channel_options(self._options, connections_max, entrances))
-        self._entrances.append(entrance)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, entrance)
+    def _new_instance(self, connections_max: int, instances: int = 1) -> aio.Server:
+        instance = aio.server(options=_channel_options(self._options, connections_max, instances))
+        self._instances.append(instance)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, instance)
         if self._options.has_reflection:
             names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, entrance)
-        return entrance
+            reflection.enable_server_reflection(names, instance)
+        return instance
 
     def _bind_unix(self, address: str) -> None:
         try:
             take_unix_address(address)
             with only_for_the_owner():
-                self._new_entrance(self._options.connections_max).add_insecure_port(address)
+                self._new_instance(self._options.connections_max).add_insecure_port(address)
         except (OSError, RuntimeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
-        assert self._entrances, "bind comes before start"
+        assert self._instances, "bind comes before start"
         await self.set_ready(False)
         calls = _Calls(handler, self._clock, self._sessions, room)
-        for entrance in self._entrances:
+        for instance in self._instances:
             # Last of the handlers, because it takes every name that nobody before it knew.
-            entrance.add_generic_rpc_handlers((calls,))
-            await entrance.start()
+            instance.add_generic_rpc_handlers((calls,))
+            await instance.start()
         self._watch_connections()
 
     async def set_ready(self, is_ready: bool) -> None:
@@ -178,7 +178,7 @@ class GrpcTransport:
     async def stop(self, grace_ms: int) -> None:
         if self._next_watch is not None:
             self._next_watch.cancel()
-        await asyncio.gather(*(entrance.stop(grace_ms / 1000) for entrance in self._entrances))
+        await asyncio.gather(*(instance.stop(grace_ms / 1000) for instance in self._instances))
 
     def numbers(self) -> ConnectionNumbers:
         credentials = self._options.credentials
@@ -198,7 +198,7 @@ class GrpcTransport:
 
     def _look_at_connections(self) -> None:
         numbers = self.numbers()
-        share = 1 if len(self._entrances) == 1 else _NEARLY_ALL
+        share = 1 if len(self._instances) == 1 else _NEARLY_ALL
         if (numbers.open_connections or 0) >= share * numbers.connections_max:
             log_harm("connections", details=f"{numbers.open_connections} are open")
 
@@ -326,20 +326,20 @@ def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfigurat
     return grpc.ssl_server_certificate_configuration(pairs, credentials.client_ca)
 
 
-def entrances_of(connections_max: int) -> int:
+def instances_of(connections_max: int) -> int:
     """How many servers of gRPC share a port where so many connections may be open. Only Linux spreads connections."""
-    return max(1, min(ENTRANCES_MAX, connections_max // ENTRANCE_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
+    return max(1, min(INSTANCES_MAX, connections_max // INSTANCE_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
 
 
-def _channel_options(options: TransportOptions, connections_max: int, entrances: int) -> list[tuple[str, int]]:
+def _channel_options(options: TransportOptions, connections_max: int, instances: int) -> list[tuple[str, int]]:
     message_bytes_max = options.message_bytes_max
-    pending_calls_max = max(_PENDING_CALLS_MAX // entrances, options.streams_max + _OTHERS_CALLS)
+    pending_calls_max = max(_PENDING_CALLS_MAX // instances, options.streams_max + _OTHERS_CALLS)
     return [
         ("grpc.server.max_pending_requests", pending_calls_max),
         ("grpc.server.max_pending_requests_hard_limit", pending_calls_max),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
-        ("grpc.so_reuseport", int(entrances > 1)),
+        ("grpc.so_reuseport", int(instances > 1)),
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.max_concurrent_streams", options.streams_max),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.grpc_front.grpc_transport import ENTRANCES_MAX
+from coordinator_server.grpc_front.grpc_transport import INSTANCES_MAX
 from coordinator_server.grpc_front.transport_choice import TransportMissing
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listeners import Listener, Listeners
@@ -332,7 +332,7 @@ async def test_every_connection_after_a_rotation_gets_the_new_certificate(
         assert kept is not None
         kept.look()
         # More than share the port: the system chooses who of them takes a connection.
-        for _ in range(4 * ENTRANCES_MAX):
+        for _ in range(4 * INSTANCES_MAX):
             assert await asyncio.to_thread(ssl.get_server_certificate, address) != old
 
 

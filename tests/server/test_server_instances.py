@@ -1,4 +1,4 @@
-"""Entrances: servers of gRPC that share a port of grpc.aio, their connections, and other programs on it."""
+"""Server instances: servers of gRPC that share a port of grpc.aio, their connections, and other programs on it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.grpc_front import grpc_transport
 from coordinator_server.grpc_front.grpc_transport import (
-    ENTRANCE_CONNECTIONS_MIN,
-    ENTRANCES_MAX,
+    INSTANCE_CONNECTIONS_MIN,
+    INSTANCES_MAX,
     GrpcTransport,
-    entrances_of,
+    instances_of,
 )
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listening import AddressRefused
@@ -34,16 +34,16 @@ from tests.harness.transports import VARIABLE
 from tests.server.fake_servicer import SERVICE
 from tests.server.test_grpc_transport import HOST, MESSAGE_BYTES_MAX, listed_services, new_transport, serve
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux spreads connections over entrances")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux spreads connections over instances")
 
 
 @pytest.fixture(autouse=True)
 def transport(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use grpc.aio, which alone has entrances."""
+    """Use grpc.aio, which alone has instances."""
     monkeypatch.setenv(VARIABLE, TransportName.GRPC)
 
 
-async def test_a_port_of_another_server_is_refused_although_its_entrances_share_it() -> None:
+async def test_a_port_of_another_server_is_refused_although_its_instances_share_it() -> None:
     first, second = new_transport(), new_transport()
     try:
         port = first.bind(HOST, 0)
@@ -68,7 +68,7 @@ def intruder() -> Iterator[int]:
 async def test_a_program_that_came_to_the_port_at_the_same_time_is_noticed(
     intruder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It comes between the look at the port and the entrances.
+    # It comes between the look at the port and the instances.
     monkeypatch.setattr(grpc_transport, "tcp_sockets", lambda _host, _port: [socket.socket()])
     transport = GrpcTransport([], SystemClock(), TransportOptions(MESSAGE_BYTES_MAX))
     try:
@@ -90,12 +90,12 @@ with socket.socket() as taken:
 
 
 @pytest.mark.parametrize("connections_max", [1, 7, 511, 512, 2_047, 2_048, 10_000, 1_000_000])
-def test_no_more_connections_than_may_be_come_through_all_entrances(connections_max: int) -> None:
-    entrances = entrances_of(connections_max)
-    assert 1 <= entrances <= ENTRANCES_MAX
-    assert entrances == 1 or connections_max // entrances >= ENTRANCE_CONNECTIONS_MIN
-    assert entrances_of(ENTRANCE_CONNECTIONS_MIN * 2 - 1) == 1
-    assert entrances_of(ENTRANCE_CONNECTIONS_MIN * ENTRANCES_MAX) == ENTRANCES_MAX
+def test_no_more_connections_than_may_be_come_through_all_instances(connections_max: int) -> None:
+    instances = instances_of(connections_max)
+    assert 1 <= instances <= INSTANCES_MAX
+    assert instances == 1 or connections_max // instances >= INSTANCE_CONNECTIONS_MIN
+    assert instances_of(INSTANCE_CONNECTIONS_MIN * 2 - 1) == 1
+    assert instances_of(INSTANCE_CONNECTIONS_MIN * INSTANCES_MAX) == INSTANCES_MAX
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -119,7 +119,7 @@ async def is_greeted(reader: asyncio.StreamReader) -> bool:
 
 @asynccontextmanager
 async def opened(connections_max: int, address: str = HOST) -> AsyncIterator[int]:
-    """The port of a transport of grpc.aio, which alone has entrances, on which so many connections may be open."""
+    """The port of a transport of grpc.aio, which alone has instances, on which so many connections may be open."""
     options = TransportOptions(MESSAGE_BYTES_MAX, connections_max=connections_max)
     transport = GrpcTransport([], SystemClock(), options)
     try:
@@ -132,38 +132,38 @@ async def opened(connections_max: int, address: str = HOST) -> AsyncIterator[int
 
 
 @pytest.fixture
-def small_entrances(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The fewest connections of an entrance, so few that a test can open more than all may have."""
-    monkeypatch.setattr(grpc_transport, "ENTRANCE_CONNECTIONS_MIN", 4)
+def small_instances(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The fewest connections of a server instance, so few that a test can open more than all may have."""
+    monkeypatch.setattr(grpc_transport, "INSTANCE_CONNECTIONS_MIN", 4)
     return 4
 
 
-async def test_the_entrances_of_a_free_port_share_it_and_its_connections(small_entrances: int) -> None:
-    # So many come that none of the entrances has room left.
-    async with opened(2 * small_entrances) as port:
+async def test_the_instances_of_a_free_port_share_it_and_its_connections(small_instances: int) -> None:
+    # So many come that none of the instances has room left.
+    async with opened(2 * small_instances) as port:
         connect = partial(asyncio.open_connection, HOST, port)
-        assert await connections_taken(connect, 20 * small_entrances) == 2 * small_entrances
+        assert await connections_taken(connect, 20 * small_instances) == 2 * small_instances
 
 
 async def test_each_address_of_a_host_has_its_share_of_the_connections(
-    small_entrances: int, monkeypatch: pytest.MonkeyPatch
+    small_instances: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A host with two addresses, of which gRPC listens on one.
     monkeypatch.setattr(grpc_transport, "tcp_sockets", lambda _host, _port: [socket.socket() for _ in range(2)])
-    async with opened(4 * small_entrances) as port:
+    async with opened(4 * small_instances) as port:
         connect = partial(asyncio.open_connection, HOST, port)
-        assert await connections_taken(connect, 20 * small_entrances) == 2 * small_entrances
+        assert await connections_taken(connect, 20 * small_instances) == 2 * small_instances
 
 
-async def test_all_connections_may_come_through_a_unix_socket(small_entrances: int, tmp_path: Path) -> None:
+async def test_all_connections_may_come_through_a_unix_socket(small_instances: int, tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    async with opened(2 * small_entrances, f"unix:{path}"):
+    async with opened(2 * small_instances, f"unix:{path}"):
         connect = partial(asyncio.open_unix_connection, path)
-        assert await connections_taken(connect, 3 * small_entrances) == 2 * small_entrances
+        assert await connections_taken(connect, 3 * small_instances) == 2 * small_instances
 
 
 async def test_no_other_program_can_share_the_port_of_a_single_entrance() -> None:
-    async with opened(ENTRANCE_CONNECTIONS_MIN) as port:
+    async with opened(INSTANCE_CONNECTIONS_MIN) as port:
         with socket.socket() as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             with pytest.raises(OSError, match="Address already in use"):
@@ -173,7 +173,7 @@ async def test_no_other_program_can_share_the_port_of_a_single_entrance() -> Non
 async def test_every_connection_finds_health_and_reflection() -> None:
     async with serve(has_reflection=True) as served:
         # More than share the port: the system chooses who of them takes a connection.
-        for _ in range(4 * ENTRANCES_MAX):
+        for _ in range(4 * INSTANCES_MAX):
             async with another_connection(served.port) as channel:
                 await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
                 assert SERVICE.full_name in (await listed_services(channel) or ())
@@ -189,7 +189,7 @@ async def test_a_server_that_stops_takes_no_connection_while_it_finishes_calls_o
             return late.connect_ex((HOST, port)) != 0
 
     async with serve() as served, AsyncExitStack() as leaving:
-        count = 4 * ENTRANCES_MAX
+        count = 4 * INSTANCES_MAX
         channels = [await leaving.enter_async_context(another_connection(served.port)) for _ in range(count)]
         calls = [
             transaction_pb2_grpc.TransactionServiceStub(channel).EndTxn(transaction_pb2.EndTxnRequest())
@@ -209,7 +209,7 @@ async def test_a_server_that_stops_takes_no_connection_while_it_finishes_calls_o
     ("connections_max", "are_open", "is_told"),
     [(10, 9, False), (10, 10, True), (4_000, 3_599, False), (4_000, 3_600, True)],
 )
-async def test_connections_are_told_where_an_entrance_may_be_full(
+async def test_connections_are_told_where_an_instance_may_be_full(
     connections_max: int, are_open: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_transport, "established_connections", lambda _port: are_open)

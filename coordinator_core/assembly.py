@@ -52,7 +52,7 @@ from group_coordinator.committed.decisions import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart
-from group_coordinator.services import GroupServices, GroupSurroundings, group_services
+from group_coordinator.services import GroupDependencies, GroupServices, group_services
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import examine_batch
@@ -199,7 +199,7 @@ class _Foundation:
     runtime: Runtime
     store: Store
     config: CoreConfig
-    surroundings: Dependencies
+    dependencies: Dependencies
     authorizer: Authorizer
     catalog: CatalogShard
     router: ShardRouter
@@ -215,12 +215,12 @@ def assemble(
     runtime: Runtime,
     store: Store,
     config: CoreConfig,
-    surroundings: Dependencies,
+    dependencies: Dependencies,
     authorizer: Authorizer | None = None,
 ) -> Core:
     """All parts, joined, with nothing loaded. Who may do what, an authorizer says if one is given, else the
     configuration."""
-    catalog = _catalog(runtime, store, config, surroundings.levels)
+    catalog = _catalog(runtime, store, config, dependencies.levels)
     counters = CountersShard(runtime.journal, store.incarnation)
     access = AclAuthorizer(runtime, catalog.acls, config.super_users)
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
@@ -229,7 +229,7 @@ def assemble(
         runtime=runtime,
         store=store,
         config=config,
-        surroundings=surroundings,
+        dependencies=dependencies,
         authorizer=authorizer or (access if config.enforces_acls else ALLOW_ALL),
         catalog=catalog,
         router=router,
@@ -237,8 +237,8 @@ def assemble(
         partition_markers=partition_markers,
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
-        checks=BatchChecks(surroundings.payload_worker, config.limits, surroundings.disk, surroundings.examine_batch),
-        leases=Leases(runtime, surroundings.new_snapshot_id, surroundings.levels),
+        checks=BatchChecks(dependencies.payload_worker, config.limits, dependencies.disk, dependencies.examine_batch),
+        leases=Leases(runtime, dependencies.new_snapshot_id, dependencies.levels),
     )
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, counters):
@@ -300,7 +300,7 @@ def _admin(
             runtime=runtime, log=log.records, owners=base.owners, reader=transactions.reader, authorizer=authorizer
         ),
         shards=ShardControl(loader, authorizer),
-        backups=BackupControl(base.surroundings.backups, authorizer),
+        backups=BackupControl(base.dependencies.backups, authorizer),
         acls=AclService(runtime, catalog.acls, access, authorizer, is_enforced=base.config.enforces_acls),
     )
 
@@ -334,7 +334,7 @@ def _fast_path(base: _Foundation, counters: CountersShard) -> FastPath:
 
 def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     """What shards there are."""
-    runtime, catalog, config, around = base.runtime, base.catalog, base.config, base.surroundings
+    runtime, catalog, config, around = base.runtime, base.catalog, base.config, base.dependencies
     return (
         catalog_kind(catalog),
         counters_kind(counters),
@@ -399,7 +399,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
             users=TopicUsers(verifier, OffsetsOfTopics(base.router)),
             authorizer=authorizer,
             limits=base.config.limits,
-            new_topic_id=base.surroundings.new_topic_id,
+            new_topic_id=base.dependencies.new_topic_id,
         ),
         records=records,
         ranges=RangeService(base.store, records),
@@ -413,7 +413,7 @@ def _log(base: _Foundation, verifier: CoordinatorVerifier, unfinished: Unfinishe
 
 def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswers, news: News) -> GroupServices:
     return group_services(
-        GroupSurroundings(
+        GroupDependencies(
             runtime=base.runtime,
             router=base.router,
             config=base.config.groups,
@@ -423,7 +423,7 @@ def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswe
             verifier=verifier,
             answers=answers,
             news=news,
-            worker=base.surroundings.worker,
-            assignors=base.surroundings.assignors,
+            worker=base.dependencies.worker,
+            assignors=base.dependencies.assignors,
         )
     )

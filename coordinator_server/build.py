@@ -139,8 +139,8 @@ def build(
     backups = _backups(config, opened, clock)
     worker, payload_worker = workers = WorkerProcess(), WorkerProcess()
     assignors = measured(SERVER_ASSIGNORS, clock, numbers.groups.computed)
-    surroundings = _surroundings(config, quotas, assignors, backups, workers)
-    core = assemble(runtime, opened.store, config.core_config(), surroundings)
+    dependencies = _dependencies(config, quotas, assignors, backups, workers)
+    core = assemble(runtime, opened.store, config.core_config(), dependencies)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = core.log.records.searches.on_work = reads.spent
     audit = AuditLog(clock)
@@ -176,7 +176,7 @@ def build(
     )
 
 
-def _surroundings(
+def _dependencies(
     config: Config,
     quotas: Quotas,
     assignors: Mapping[str, ServerAssignor],

@@ -21,7 +21,7 @@ from group_coordinator.news import News
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSurroundings:
+class GroupDependencies:
     """What the services of the group coordinator are made from."""
 
     runtime: Runtime
@@ -49,7 +49,7 @@ class GroupServices:
     topics: CatalogWatch
 
 
-def group_services(around: GroupSurroundings) -> GroupServices:
+def group_services(around: GroupDependencies) -> GroupServices:
     """The services, and what works for them in the background."""
     runtime, router, config = around.runtime, around.router, around.config
     TargetComputer(runtime, router, around.worker, around.assignors)

@@ -87,7 +87,7 @@ class Connection:
         transport: str = SESSION,
         wait_ms: int | None = GIVE_UP_MS,
         tls: Tls | None = None,
-        **surroundings: Unpack[ConnectionDependencies],
+        **dependencies: Unpack[ConnectionDependencies],
     ) -> None:
         """Remember where the server is; nothing is opened.
 
@@ -108,19 +108,19 @@ class Connection:
         self.endpoint = endpoint
         self.tls = tls
         self.client_id = client_id
-        self.clock = surroundings.get("clock") or SystemClock()
-        self.random_source = surroundings.get("random_source") or SystemRandomSource()
+        self.clock = dependencies.get("clock") or SystemClock()
+        self.random_source = dependencies.get("random_source") or SystemRandomSource()
         self.answers = Answers(endpoint)
         """Writes to the application's log how the server answers; told by everything that uses this connection."""
         self.throttle = Throttle(endpoint)
         """The pauses that the server asked for; everything that uses this connection keeps them."""
-        self.open_loop = surroundings.get("open_loop")
+        self.open_loop = dependencies.get("open_loop")
         """Opens the loop on which consumers run. None = blocking ones use the loop thread of this process, the others
         their own loop."""
         self._transport_name = transport
-        self._open_transport = surroundings.get("open_transport")
+        self._open_transport = dependencies.get("open_transport")
         self._contact = self._no_contact(
-            surroundings.get("look"), None if wait_ms is None else duration_ms("wait_ms", wait_ms)
+            dependencies.get("look"), None if wait_ms is None else duration_ms("wait_ms", wait_ms)
         )
         self._transports: dict[Callable[[], Loop], Transport] = {}
         self._stood_aside: list[ContactFirst] = []

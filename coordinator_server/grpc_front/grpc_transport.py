@@ -60,10 +60,11 @@ _OTHERS_CALLS: Final = 512
 
 INSTANCES_MAX: Final = 8
 """Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
-call waits behind those of every connection at the same server instance. The system gives each connection to one of them."""
+call waits behind those of every connection at the same server instance. The system gives each connection to one of
+them."""
 INSTANCE_CONNECTIONS_MIN: Final = 256
-"""Connections that each server instance must be allowed. The system does not spread them evenly, so with fewer a server instance
-would often be full while others are not."""
+"""Connections that each server instance must be allowed. The system does not spread them evenly, so with fewer a server
+instance would often be full while others are not."""
 _NEARLY_ALL: Final = 0.9
 """The share of all connections that are allowed at which a server instance may be full."""
 

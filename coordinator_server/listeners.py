@@ -36,9 +36,9 @@ from coordinator_server.security.authentication import (
     NameRule,
     refusals_of,
 )
-from coordinator_server.security.kept_credentials import Kept, KeptCredentials
+from coordinator_server.security.reloading_credentials import Kept, ReloadingCredentials
 from coordinator_server.security.tls import ClientAuth, TlsFiles, TlsRefused
-from coordinator_server.security.tokens import KeptTokens
+from coordinator_server.security.tokens import ReloadingTokens
 from coordinator_server.validation import SettingPath
 
 
@@ -72,7 +72,7 @@ PrincipalText = Annotated[str, AfterValidator(checked_principal)]
 class Identities:
     """How callers are known, on all listeners that ask."""
 
-    tokens: KeptTokens | None = None
+    tokens: ReloadingTokens | None = None
     jwts: JwtPrincipals | None = None
     names: NameRule = WHOLE_SUBJECT
 
@@ -81,10 +81,10 @@ class Identities:
         """Raises TokensRefused, KeySetRefused."""
         jwts = None
         if jwt_rules is not None:
-            from coordinator_server.security.jwt_tokens import KeptKeySet  # Late, as what reads certificates.
+            from coordinator_server.security.jwt_tokens import ReloadingKeySet  # Late, as what reads certificates.
 
-            jwts = KeptKeySet(jwt_rules, clock)
-        return cls(None if tokens_file is None else KeptTokens(tokens_file, clock), jwts, names)
+            jwts = ReloadingKeySet(jwt_rules, clock)
+        return cls(None if tokens_file is None else ReloadingTokens(tokens_file, clock), jwts, names)
 
     @property
     def kept(self) -> list[Kept]:
@@ -92,7 +92,7 @@ class Identities:
         return [each for each in (self.tokens, self.jwts) if each is not None]
 
     def authenticator(
-        self, methods: frozenset[AuthenticationMethod], credentials: KeptCredentials | None, clock: Clock
+        self, methods: frozenset[AuthenticationMethod], credentials: ReloadingCredentials | None, clock: Clock
     ) -> Authenticator | None:
         """What asks callers on a listener; None: nothing does."""
         if not methods:
@@ -187,11 +187,11 @@ class Listener(BaseModel):
             )
         return TlsFiles(certificate, key, client_ca, self.tls_client_auth)
 
-    def credentials(self, clock: Clock, prefix: str = "") -> KeptCredentials | None:
+    def credentials(self, clock: Clock, prefix: str = "") -> ReloadingCredentials | None:
         """What those files hold, None without TLS. Raises TlsRefused with the setting and the listener."""
         files = self.tls_files(prefix)
         try:
-            return None if files is None else KeptCredentials(files, clock)
+            return None if files is None else ReloadingCredentials(files, clock)
         except TlsRefused as refusal:
             raise refusal.of(self.listen, prefix) from refusal
 
@@ -216,7 +216,7 @@ class OpenListener:
     address: Address
     """With the port that was taken, if any free one was asked for."""
     transport: ServerTransport
-    credentials: KeptCredentials | None
+    credentials: ReloadingCredentials | None
     """None without TLS."""
 
     @property
@@ -225,9 +225,9 @@ class OpenListener:
         match self.credentials:
             case None:
                 return "plaintext"
-            case KeptCredentials(client_auth=ClientAuth.NONE):
+            case ReloadingCredentials(client_auth=ClientAuth.NONE):
                 return "TLS"
-            case KeptCredentials(client_auth=auth):
+            case ReloadingCredentials(client_auth=auth):
                 return f"TLS, client certificates {auth}"
 
 
@@ -284,7 +284,7 @@ class Listeners:
                 give_unix_address_back(each.address.host)
 
     @property
-    def credentials(self) -> list[KeptCredentials]:
+    def credentials(self) -> list[ReloadingCredentials]:
         """Those of the listeners with TLS."""
         return [each.credentials for each in self.opened if each.credentials is not None]
 

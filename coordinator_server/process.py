@@ -43,7 +43,7 @@ from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.server import LoopLag
 from coordinator_server.security.authentication import IdentityRefused
-from coordinator_server.security.kept_credentials import CredentialsWatch, KeptCredentials
+from coordinator_server.security.reloading_credentials import CredentialsWatch, ReloadingCredentials
 from coordinator_server.security.tls import TlsRefused
 from coordinator_server.settings.config import METRICS_PREFIX, Config
 from coordinator_server.settings.data_directory import refuse_foreign_files
@@ -175,7 +175,7 @@ class _Process:
         self._handles = handle_plan(config)
         self._listeners = Listeners()
         self._metrics: MetricsEndpoint | None = None
-        self._metrics_credentials: KeptCredentials | None = None
+        self._metrics_credentials: ReloadingCredentials | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
         self._quotas = NO_QUOTAS
 

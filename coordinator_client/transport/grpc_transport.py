@@ -21,8 +21,8 @@ from coordinator_client.errors import Loss
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.tls import Tls
+from coordinator_client.transport.cached_channel import CachedChannel, ChannelOptions
 from coordinator_client.transport.grpc_library import aio, grpc, loss_of
-from coordinator_client.transport.kept_channel import ChannelOptions, KeptChannel
 from coordinator_client.transport.session import SESSION_ENDED
 from coordinator_client.transport.transport import Attempt
 
@@ -88,9 +88,9 @@ def _open_channel(endpoint: str, credentials: grpc.ChannelCredentials | None, op
     return grpc.secure_channel(endpoint, credentials, options)
 
 
-def kept_channel(endpoint: str, tls: Tls | None) -> KeptChannel[grpc.Channel]:
+def cached_channel(endpoint: str, tls: Tls | None) -> CachedChannel[grpc.Channel]:
     """Open a channel that takes up changed certificates. Raises: Misconfigured where the files cannot be used."""
-    return KeptChannel(tls, partial(_open_channel, endpoint), lambda channel: channel.close())
+    return CachedChannel(tls, partial(_open_channel, endpoint), lambda channel: channel.close())
 
 
 def _open_aio_channel(
@@ -107,15 +107,15 @@ class _SharedChannels:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._channels: dict[tuple[int, _Server], tuple[KeptChannel[grpc.Channel], int]] = {}
+        self._channels: dict[tuple[int, _Server], tuple[CachedChannel[grpc.Channel], int]] = {}
 
-    def acquire(self, server: _Server) -> KeptChannel[grpc.Channel]:
+    def acquire(self, server: _Server) -> CachedChannel[grpc.Channel]:
         key = (THIS_PROCESS.process_id, server)
         with self._lock:
             channel, users = self._channels.get(key, (None, 0))
             if channel is None:
                 endpoint, tls = server
-                channel = kept_channel(endpoint, tls)
+                channel = cached_channel(endpoint, tls)
             self._channels[key] = (channel, users + 1)
         return channel
 
@@ -155,7 +155,7 @@ class GrpcChannel:
 
     def __init__(self, endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> None:
         self._loop = loop.asyncio_loop
-        self._kept = KeptChannel(tls, partial(_open_aio_channel, endpoint), self._close_soon)
+        self._kept = CachedChannel(tls, partial(_open_aio_channel, endpoint), self._close_soon)
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -48,7 +48,7 @@ from coordinator_server.listening import (
     tcp_sockets,
 )
 from coordinator_server.security.authentication import Callers
-from coordinator_server.security.kept_credentials import KeptCredentials, Taken
+from coordinator_server.security.reloading_credentials import ReloadingCredentials, Taken
 from coordinator_server.security.tls import ClientAuth, Credentials
 
 _PENDING_CALLS_MAX: Final = 16_384
@@ -307,7 +307,7 @@ class _HeldAnswer:
             self.size_bytes = 0
 
 
-def _server_credentials(kept: KeptCredentials) -> grpc.ServerCredentials:
+def _server_credentials(kept: ReloadingCredentials) -> grpc.ServerCredentials:
     """Those that are kept, and at every new connection what they have become. gRPC's C core (BoringSSL) takes TLS 1.2
     and 1.3 by default; a test holds it to that."""
     taken = Taken(kept)

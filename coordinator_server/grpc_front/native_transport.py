@@ -46,7 +46,7 @@ from coordinator_server.grpc_front.transports import (
 from coordinator_server.listening import AddressRefused, close, is_unix, listen, tcp_sockets
 from coordinator_server.native_interface import native
 from coordinator_server.security.authentication import Callers, Presented
-from coordinator_server.security.kept_credentials import KeptCredentials
+from coordinator_server.security.reloading_credentials import ReloadingCredentials
 from coordinator_server.security.tls import ClientAuth, Credentials, TlsRefused
 
 _WAITING_CALLS_MAX: Final = 16_384
@@ -98,7 +98,7 @@ class NativeTransport:
         self._has_stopped = asyncio.Event()
         self.on_failure: Callable[[Exception], None] = lambda failure: _log.error("failed", failure=str(failure))
 
-    def _serve_with_tls(self, kept: KeptCredentials) -> None:
+    def _serve_with_tls(self, kept: ReloadingCredentials) -> None:
         """Raises TlsRefused where the compiled TLS cannot use what others can, such as a rare kind of key."""
         kept.on_changed = self._use
         try:

@@ -14,7 +14,7 @@ from coordinator_server.connection_numbers import ConnectionNumbers
 from coordinator_server.grpc_front.handler import Handler
 from coordinator_server.idle_sessions import IdleSessions
 from coordinator_server.security.authentication import Authenticator
-from coordinator_server.security.kept_credentials import KeptCredentials
+from coordinator_server.security.reloading_credentials import ReloadingCredentials
 
 KEEPALIVE_MS: Final = 30_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
@@ -58,7 +58,7 @@ class TransportOptions:
     connections_max: int = 10_000
     streams_max: int = 4_096
     """Calls and streams of one connection that have not ended."""
-    credentials: KeptCredentials | None = None
+    credentials: ReloadingCredentials | None = None
     """What TLS is served with; None: no TLS."""
     authenticator: Authenticator | None = None
     """Says who calls; None: everybody is `principal`."""

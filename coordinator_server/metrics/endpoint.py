@@ -13,7 +13,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
-from coordinator_server.security.kept_credentials import KeptCredentials, Taken
+from coordinator_server.security.reloading_credentials import ReloadingCredentials, Taken
 from coordinator_server.security.tls import ClientAuth
 
 PATH: Final = "/metrics"
@@ -46,7 +46,7 @@ class MetricsEndpoint:
         self._thread.join()
 
 
-def listen_for_scrapes(host: str, port: int, credentials: KeptCredentials | None = None) -> MetricsEndpoint:
+def listen_for_scrapes(host: str, port: int, credentials: ReloadingCredentials | None = None) -> MetricsEndpoint:
     """Take the port, 0 for a free one, before anything else of the server is there; until `publish`, scrapes fail with
     a reason. With credentials it speaks HTTPS. Raises OSError where it cannot listen."""
     server, thread = start_http_server(port, host, CollectorRegistry())
@@ -62,7 +62,7 @@ class SafeRequests:
     """Makes the handshake of TLS before each request is read, with the newest credentials."""
 
     def __init__(
-        self, finish_request: Callable[[socket.socket, tuple[str, int]], object], credentials: KeptCredentials
+        self, finish_request: Callable[[socket.socket, tuple[str, int]], object], credentials: ReloadingCredentials
     ) -> None:
         self._finish = finish_request
         self._credentials = credentials
@@ -88,7 +88,7 @@ class SafeRequests:
         return self._context
 
 
-def _server_context(kept: KeptCredentials) -> ssl.SSLContext:
+def _server_context(kept: ReloadingCredentials) -> ssl.SSLContext:
     """Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

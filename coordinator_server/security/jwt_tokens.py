@@ -113,7 +113,7 @@ def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
     return key
 
 
-class KeptKeySet:
+class ReloadingKeySet:
     """The newest key set of a file that was right. Implements `authentication.TokenPrincipals`."""
 
     def __init__(self, rules: JwtRules, clock: Clock) -> None:

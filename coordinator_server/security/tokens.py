@@ -101,7 +101,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-class KeptTokens:
+class ReloadingTokens:
     """The newest tokens of a file that were right. Implements `authentication.TokenPrincipals`."""
 
     def __init__(self, file: Path, clock: Clock) -> None:

@@ -22,7 +22,7 @@ from grpc import aio
 
 from coordinator_client import Connection, Misconfigured, Tls
 from coordinator_client.clock import SystemClock
-from coordinator_client.transport.kept_channel import ChannelOptions, KeptChannel
+from coordinator_client.transport.cached_channel import CachedChannel, ChannelOptions
 from coordinator_client.transport.server_look import look_at
 from tests.harness.certificates import DAY, Authority, Pair
 
@@ -203,7 +203,7 @@ def test_a_channel_takes_over_when_files_change_and_the_last_one_goes_on(authori
     tls = Tls(
         ca_file=authority.ca_file, certificate_file=pair.certificate, key_file=pair.key, server_name="txn.example"
     )
-    kept = KeptChannel(tls, opened.open, opened.closed.append)
+    kept = CachedChannel(tls, opened.open, opened.closed.append)
     assert (kept.current(), kept.current()) == (0, 0)
     assert ("grpc.ssl_target_name_override", "txn.example") in opened.options[0]
     following = authority.issue("next")
@@ -221,4 +221,4 @@ def test_a_channel_whose_files_are_gone_is_not_opened(authority: Authority) -> N
     tls = Tls(ca_file=authority.ca_file)
     authority.ca_file.unlink()
     with pytest.raises(Misconfigured, match="cannot be read"):
-        KeptChannel(tls, Opened().open, lambda _: None)
+        CachedChannel(tls, Opened().open, lambda _: None)

@@ -60,8 +60,8 @@ from coordinator_protocol.consumer_protocol import (
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import decode_marker_payload
 from coordinator_server.security.authentication import JwtRules, Unauthenticated
-from coordinator_server.security.jwt_tokens import KeptKeySet, KeySetRefused, read_key_set
-from coordinator_server.security.tokens import TOKEN_PREFIX, KeptTokens, TokensRefused, new_token, read_tokens
+from coordinator_server.security.jwt_tokens import KeySetRefused, ReloadingKeySet, read_key_set
+from coordinator_server.security.tokens import TOKEN_PREFIX, ReloadingTokens, TokensRefused, new_token, read_tokens
 from partition_log.batch_checks import why_unreadable
 from tests.fuzz.choices import Choices
 from tests.harness.manual_clock import ManualClock
@@ -201,7 +201,7 @@ class TokenFiles(_Files):
         super().__init__()
         self._token, self._row = new_token("one", bytes(range(32)), "User:etl", None)
         self.file.write_text(self._row)
-        self._kept = KeptTokens(self.file, self.clock)
+        self._kept = ReloadingTokens(self.file, self.clock)
 
     def read(self, data: bytes) -> None:
         choices = Choices(data)
@@ -231,7 +231,7 @@ class SignedTokens(_Files):
         public = ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
         self._set = json.dumps({"keys": [{"kid": "a", **public}]}).encode()
         self.file.write_bytes(self._set)
-        self._kept = KeptKeySet(JwtRules(self.file, "https://idp.example", "txn"), self.clock)
+        self._kept = ReloadingKeySet(JwtRules(self.file, "https://idp.example", "txn"), self.clock)
         # Signed once: the signature is another each time, and inputs must do the same each time.
         self._claims = json.dumps(self._CLAIMS).encode()
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.metrics.endpoint import listen_for_scrapes
-from coordinator_server.security.kept_credentials import KeptCredentials
+from coordinator_server.security.reloading_credentials import ReloadingCredentials
 from coordinator_server.security.tls import ClientAuth, TlsFiles
 from tests.harness.certificates import Authority, Pair
 from tests.harness.patience import DEADLINE_SECONDS, looks
@@ -30,14 +30,14 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path, "ca")
 
 
-def kept(authority: Authority, auth: ClientAuth = ClientAuth.NONE) -> KeptCredentials:
+def kept(authority: Authority, auth: ClientAuth = ClientAuth.NONE) -> ReloadingCredentials:
     pair = authority.issue("server")
     ca = None if auth is ClientAuth.NONE else authority.ca_file
-    return KeptCredentials(TlsFiles(pair.certificate, pair.key, ca, auth), SystemClock())
+    return ReloadingCredentials(TlsFiles(pair.certificate, pair.key, ca, auth), SystemClock())
 
 
 @contextmanager
-def endpoint(credentials: KeptCredentials) -> Iterator[int]:
+def endpoint(credentials: ReloadingCredentials) -> Iterator[int]:
     """The port of an endpoint with one metric."""
     serving = listen_for_scrapes(HOST, 0, credentials)
     registry = CollectorRegistry()

@@ -15,7 +15,7 @@ from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.grpc_front.transports import TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listeners
 from coordinator_server.security.authentication import NOTHING_SHOWN, Callers
-from coordinator_server.security.tokens import KeptTokens
+from coordinator_server.security.tokens import ReloadingTokens
 from coordinator_server.traffic.quotas.budgets import Budgets
 from coordinator_server.traffic.quotas.rules import QuotaRow, QuotaRules
 from tests.harness.certificates import Authority
@@ -76,7 +76,7 @@ async def test_one_connection_more_is_refused_until_another_has_ended(tmp_path: 
     authority, tokens, held = Authority(tmp_path, "ca"), Tokens(tmp_path), budgets(connections=2)
     token = tokens.add(ETL)
     listener = with_tls(authority.issue("server"), authentication="token")
-    identities = Identities(KeptTokens(tokens.file, SystemClock()))
+    identities = Identities(ReloadingTokens(tokens.file, SystemClock()))
     options = TransportOptions(1 << 20, levels=held)
     async with serving(listener, identities, TransportName.NATIVE, options=options) as (listeners, _servicer):
         channels = [own_connection(listeners, authority) for _ in range(3)]

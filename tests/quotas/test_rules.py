@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from coordinator_runtime.ports import Level
 from coordinator_server.settings.config import Config
-from coordinator_server.traffic.quotas.quota_file import KeptQuotas, QuotasRefused, read_quotas
+from coordinator_server.traffic.quotas.quota_file import QuotasRefused, ReloadingQuotas, read_quotas
 from coordinator_server.traffic.quotas.rules import LEVELS, QuotaRules, Rate
 from tests.harness.manual_clock import ManualClock
 
@@ -103,7 +103,7 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_became_wrong_leaves_the_old_rules_in_force(file: Path) -> None:
-    kept = KeptQuotas(file)
+    kept = ReloadingQuotas(file)
     before = kept.rules
     with capture_logs() as log:
         kept.look()

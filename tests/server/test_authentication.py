@@ -33,7 +33,7 @@ from coordinator_server.security.authentication import (
 )
 from coordinator_server.security.certificates import CertificateNames
 from coordinator_server.security.tls import ClientAuth
-from coordinator_server.security.tokens import KeptTokens, TokensRefused, new_token, read_tokens
+from coordinator_server.security.tokens import ReloadingTokens, TokensRefused, new_token, read_tokens
 from coordinator_server.settings.config import Config
 from coordinator_server.traffic.admission import Admission, AdmissionLimits
 from tests.cli.terminal import Terminal
@@ -98,14 +98,14 @@ def bearer(token: str) -> Presented:
 
 def test_a_token_names_its_principal(tokens: Tokens) -> None:
     etl, other = tokens.add("User:etl"), tokens.add('User:a "b" c')
-    who = Authenticator(CLOCK, tokens=KeptTokens(tokens.file, CLOCK))
+    who = Authenticator(CLOCK, tokens=ReloadingTokens(tokens.file, CLOCK))
     assert who.principal(bearer(etl), HOST) == "User:etl"
     assert who.principal(Presented(f"bearer {other}"), HOST) == 'User:a "b" c'
 
 
 def test_every_stranger_is_told_the_same_and_the_operator_why(tokens: Tokens) -> None:
     etl, old = tokens.add("User:etl"), tokens.add("User:old", expires="2020-01-01T00:00:00Z")
-    who = Authenticator(CLOCK, tokens=KeptTokens(tokens.file, CLOCK))
+    who = Authenticator(CLOCK, tokens=ReloadingTokens(tokens.file, CLOCK))
     with capture_logs() as log:
         assert reason(who, Presented()) is Reason.NOTHING_SHOWN
         assert reason(who, Presented(etl)) is Reason.NO_BEARER
@@ -130,7 +130,7 @@ def test_a_token_is_not_taken_where_only_certificates_are(tokens: Tokens, author
     who = Authenticator(CLOCK, certificates=names(authority))
     shown = Presented(f"Bearer {tokens.add('User:etl')}", (pair.certificate.read_bytes(),))
     assert reason(who, shown) is Reason.NO_TOKEN_TAKEN
-    both = Authenticator(CLOCK, tokens=KeptTokens(tokens.file, CLOCK), certificates=names(authority))
+    both = Authenticator(CLOCK, tokens=ReloadingTokens(tokens.file, CLOCK), certificates=names(authority))
     assert both.principal(shown, HOST) == "User:etl"
     assert reason(both, Presented("Bearer no", shown.certificates)) is Reason.UNKNOWN_TOKEN
 
@@ -149,7 +149,7 @@ def test_a_token_is_not_taken_where_only_certificates_are(tokens: Tokens, author
 )
 def test_half_a_file_is_refused_and_the_old_tokens_count(tokens: Tokens, content: str, said: str) -> None:
     etl = tokens.add("User:etl")
-    kept = KeptTokens(tokens.file, CLOCK)
+    kept = ReloadingTokens(tokens.file, CLOCK)
     tokens.file.write_text(content)
     with pytest.raises(TokensRefused, match=said) as refused:
         read_tokens(tokens.file)
@@ -164,7 +164,7 @@ def test_half_a_file_is_refused_and_the_old_tokens_count(tokens: Tokens, content
 
 def test_a_withdrawn_token_counts_no_more_and_a_new_one_does(tokens: Tokens) -> None:
     old = tokens.add("User:etl")
-    kept = KeptTokens(tokens.file, CLOCK)
+    kept = ReloadingTokens(tokens.file, CLOCK)
     tokens.withdraw_all()
     new = tokens.add("User:etl")
     kept.look()
@@ -175,7 +175,7 @@ def test_a_withdrawn_token_counts_no_more_and_a_new_one_does(tokens: Tokens) -> 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(TokensRefused, match="gone cannot be read: No such file"):
-        KeptTokens(tmp_path / "gone", CLOCK)
+        ReloadingTokens(tmp_path / "gone", CLOCK)
 
 
 # Certificates
@@ -257,7 +257,7 @@ class FakeSession:
 
 def test_a_session_ends_with_its_credential_and_is_cut_where_it_lingers(tokens: Tokens) -> None:
     clock, token, other = ManualClock(), tokens.add("User:etl"), tokens.add("User:other")
-    kept = KeptTokens(tokens.file, clock)
+    kept = ReloadingTokens(tokens.file, clock)
     sessions = SessionCredentials(Authenticator(clock, tokens=kept), clock)
     mine, left, stays = FakeSession(), FakeSession(), FakeSession()
     for session, shown in ((mine, token), (left, token), (stays, other)):
@@ -324,7 +324,7 @@ async def find(channel: aio.Channel, method: str = FIND_COORDINATOR, body: bytes
 
 @on_both
 async def test_the_principal_of_a_call_is_that_of_its_token(tokens: Tokens, authority: Authority) -> None:
-    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
+    etl, kept = tokens.add("User:etl"), ReloadingTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with serving(listener, Identities(kept)) as (listeners, servicer):
         async with channel_to(listeners, authority, token=etl) as channel:
@@ -372,7 +372,7 @@ async def test_where_certificates_are_only_requested_a_token_will_do(tokens: Tok
         authentication="certificate,token",
     )
     etl, pair = tokens.add("User:etl"), authority.issue("other")
-    identities = Identities(KeptTokens(tokens.file, CLOCK), names=NameRule(NameSource.CN))
+    identities = Identities(ReloadingTokens(tokens.file, CLOCK), names=NameRule(NameSource.CN))
     async with serving(listener, identities, TransportName.NATIVE) as (listeners, servicer):
         for shown, token, principal in ((None, etl, "User:etl"), (pair, "", "User:other"), (pair, etl, "User:etl")):
             async with channel_to(listeners, authority, shown, token) as channel:
@@ -397,7 +397,7 @@ async def test_a_listener_that_asks_nobody_names_everybody(tmp_path: Path) -> No
 
 @on_both
 async def test_a_revoked_session_is_answered_and_then_ends(tokens: Tokens, authority: Authority) -> None:
-    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
+    etl, kept = tokens.add("User:etl"), ReloadingTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with (
         serving(listener, Identities(kept)) as (listeners, servicer),
@@ -426,7 +426,7 @@ async def test_a_revoked_session_is_answered_and_then_ends(tokens: Tokens, autho
 async def test_a_revoked_session_begins_nothing_more_and_answers_all_the_same(
     tokens: Tokens, authority: Authority
 ) -> None:
-    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
+    etl, kept = tokens.add("User:etl"), ReloadingTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with (
         serving(listener, Identities(kept)) as (listeners, servicer),
@@ -464,7 +464,7 @@ async def test_nothing_of_a_strangers_call_is_read(
     tokens: Tokens, authority: Authority, transport: TransportName
 ) -> None:
     skip_what_is_missing(transport)
-    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
+    etl, kept = tokens.add("User:etl"), ReloadingTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with serving(listener, Identities(kept), transport) as (listeners, servicer):
         # Larger than the server takes, which only who is known is told.
@@ -479,7 +479,7 @@ async def test_nothing_of_a_strangers_call_is_read(
 
 
 async def test_a_call_without_a_request_is_refused(tokens: Tokens, authority: Authority) -> None:
-    etl, kept = tokens.add("User:etl"), KeptTokens(tokens.file, CLOCK)
+    etl, kept = tokens.add("User:etl"), ReloadingTokens(tokens.file, CLOCK)
     listener = with_tls(authority.issue("server"), authentication="token")
     async with (
         serving(listener, Identities(kept), TransportName.GRPC) as (listeners, servicer),
@@ -544,10 +544,10 @@ def test_tokens_are_made_and_listed_without_their_secrets(tmp_path: Path, monkey
     txnctl, file = Terminal(monkeypatch), tmp_path / "tokens.toml"
     made = txnctl("token", "create", str(file), "--principal", "User:etl", "--id", "etl-1", "--expires", "90d").well()
     token = made.stdout.strip()
-    assert KeptTokens(file, CLOCK).of_token(token) == "User:etl"
+    assert ReloadingTokens(file, CLOCK).of_token(token) == "User:etl"
     assert file.stat().st_mode & 0o777 == 0o600
     other = txnctl("token", "create", str(file), "--principal", "User:b", "--id", "b").well().stdout.strip()
-    assert KeptTokens(file, CLOCK).of_token(other) == "User:b"
+    assert ReloadingTokens(file, CLOCK).of_token(other) == "User:b"
     shown = txnctl("token", "list", str(file), "-o", "json").well().document
     assert [(row["id"], row["principal"], row["expires"] is None) for row in shown] == [
         ("etl-1", "User:etl", False),

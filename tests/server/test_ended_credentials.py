@@ -30,10 +30,10 @@ from coordinator_client.transport.transport import SESSION, UNARY
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.listeners import Identities, Listener, Listeners
 from coordinator_server.security.authentication import AGAIN_SECONDS, NameRule, NameSource
-from coordinator_server.security.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet
-from coordinator_server.security.kept_credentials import LOOK_SECONDS
+from coordinator_server.security.jwt_tokens import CLOCK_SKEW_SECONDS, ReloadingKeySet
+from coordinator_server.security.reloading_credentials import LOOK_SECONDS
 from coordinator_server.security.tls import ClientAuth
-from coordinator_server.security.tokens import KeptTokens
+from coordinator_server.security.tokens import ReloadingTokens
 from tests.harness.certificates import DAY, Authority, Pair
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.manual_clock import ManualClock
@@ -75,7 +75,7 @@ def _web_token(directory: Path) -> tuple[Credential, Issuer]:
     shown = Credential(directory)
     issuer = Issuer(directory, shown.clock)
     issuer.add_key("old")
-    shown.identities = Identities(jwts=KeptKeySet(issuer.rules, shown.clock))
+    shown.identities = Identities(jwts=ReloadingKeySet(issuer.rules, shown.clock))
     shown.token = issuer.token("old", "etl", lasts_s=HOUR_S)
     return shown, issuer
 
@@ -96,7 +96,7 @@ def the_key_of_a_web_token_is_removed(directory: Path) -> Credential:
 def a_token_is_withdrawn(directory: Path) -> Credential:
     shown, tokens = Credential(directory), Tokens(directory)
     shown.token, shown.end = tokens.add("User:etl"), tokens.withdraw_all
-    shown.identities = Identities(KeptTokens(tokens.file, shown.clock))
+    shown.identities = Identities(ReloadingTokens(tokens.file, shown.clock))
     return shown
 
 

@@ -28,7 +28,7 @@ from coordinator_server.security.authentication import (
     Reason,
     Unauthenticated,
 )
-from coordinator_server.security.jwt_tokens import CLOCK_SKEW_SECONDS, KeptKeySet, KeySetRefused, read_key_set
+from coordinator_server.security.jwt_tokens import CLOCK_SKEW_SECONDS, KeySetRefused, ReloadingKeySet, read_key_set
 from coordinator_server.settings.config import Config
 from tests.harness.manual_clock import ManualClock
 
@@ -60,8 +60,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def kept_keys(file: Path, clock: ManualClock | None = None) -> KeptKeySet:
-    return KeptKeySet(JwtRules(file, "https://idp.example", "txn"), clock or ManualClock(wall_ms=NOW * 1_000))
+def kept_keys(file: Path, clock: ManualClock | None = None) -> ReloadingKeySet:
+    return ReloadingKeySet(JwtRules(file, "https://idp.example", "txn"), clock or ManualClock(wall_ms=NOW * 1_000))
 
 
 def token(key: Any = EC, kid: str = "a", algorithm: str = "ES256", **claims: object) -> str:
@@ -69,7 +69,7 @@ def token(key: Any = EC, kid: str = "a", algorithm: str = "ES256", **claims: obj
     return jwt.encode(said, key, algorithm=algorithm, headers={"kid": kid})
 
 
-def reason(kept: KeptKeySet, shown: str) -> Reason:
+def reason(kept: ReloadingKeySet, shown: str) -> Reason:
     with pytest.raises(Unauthenticated) as refused:
         kept.of_token(shown)
     assert refused.value.message == "authentication required"

@@ -17,7 +17,7 @@ from bench.raw_http2 import RawPeer, http2_over_tls
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.grpc_front.transports import STRANGERS_LEAST, TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listeners
-from coordinator_server.security.tokens import KeptTokens
+from coordinator_server.security.tokens import ReloadingTokens
 from tests.harness.certificates import Authority
 from tests.harness.patience import DEADLINE_SECONDS, looks, until
 from tests.harness.transports import skip_what_is_missing
@@ -62,7 +62,7 @@ async def asking(
     token = tokens.add("User:etl")
     listener = with_tls(authority.issue("server"), authentication=authentication)
     options = TransportOptions(1 << 20, connections_max=connections_max)
-    identities = Identities(KeptTokens(tokens.file, SystemClock()))
+    identities = Identities(ReloadingTokens(tokens.file, SystemClock()))
     async with serving(listener, identities, TransportName.NATIVE, options=options) as (listeners, _):
         yield Asking(listeners, authority, token)
 

@@ -24,7 +24,7 @@ from coordinator_client.tls import Tls
 from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.first_contact import GIVE_UP_MS
 from coordinator_client.transport.grpc_library import grpc
-from coordinator_client.transport.grpc_transport import UnaryTransport, kept_channel
+from coordinator_client.transport.grpc_transport import UnaryTransport, cached_channel
 from coordinator_client.transport.server_look import look_at
 from coordinator_client.transport.transport import UNIX_SCHEMES
 from coordinator_protocol.errors import ErrorCode
@@ -85,7 +85,7 @@ def tls_for(server: str) -> Tls | None:
 @contextmanager
 def open_channel(server: str) -> Iterator[grpc.Channel]:
     """A plain gRPC channel to the server, for services that are not ours. Raises CommandFailed."""
-    kept = kept_channel(server, tls_for(server))
+    kept = cached_channel(server, tls_for(server))
     try:
         yield kept.current()
     finally:

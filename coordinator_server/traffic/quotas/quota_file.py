@@ -44,8 +44,8 @@ def read_quotas(file: Path) -> QuotaRules:
     return rules
 
 
-class KeptQuotas:
-    """The newest rules of a file that were right. Implements `kept_credentials.Kept`."""
+class ReloadingQuotas:
+    """The newest rules of a file that were right. Implements `reloading_credentials.Kept`."""
 
     def __init__(self, file: Path) -> None:
         """Raises QuotasRefused."""

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.security.certificates import read_credentials
-from coordinator_server.security.kept_credentials import KeptCredentials, Taken
+from coordinator_server.security.reloading_credentials import ReloadingCredentials, Taken
 from coordinator_server.security.tls import ClientAuth, TlsFiles, TlsRefused
 from tests.harness.certificates import DAY, Authority, Pair
 
@@ -98,7 +98,7 @@ def test_an_expired_ca_is_refused(tmp_path: Path, authority: Authority) -> None:
 
 def test_a_rotation_is_taken_up_once_both_files_are_new(authority: Authority) -> None:
     pair, following = authority.issue("server"), authority.issue("next")
-    kept = KeptCredentials(files_of(pair), CLOCK)
+    kept = ReloadingCredentials(files_of(pair), CLOCK)
     first = kept.current
     one, other = Taken(kept), Taken(kept)
     assert not one.renew(), "it has the first ones from the beginning"
@@ -124,7 +124,7 @@ def test_a_rotation_is_taken_up_once_both_files_are_new(authority: Authority) ->
 
 def test_files_that_vanish_leave_the_old_ones_serving(authority: Authority) -> None:
     pair = authority.issue("server")
-    kept = KeptCredentials(files_of(pair), CLOCK)
+    kept = ReloadingCredentials(files_of(pair), CLOCK)
     pair.certificate.unlink()
     kept.look()
     assert "cannot be read" in (kept.refusal or "")
@@ -142,7 +142,7 @@ class Later(SystemClock):
 
 def test_a_certificate_of_tomorrow_is_taken_up_when_its_time_has_come(authority: Authority) -> None:
     pair, clock = authority.issue("server"), Later()
-    kept = KeptCredentials(files_of(pair), clock)
+    kept = ReloadingCredentials(files_of(pair), clock)
     taken = Taken(kept)
     pair.replace_by(authority.issue("next", since=DAY, lasts=2 * DAY))
     kept.look()
@@ -156,7 +156,7 @@ def test_a_certificate_of_tomorrow_is_taken_up_when_its_time_has_come(authority:
 
 def test_an_expiry_in_service_is_told_once(authority: Authority) -> None:
     clock = Later()
-    kept = KeptCredentials(files_of(authority.issue("server")), clock)
+    kept = ReloadingCredentials(files_of(authority.issue("server")), clock)
     clock.is_later = True
     with capture_logs() as lines:
         kept.look()
@@ -166,7 +166,7 @@ def test_an_expiry_in_service_is_told_once(authority: Authority) -> None:
 
 def test_a_rotation_that_the_transport_cannot_use_leaves_the_old_ones(authority: Authority) -> None:
     pair = authority.issue("server")
-    kept = KeptCredentials(files_of(pair), CLOCK)
+    kept = ReloadingCredentials(files_of(pair), CLOCK)
     first, taken = kept.current, Taken(kept)
 
     def refuse(_new: object) -> None:

@@ -28,7 +28,7 @@ _Signature = tuple[FileSignature | None, ...]
 """What changes when a file is replaced, or written again."""
 
 
-class KeptCredentials:
+class ReloadingCredentials:
     """The credentials of one listener: the newest that were right."""
 
     def __init__(self, files: TlsFiles, clock: Clock) -> None:
@@ -107,7 +107,7 @@ class KeptCredentials:
 class Taken:
     """The credentials that one of those who make handshakes uses."""
 
-    def __init__(self, kept: KeptCredentials) -> None:
+    def __init__(self, kept: ReloadingCredentials) -> None:
         self._kept = kept
         self.current = kept.current
 

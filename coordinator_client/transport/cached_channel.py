@@ -18,7 +18,7 @@ ChannelOptions = tuple[tuple[str, int | str], ...]
 Metadata = tuple[tuple[str, str], ...]
 
 
-class KeptChannel(Generic[ChannelT]):
+class CachedChannel(Generic[ChannelT]):
     """The newest channel to one server. Usable from any thread, as far as its channels are."""
 
     def __init__(

@@ -28,7 +28,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.lost_line import end_lost_memberships
+from group_coordinator.lost_incarnation import end_lost_memberships
 from group_coordinator.news import News
 from group_coordinator.registry import PARTS, GroupPart, codec_of
 from group_coordinator.shard import GroupShard

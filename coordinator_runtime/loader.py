@@ -250,7 +250,7 @@ class ShardLoader:
         owed = list(kind.before_serving(load.shard, Turn(now_ms=self._runtime.clock.wall_ms())))
         coordinator_epoch = None
         if kind.has_epoch:
-            # In another line of the store it is above all that a lost one can have come to.
+            # In another incarnation of the store it is above all that a lost one can have come to.
             coordinator_epoch = first_epoch(load.coordinator_epoch, self._store.incarnation)
             owed.append(Record(load.key, ShardEpoch(coordinator_epoch), cause="open"))
         if not owed:

@@ -139,8 +139,8 @@ class GroupShard:
         self.assignors = assignors
         self.coordinator_epoch = 0
         self.least_epoch = 0
-        """What generations and group epochs of a lost line are below, and none that is given here; 0: there is no lost
-        line."""
+        """What generations and group epochs of a lost incarnation are below, and none that is given here; 0: there is
+        no lost line."""
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
         """Groups by id. One that only has offsets has no entry: see `group`."""
         self.standings = CountedGroups(journal, self._standing)

@@ -52,7 +52,8 @@ def head_of_new(incarnation: Incarnation, now_ms: int) -> PartitionHead:
 
 
 def raised(head: PartitionHead, incarnation: Incarnation, now_ms: int) -> PartitionHead | None:
-    """The head of a partition that is loaded, where the store has begun another line since; None: nothing changes."""
+    """The head of a partition that is loaded, where the store has begun another incarnation since; None: nothing
+    changes."""
     before = head.leadership
     if before.incarnation == incarnation.number:
         return None

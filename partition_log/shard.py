@@ -351,7 +351,7 @@ class LogShard:
 
     def before_serving(self, turn: Turn) -> Iterator[Record]:
         """What must be durable before anybody reads or writes here: new leader epochs, where the store has begun
-        another line since a partition was loaded last."""
+        another incarnation since a partition was loaded last."""
         for ordinal, head in self._heads.items():
             extended = raised(head, self._incarnation, turn.now_ms)
             if extended is not None:

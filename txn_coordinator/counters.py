@@ -47,7 +47,7 @@ class CountersShard:
     def __init__(self, journal: Journal, incarnation: Incarnation = FIRST) -> None:
         self._incarnation = incarnation
         self._least_csn = incarnation.least_csn
-        """What a lost line of the store gave away is not given again, though nobody knows how far that came."""
+        """What a lost incarnation of the store gave away is not given again, though nobody knows how far that came."""
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
     def next_producer_id(self, records: list[Record]) -> int:
@@ -87,11 +87,12 @@ class CountersShard:
 
     @property
     def least_producer_id(self) -> int:
-        """The first producer id of a transactional id that no lost line can have given; 0: there is no lost line."""
+        """The first producer id of a transactional id that no lost incarnation can have given; 0: there is no lost
+        incarnation."""
         return self._least(_OF_TRANSACTIONS)
 
     def _least(self, kind: _Kind) -> int:
-        """The first producer id of this kind that no lost line can have given."""
+        """The first producer id of this kind that no lost incarnation can have given."""
         return kind.first + self._incarnation.least_producer_id
 
     def next_csn(self) -> tuple[int, Record]:
@@ -108,8 +109,8 @@ class CountersShard:
             raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
 
     def check_line(self, producer_id: int) -> None:
-        """Return only for a producer id that this line may have given. Nobody has one of a lost line any more, and what
-        was decided there for it is not so here. Raises Refused INVALID_REQUEST."""
+        """Return only for a producer id that this incarnation may have given. Nobody has one of a lost incarnation any
+        more, and what was decided there for it is not so here. Raises Refused INVALID_REQUEST."""
         if producer_id < self._least(_kind_of(producer_id)):
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -118,8 +119,8 @@ class CountersShard:
             )
 
     def check_plain(self, producer_id: int) -> None:
-        """Return only for a producer id that no transactional id has or ever had, in no line of the store, so that no
-        fence concerns it. Raises Refused INVALID_TXN_STATE."""
+        """Return only for a producer id that no transactional id has or ever had, in no incarnation of the store, so
+        that no fence concerns it. Raises Refused INVALID_TXN_STATE."""
         if not is_plain(producer_id) and producer_id < max(
             self._next_of(_OF_TRANSACTIONS), self._least(_OF_TRANSACTIONS)
         ):

@@ -61,7 +61,7 @@ from txn_coordinator.rules.ending import Ending, by_server
 from txn_coordinator.sink_state import Sinks
 from txn_coordinator.sinks.decisions import SinkDecisions
 from txn_coordinator.sinks.rules import check_member, given_up
-from txn_coordinator.state import DECIDED, IDLE, LOST_LINE, TAKEN_OVER, Identity, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, IDLE, LOST_INCARNATION, TAKEN_OVER, Identity, Transaction, TransactionState
 
 
 class AbortStarted(Struct, frozen=True):
@@ -422,7 +422,7 @@ class TransactionShard:
         current = self._transactions.get(meant.transactional_id)
         if current is None or not ending.is_due(current, meant) or self.sinks.state.is_settled(current):
             return Decision()
-        if current.never_times_out and cause not in (ADMIN_CAUSE, LOST_LINE):
+        if current.never_times_out and cause not in (ADMIN_CAUSE, LOST_INCARNATION):
             return Decision()
         return replace(self.outcomes.decide(current, by_server(cause), turn), reply=None)
 
@@ -480,7 +480,7 @@ class TransactionShard:
         effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
             if self._is_forsaken(transaction):
-                decide = partial(TransactionShard.decide_abort, meant=transaction, cause=LOST_LINE)
+                decide = partial(TransactionShard.decide_abort, meant=transaction, cause=LOST_INCARNATION)
                 effects.append(ArmTimer((TIMEOUT, transaction.transactional_id), 1, Operation(self.key, decide)))
             elif transaction.state is TransactionState.ONGOING and transaction.member is not None:
                 pass  # Its sink looks after it.
@@ -498,9 +498,9 @@ class TransactionShard:
             self._ids.remove(before.producer_id)
 
     def _in_this_line(self, transactional_id: str) -> Transaction | None:
-        """The transaction of an id as in `acting`, where the store has lost something. In the lost line the id may
-        have gone on, under epochs that would be given again: so nobody goes on with a producer id of that line. What it
-        had prepared, or decided, ends first.
+        """The transaction of an id as in `acting`, where the store has lost something. In the lost incarnation the id
+        may have gone on, under epochs that would be given again: so nobody goes on with a producer id of that line.
+        What it had prepared, or decided, ends first.
 
         Raises Refused CONCURRENT_TRANSACTIONS while its open transaction is being aborted."""
         found = self._transactions.get(transactional_id)

@@ -36,7 +36,7 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 """Timeout of a participant in somebody else's two-phase commit: its transactions wait for that decision for ever."""
 
 
-LOST_LINE: Final = "lost_line"
+LOST_INCARNATION: Final = "lost_line"
 """Cause of an abort by a server that goes on with less than it had: part of the transaction may be lost."""
 
 TAKEN_OVER: Final = "fence"

@@ -24,7 +24,7 @@ from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirect
 from coordinator_runtime.store import StoreRefused
 
 _NEVER_CHANGED: Final = frozenset({".sst", ".segment"})
-"""Endings of files that are written once, under a name that no other file of this line of the store ever has."""
+"""Endings of files that are written once, under a name that no other file of this incarnation of the store ever has."""
 _NOT_OF_THE_STORE: Final = ("LOG", "LOCK")
 """How files of RocksDB begin that are for people, or for one process."""
 
@@ -112,7 +112,7 @@ def _whole_store_in(source: StoreDirectory) -> Found:
 
 
 def _files_of_newest(shelf: Path, found: Found) -> Mapping[str, tuple[Path, BackedUpFile]]:
-    """The files of the newest backup of the same line of the store, with where they lie."""
+    """The files of the newest backup of the same incarnation of the store, with where they lie."""
     for backup in reversed(backups_in(shelf)):
         manifest = backup.manifest
         if manifest is not None and (manifest.store_id, manifest.incarnation) == (

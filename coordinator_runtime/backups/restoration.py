@@ -3,7 +3,7 @@
 The file RESTORING is the first in the directory and the last to go, and nobody opens a directory that has it. So a
 restore that is killed leaves what the next one removes, and never a store that looks whole and is not.
 
-The restored store does not go on where the backup ended, but begins another line with it
+The restored store does not go on where the backup ended, but begins another incarnation with it
 (`coordinator_runtime/incarnation.py`): the numbers that were given since the backup may be known to anybody.
 """
 

@@ -376,8 +376,8 @@ def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: 
 
 
 def begin_line(database: Rdict, cause: LineCause, wall_ms: int) -> Incarnation:
-    """Let another line of the store's history begin, before anything else of it is written; durable when this returns.
-    The store that is opened next, and every shard that it loads, goes by it. Raises StoreFailed."""
+    """Let another incarnation of the store's history begin, before anything else of it is written; durable when this
+    returns. The store that is opened next, and every shard that it loads, goes by it. Raises StoreFailed."""
     meta = database.get_column_family(Family.META.name)
     try:
         incarnation = next_incarnation(incarnation_of(meta.get(INCARNATION_KEY)), cause, wall_ms)

@@ -58,7 +58,7 @@ from partition_log.catalog.state import (
 from partition_log.records import TopicChanged
 
 ORDINALS_SKIPPED: Final = 1 << 20
-"""How many ordinals a lost line of the store may have given away beyond those that are known."""
+"""How many ordinals a lost incarnation of the store may have given away beyond those that are known."""
 
 _ONLY: Final = None
 """Key of a map that holds one value."""
@@ -208,7 +208,8 @@ class CatalogShard:
         return self._extended(topic, larger, ordinals, cause="add partitions")
 
     def _free_ordinals(self, count: int) -> range:
-        """Ordinals that no partition has or ever had, in no line of the store. Raises Refused INVALID_PARTITIONS."""
+        """Ordinals that no partition has or ever had, in no incarnation of the store. Raises Refused
+        INVALID_PARTITIONS."""
         allocated = self._allocated.get(_ONLY) or OrdinalsAllocated(0)
         skipped = 0 if allocated.incarnation == self._incarnation else ORDINALS_SKIPPED
         first = allocated.next_ordinal + skipped

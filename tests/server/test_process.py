@@ -154,7 +154,7 @@ def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepte
         found = identity(init(TransactionStub(channel), "b"))
         accepted.terminate()
     store = open_read_only(server.data_dir)
-    assert found[0] >= store.incarnation.least_producer_id > 0, "no lost line can have given this one"
+    assert found[0] >= store.incarnation.least_producer_id > 0, "no lost incarnation can have given this one"
     store.close()
     server.start()
 

@@ -264,8 +264,9 @@ class Auditor:
                     require(earlier.granted < later.granted, f"P5: {later} came after {earlier}")
 
     def _check_lines(self) -> None:
-        """Nothing that was told in a lost line is given again, and no identity of before gets anything done: what was
-        open is aborted, with all that may still come to it until then. Only what was prepared ends under its own."""
+        """Nothing that was told in a lost incarnation is given again, and no identity of before gets anything done:
+        what was open is aborted, with all that may still come to it until then. Only what was prepared ends under its
+        own."""
         before: set[Identity] = set()
         for change in self._history.restores:
             answers = [(op, answer) for op in self._history.ops for answer in op.answers]
@@ -275,10 +276,10 @@ class Auditor:
             for op, answer in answers:
                 if answer.at <= change.restored_at:
                     continue
-                require(answer.csn not in change.csns, f"csn {answer.csn} of a lost line was given again: {op}")
+                require(answer.csn not in change.csns, f"csn {answer.csn} of a lost incarnation was given again: {op}")
                 if op.transactional_id in self._history.participants:
                     continue
-                require(answer.granted not in change.identities, f"an identity of a lost line was given again: {op}")
+                require(answer.granted not in change.identities, f"an identity of a lost incarnation came again: {op}")
                 if op.identity in before:
                     # Whoever asks to abort what was aborted is told, and gets a new producer id as from InitProducerId.
                     is_abort = op.kind == "end" and op.outcome == "abort"

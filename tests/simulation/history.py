@@ -83,8 +83,8 @@ class Op:
     are taken and are refused with it."""
 
     def forget_answers_after(self, moment: int) -> list[Answer]:
-        """What it was answered later is of a lost line: its client may believe it, nobody else does. Returns what the
-        server had answered there."""
+        """What it was answered later is of a lost incarnation: its client may believe it, nobody else does. Returns
+        what the server had answered there."""
         lost = [answer for answer in self.answers if answer.at > moment]
         # A repetition of an init is remembered within one line only.
         self.answers = [] if self.kind == "init" else [answer for answer in self.answers if answer.at <= moment]
@@ -235,7 +235,7 @@ class LineChange:
     backed_up_at: int
     restored_at: int
     identities: frozenset[Identity]
-    """Given away in the lost line."""
+    """Given away in the lost incarnation."""
     csns: frozenset[int]
     """Numbers of decisions that were told there."""
 
@@ -314,8 +314,8 @@ class History:
     participants: set[str] = field(default_factory=set)
     """Transactional ids whose transactions are decided outside."""
     restores: list[LineChange] = field(default_factory=list)
-    """Where the server went on from a backup. What it had answered since that was made is of a lost line, and is in
-    `LineChange` alone."""
+    """Where the server went on from a backup. What it had answered since that was made is of a lost incarnation, and is
+    in `LineChange` alone."""
     calm_states: dict[str, str] = field(default_factory=dict)
     """State name of every transactional id once the storm is over and every timeout has passed."""
     calm_bounds: dict[str, tuple[int, int]] = field(default_factory=dict)

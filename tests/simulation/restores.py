@@ -1,9 +1,8 @@
 """Storms in which backups are made and restored: the server loses what came after, and its clients, who saw it, go on.
 
 What was acknowledged before the backup must be there in the end, and what a client was told later must not be taken for
-anything that the new line says. So the answers of the lost line are taken out of the history, and the auditor gets what
-it needs to see that nothing of it is given again.
-"""
+anything that the new incarnation says. So the answers of the lost incarnation are taken out of the history, and the
+auditor gets what it needs to see that nothing of it is given again."""
 
 from __future__ import annotations
 
@@ -116,7 +115,8 @@ class RestoringSimulation(Simulation):
         return reading.next_offset, reading.last_read_epoch
 
     def _check_that_it_is_told(self, partition: str, position: int, epoch: int | None, log_end: int) -> None:
-        """A reader of the lost line learns where that parted from the new one, and one that stopped before does not."""
+        """A reader of the lost incarnation learns where that parted from the new one, and one that stopped before does
+        not."""
         self._read_all(partition)
         try:
             self.world.read(partition, fetch_offset=position, is_raw=True, last_read_epoch=epoch)

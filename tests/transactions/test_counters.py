@@ -102,7 +102,7 @@ def test_csns_of_a_lost_line_are_all_smaller_than_those_that_follow() -> None:
 
 
 def test_a_producer_id_of_a_lost_line_is_nobodys_but_that_of_a_transactional_id() -> None:
-    """Otherwise a producer that was fenced in the lost line could append outside transactions in this one."""
+    """Otherwise a producer that was fenced in the lost incarnation could append outside transactions in this one."""
     store = MemoryStore()
     store.begin_line(LineCause.DATA_LOSS, 1_800_000_000_000)
     shard = Counters(store).shard

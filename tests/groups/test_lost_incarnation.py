@@ -1,4 +1,4 @@
-"""A store that lost something gives no generation and no group epoch of the lost line once more."""
+"""A store that lost something gives no generation and no group epoch of the lost incarnation once more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_classic_members_are_gone_and_generations_go_on_above_the_lost_line() ->
     (static, dynamic) = room.stable(room.member("i1"), room.member())
     room.settle()
     backup = room.store.copy()
-    (late,) = room.stable(room.member(group_id="only in the lost line"))
+    (late,) = room.stable(room.member(group_id="only in the lost incarnation"))
     restore(room, backup)
     assert (room.state(), room.generation(), room.member_ids()) == ("Empty", LEAST, [])
     assert static.beats() is ErrorCode.UNKNOWN_MEMBER_ID
@@ -111,7 +111,7 @@ def test_a_group_of_both_kinds_begins_anew_whoever_comes_back_first(first_back: 
     assert (room.kind(), len(room.member_ids())) == ("consumer", 2)
     room.settle()
     backup = room.store.copy()
-    assert code(room.member("only in the lost line").joins("foo")) is OK
+    assert code(room.member("only in the lost incarnation").joins("foo")) is OK
     lost_epoch = room.epoch()
     restore(room, backup)
     assert (room.member_ids(), room.timers()) == ([], {})

@@ -1,8 +1,8 @@
 """What a store that lost something makes of the groups that it still has: nobody is a member any more.
 
-In the lost line a group may have gone on, under generations and epochs that would be given again. So they go on above
-all of that line, and its members are gone: they are answered UNKNOWN_MEMBER_ID, and join again. What was committed
-stays.
+In the lost incarnation a group may have gone on, under generations and epochs that would be given again. So they go on
+above all of that line, and its members are gone: they are answered UNKNOWN_MEMBER_ID, and join again. What was
+committed stays.
 
 Source: ours, docs/decisions/0028-lines-of-a-store.md.
 """
@@ -19,15 +19,15 @@ from group_coordinator.consumer.records import GroupEpochBumped
 from group_coordinator.consumer.removal import removal_values
 from group_coordinator.shard import GroupShard
 
-LOST_LINE: Final = "lost_line"
+LOST_INCARNATION: Final = "lost_line"
 
 
 def end_lost_memberships(shard: GroupShard, turn: Turn) -> Iterable[Record]:
-    """The records that end all memberships of lost lines, to be durable before the shard serves. None where the store
-    never lost anything, and none of groups that were raised before."""
+    """The records that end all memberships of lost incarnations, to be durable before the shard serves. None where the
+    store never lost anything, and none of groups that were raised before."""
     if not shard.least_epoch:
         return ()
-    return [Record(shard.key, value, cause=LOST_LINE) for value in _values(shard, turn)]
+    return [Record(shard.key, value, cause=LOST_INCARNATION) for value in _values(shard, turn)]
 
 
 def _values(shard: GroupShard, turn: Turn) -> Iterator[object]:

@@ -53,7 +53,7 @@ from coordinator_server.security.tls import ClientAuth, Credentials
 
 _PENDING_CALLS_MAX: Final = 16_384
 """Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
-flood, or a loop that stands still for long, lets so many gather. Strangers' calls are among them, so this bounds
+flood, or a loop that stands still for long, lets so many gather. Unauthenticated calls are among them, so this bounds
 memory."""
 _OTHERS_CALLS: Final = 512
 """Calls that may wait at each server instance beside all those that one connection may have under way."""
@@ -227,7 +227,8 @@ class _Calls(grpc.GenericRpcHandler):
             return grpc.unary_unary_rpc_method_handler(serve)
 
         async def ask_and_serve(bodies: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]) -> bytes:
-            # As a stream of one request, because that one is read when it is asked for: of a stranger, never.
+            # As a stream of one request, because that one is read when it is asked for: of an unauthenticated caller,
+            # never.
             call = await self._caller(context)
             body = await anext(bodies, None)
             if body is None:

@@ -134,7 +134,7 @@ class Exchange:
         try:
             self._callers.enter(principal, connection)
         except Unanswered as refusal:
-            # The connection stays a stranger's, and there is little room for those.
+            # The connection stays unauthenticated, and there is little room for those.
             self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
         else:
             self.give((native.REPLY, token, b"", False))

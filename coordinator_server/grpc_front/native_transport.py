@@ -85,7 +85,7 @@ class NativeTransport:
             connection_age_grace_ms=CONNECTION_AGE_GRACE_MS,
             connections_max=options.connections_max,
             streams_max=options.streams_max,
-            strangers_max=options.strangers_max,
+            strangers_max=options.unauthenticated_max,
         )
         if options.credentials is not None:
             self._serve_with_tls(options.credentials)

@@ -23,8 +23,8 @@ CONNECTION_AGE_GRACE_MS: Final = 60_000
 HANDSHAKE_MS_MAX: Final = 10_000
 """How long a peer may take for the handshakes of TLS and HTTP/2. The compiled transport has the same."""
 
-STRANGERS_SHARE: Final = 8
-STRANGERS_LEAST: Final = 8
+UNAUTHENTICATED_SHARE: Final = 8
+UNAUTHENTICATED_LEAST: Final = 8
 """An eighth of all connections may be those of callers who are not known yet, and never fewer than eight."""
 
 NO_UNIX_SOCKETS: Final = (
@@ -69,10 +69,10 @@ class TransportOptions:
     """Ends the sessions that are idle; None: they stay open."""
 
     @property
-    def strangers_max(self) -> int:
+    def unauthenticated_max(self) -> int:
         """Connections that may be open on which no caller is known yet, or, where nobody is asked who calls, whose
         handshake of TLS goes on. The compiled transport alone can tell them apart."""
-        return max(STRANGERS_LEAST, self.connections_max // STRANGERS_SHARE)
+        return max(UNAUTHENTICATED_LEAST, self.connections_max // UNAUTHENTICATED_SHARE)
 
 
 class ServerTransport(Protocol):

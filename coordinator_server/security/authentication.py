@@ -32,7 +32,8 @@ LEFT_TO_END_SECONDS: Final = 30.0
 SIGNATURES_PER_SECOND: Final = 20
 SIGNATURES_AT_ONCE: Final = 50
 """Signatures of one host that may be wrong in a second, and at once. A check takes a quarter of a millisecond, so
-strangers of one host take half a hundredth of the loop. Beyond that, unknown tokens are refused without one."""
+unauthenticated callers of one host take half a hundredth of the loop. Beyond that, unknown tokens are refused without
+one."""
 _HOSTS_MAX: Final = 4_096
 _LOG_MS: Final = 1_000
 """Refusals for one reason are logged once in this time, with how many there were."""

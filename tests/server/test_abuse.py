@@ -244,7 +244,7 @@ def test_floods(victim: Victim, *, is_known: bool) -> None:
         victim.counted_and_told("unknown_calls" if kind == "unfinished_calls" and not is_known else kind)
 
 
-def test_strangers_who_only_connect(victim: Victim) -> None:
+def test_unauthenticated_who_only_connect(victim: Victim) -> None:
     for number in range(IDLE):
         with suppress(OSError):
             if number % 4:

@@ -44,7 +44,7 @@ from txn_coordinator.state import Identity
 _TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 30_000
 _REQUESTS_MAX = 300
-_STRANGERS_SHARE = 0.2
+_UNAUTHENTICATED_SHARE = 0.2
 """Share of the crashes before which the store is looked at with altered rows; each look is up to four starts."""
 """What nobody needs more of once all is calm."""
 
@@ -332,7 +332,7 @@ class Simulation:
 
     def _crash(self) -> None:
         self.world.check_replay()
-        if self._strangers_rng.random() < _STRANGERS_SHARE:
+        if self._strangers_rng.random() < _UNAUTHENTICATED_SHARE:
             check_that_they_are_noticed(self.world, self._strangers_rng)
         kept_groups = self._rng.randrange(self.world.undurable_groups + 1)
         self.world.crash(kept_groups=kept_groups, down_ms=self._rng.choice((0, 700)))

@@ -15,7 +15,7 @@ from grpc import aio
 
 from bench.raw_http2 import RawPeer, http2_over_tls
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.grpc_front.transports import STRANGERS_LEAST, TransportName, TransportOptions
+from coordinator_server.grpc_front.transports import UNAUTHENTICATED_LEAST, TransportName, TransportOptions
 from coordinator_server.listeners import Identities, Listeners
 from coordinator_server.security.tokens import ReloadingTokens
 from tests.harness.certificates import Authority
@@ -55,7 +55,7 @@ class Asking:
 
 @asynccontextmanager
 async def asking(
-    tmp_path: Path, connections_max: int = 8 * STRANGERS_LEAST, authentication: str = "token"
+    tmp_path: Path, connections_max: int = 8 * UNAUTHENTICATED_LEAST, authentication: str = "token"
 ) -> AsyncIterator[Asking]:
     skip_what_is_missing(TransportName.NATIVE)
     authority, tokens = Authority(tmp_path, "ca"), Tokens(tmp_path)
@@ -67,11 +67,11 @@ async def asking(
         yield Asking(listeners, authority, token)
 
 
-async def test_strangers_take_an_eighth_of_the_places_and_those_who_are_known_the_others(tmp_path: Path) -> None:
+async def test_unauthenticated_take_an_eighth_of_the_places_and_those_who_are_known_the_others(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as lines:
         async with asking(tmp_path) as server:
-            peers = [await asyncio.to_thread(server.stranger) for _ in range(STRANGERS_LEAST)]
-            await until(lambda: server.open_connections == STRANGERS_LEAST)
+            peers = [await asyncio.to_thread(server.stranger) for _ in range(UNAUTHENTICATED_LEAST)]
+            await until(lambda: server.open_connections == UNAUTHENTICATED_LEAST)
             # The oldest had its moment, and goes.
             async with server.known() as channel:
                 await call_until_answered(channel)
@@ -79,7 +79,7 @@ async def test_strangers_take_an_eighth_of_the_places_and_those_who_are_known_th
                 # Whoever is known has left them: the next stranger finds a place without anybody's going.
                 gone = server.refused
                 peers.append(await asyncio.to_thread(server.stranger))
-                await until(lambda: server.open_connections == STRANGERS_LEAST + 1)
+                await until(lambda: server.open_connections == UNAUTHENTICATED_LEAST + 1)
                 assert server.refused == gone
                 await find(channel)
             for peer in peers:
@@ -102,7 +102,7 @@ async def call_until_answered(channel: aio.Channel) -> None:
 
 async def test_a_stranger_that_leaves_gives_its_place_back(tmp_path: Path) -> None:
     async with asking(tmp_path) as server:
-        for _ in range(3 * STRANGERS_LEAST):
+        for _ in range(3 * UNAUTHENTICATED_LEAST):
             with await asyncio.to_thread(server.stranger):
                 pass
             await until(lambda: server.open_connections == 0)
@@ -112,8 +112,8 @@ async def test_a_stranger_that_leaves_gives_its_place_back(tmp_path: Path) -> No
 @pytest.mark.parametrize("authentication", ["token", ""])
 async def test_connections_that_never_shake_hands_are_strangers(tmp_path: Path, authentication: str) -> None:
     async with asking(tmp_path, authentication=authentication) as server:
-        silent = [socket.create_connection((HOST, server.port)) for _ in range(STRANGERS_LEAST)]
-        await until(lambda: server.open_connections == STRANGERS_LEAST)
+        silent = [socket.create_connection((HOST, server.port)) for _ in range(UNAUTHENTICATED_LEAST)]
+        await until(lambda: server.open_connections == UNAUTHENTICATED_LEAST)
         async with server.known() as channel:
             await call_until_answered(channel)
         for each in silent:
@@ -122,13 +122,13 @@ async def test_connections_that_never_shake_hands_are_strangers(tmp_path: Path, 
 
 async def test_where_nobody_is_asked_a_handshake_is_enough(tmp_path: Path) -> None:
     async with asking(tmp_path, authentication="") as server:
-        peers = [await asyncio.to_thread(server.stranger) for _ in range(3 * STRANGERS_LEAST)]
+        peers = [await asyncio.to_thread(server.stranger) for _ in range(3 * UNAUTHENTICATED_LEAST)]
         await until(lambda: server.open_connections == len(peers))
         assert server.refused == 0
         for peer in peers:
             peer.close()
 
 
-@pytest.mark.parametrize(("connections_max", "strangers_max"), [(1, STRANGERS_LEAST), (10_000, 1_250)])
+@pytest.mark.parametrize(("connections_max", "strangers_max"), [(1, UNAUTHENTICATED_LEAST), (10_000, 1_250)])
 def test_how_many_strangers_there_may_be(connections_max: int, strangers_max: int) -> None:
-    assert TransportOptions(1, connections_max=connections_max).strangers_max == strangers_max
+    assert TransportOptions(1, connections_max=connections_max).unauthenticated_max == strangers_max

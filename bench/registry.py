@@ -50,7 +50,6 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "rebalance": "how long a group needs for a rebalance",
         "heartbeats": "how long heartbeats of 10,000 members take",
         "exhaustion": "what commits of others take beside floods and readers that stand still, and what memory is kept",
-        "retention": "what deleting nine tenths of 2 GiB gives back, and what commits and reads take meanwhile",
         "decisions": "how long one decision on a large batch of a sink keeps the loop",
         "snapshots": "how long taking a snapshot keeps the loop, and what reading it costs",
         "access": "what TLS, ways to say who calls, and ACLs cost the transactions of 64 producers",

@@ -60,16 +60,16 @@ GENERAL: Final = ", general"
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
-        "EndTxn": Figures(113, 36, 40),
-        f"EndTxn{GENERAL}": Figures(120, 38, 37),
-        "Produce": Figures(94, 30, 32),
-        f"Produce{GENERAL}": Figures(102, 31, 31),
+        "EndTxn": Figures(115, 36, 40),
+        f"EndTxn{GENERAL}": Figures(122, 38, 37),
+        "Produce": Figures(97, 30, 33),
+        f"Produce{GENERAL}": Figures(105, 31, 31),
         "Fetch": Figures(83, 27, 27),
         "JoinGroup": Figures(119, 25, 21),
         "ConsumerGroupHeartbeat": Figures(94, 27, 23),
     }
 )
-"""At most."""
+"""At most, by a Python without the compiled module, which makes the rows of every transaction in a call less."""
 
 _WARM_UPS: Final = 3
 _COUNTED: Final = 12

@@ -13,7 +13,7 @@ from bench.load.init_producer_id import DRIVERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_a_case_runs_by_name_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from coordinator_client.producer.async_producer import AsyncPreparedTransaction
 from coordinator_protocol.methods import Method
 from tests.client.interruptions import Interrupter, Interruption, one_of_each
 from tests.client.world import World
+from tests.harness.long_cases import by_stride, some_or_all
 
 PARTITIONS = 2
 SIZE = 3_000
@@ -175,9 +176,12 @@ ACTS: dict[str, tuple[Act, dict[str, Any]]] = {
 }
 
 
+@some_or_all
 @pytest.mark.parametrize(("act", "options"), ACTS.values(), ids=ACTS)
-def test_a_cancel_at_each_turn_leaves_told_what_is_true(act: Act, options: dict[str, Any]) -> None:
-    for at in range(1, a_run(act, options) + 1):
+def test_a_cancel_at_each_turn_leaves_told_what_is_true(
+    act: Act, options: dict[str, Any], stride: int, request: pytest.FixtureRequest
+) -> None:
+    for at in by_stride(request.config, range(1, a_run(act, options) + 1), stride):
         a_run(act, options, (at,))
 
 

@@ -27,6 +27,7 @@ from coordinator_client.calls import CREATE_TOPICS
 from coordinator_client.errors import Loss, OutcomeUnknown
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.transport.grpc_transport import GrpcChannel, UnaryTransport
+from tests.harness.long_cases import long_but
 from tests.harness.server_process import ServerProcess
 
 needs_compiled = pytest.mark.skipif(
@@ -126,7 +127,7 @@ def test_a_client_that_waits_finds_the_server_that_comes_later(tmp_path: Path, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", long_but(lambda transport: transport != "unary", TRANSPORTS))
 def test_what_a_connected_client_could_not_send_is_not_unknown(tmp_path: Path, transport: str) -> None:
     with ServerProcess(tmp_path / "data") as server, Connection(server.address, transport=transport) as connection:
         with Admin(connection) as admin:

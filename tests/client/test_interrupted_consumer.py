@@ -14,6 +14,7 @@ from coordinator_client.reading.reader import ReadRecord
 from tests.client.consumers import T0, T1, T2, Room
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.world import World
+from tests.harness.long_cases import by_stride, some_or_all
 
 T = TypeVar("T")
 
@@ -137,10 +138,12 @@ def a_run(read: Read, at: tuple[int, ...] = (), *, by_opcode: bool = False) -> I
 READS = {"poll": by_poll, "iteration": by_iteration, "batches": with_batches}
 
 
+@some_or_all
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_an_exception_at_each_line_skips_no_record(read: Read) -> None:
+def test_an_exception_at_each_line_skips_no_record(read: Read, stride: int, request: pytest.FixtureRequest) -> None:
     seen = () if read is by_poll else a_run(by_poll).places
-    for at in one_of_each(a_run(read).places, last=True, seen=set(seen)):
+    lines = one_of_each(a_run(read).places, last=True, seen=set(seen))
+    for at in by_stride(request.config, lines, stride):
         a_run(read, (at,))
 
 
@@ -224,9 +227,11 @@ def a_cancelled_run(at: Collection[int], *, iterates: bool) -> int:
     return most
 
 
+@some_or_all
 @pytest.mark.parametrize("iterates", [False, True], ids=["poll", "iteration"])
-def test_a_cancel_at_each_turn_skips_no_record(*, iterates: bool) -> None:
-    for at in range(1, a_cancelled_run((), iterates=iterates) + 1):
+def test_a_cancel_at_each_turn_skips_no_record(stride: int, request: pytest.FixtureRequest, *, iterates: bool) -> None:
+    turns = range(1, a_cancelled_run((), iterates=iterates) + 1)
+    for at in by_stride(request.config, turns, stride):
         a_cancelled_run((at,), iterates=iterates)
         a_cancelled_run((at, at + 1), iterates=iterates)
 

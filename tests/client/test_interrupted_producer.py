@@ -14,6 +14,7 @@ from coordinator_client.producer.producer import PreparedTransaction
 from tests.client.interruptions import SEED, Interrupter, Interruption, one_of_each
 from tests.client.producers import producer_in
 from tests.client.world import World
+from tests.harness.long_cases import by_stride, some_or_all
 
 PARTITIONS = 2
 SIZE = 3_000
@@ -175,10 +176,14 @@ def way(request: pytest.FixtureRequest) -> tuple[Work, dict[str, Any]]:
     return found
 
 
-def test_an_exception_at_each_line_leaves_told_what_is_true(way: tuple[Work, dict[str, Any]]) -> None:
+@some_or_all
+def test_an_exception_at_each_line_leaves_told_what_is_true(
+    way: tuple[Work, dict[str, Any]], stride: int, request: pytest.FixtureRequest
+) -> None:
     work, options = way
     seen = () if way is WAYS["in parts"] else a_run(transactions).places
-    for at in one_of_each(a_run(work, **options).places, seen=set(seen)):
+    lines = one_of_each(a_run(work, **options).places, seen=set(seen))
+    for at in by_stride(request.config, lines, stride):
         a_run(work, (at,), **options)
 
 
@@ -253,8 +258,12 @@ def a_plain_run(at: tuple[int, ...] = (), *, by_opcode: bool = False) -> Interru
     return interrupter
 
 
-def test_an_exception_at_each_line_of_a_plain_producer_loses_nothing_that_a_flush_confirmed() -> None:
-    for at in one_of_each(a_plain_run().places, seen=set(a_run(transactions).places)):
+@some_or_all
+def test_an_exception_at_each_line_of_a_plain_producer_loses_nothing_that_a_flush_confirmed(
+    stride: int, request: pytest.FixtureRequest
+) -> None:
+    lines = one_of_each(a_plain_run().places, seen=set(a_run(transactions).places))
+    for at in by_stride(request.config, lines, stride):
         a_plain_run((at,))
 
 

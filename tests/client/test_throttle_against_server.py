@@ -108,6 +108,7 @@ def test_producers_that_share_a_connection_lose_nothing(address: str, said: Call
     assert len(list(read("t", address))) == 8
 
 
+@pytest.mark.long
 def test_readers_that_are_asked_to_pause_are_never_refused(address: str, said: Callable[[str], list[str]]) -> None:
     with (
         Producer(address, transactional_id="p", batch_bytes=32_768, transact_bytes=0) as producer,

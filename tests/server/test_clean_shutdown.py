@@ -61,6 +61,7 @@ class Crowd:
         self.committed.append(value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["session", "grpc_session"])
 async def test_a_server_that_is_told_to_stop_leaves_no_outcome_unknown(tmp_path: Path, way: str) -> None:
     if way == "session":

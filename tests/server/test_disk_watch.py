@@ -88,6 +88,7 @@ def test_a_disk_that_fills_refuses_producers_and_serves_everybody_else(small_dis
         assert [record.value for record in read("t", server.address)] == [b"after"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_without_the_guard_a_full_disk_ends_the_server_and_loses_nothing(small_disk: Path) -> None:
     filling = small_disk / "filling"

@@ -188,6 +188,7 @@ def write_as(address: str, transactional_id: str, *values: str) -> ProducerByWir
     return producer
 
 
+@pytest.mark.long
 def test_a_reader_of_the_first_restore_is_told_by_the_second(place: Place) -> None:
     write_as(place.server.address, "shop", "both")
     backup = place.back_up()

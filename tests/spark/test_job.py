@@ -45,6 +45,7 @@ def flights(topics: Topics) -> str:
     return topic
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_python_m_writes_committed_records_to_parquet_and_accounts_for_all(
     topics: Topics, flights: str, tmp_path: Path

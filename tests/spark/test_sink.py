@@ -88,6 +88,7 @@ def test_readers_go_on_behind_a_write_whose_query_failed_in_its_only_task(
     assert values(topic) == ["behind the batch"]
 
 
+@pytest.mark.long
 def test_readers_go_on_behind_a_stream_that_failed_or_was_stopped_while_it_wrote(
     spark: SparkSession, topics: Topics, save: Save, values: Values, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from coordinator_client.admin.admin import Admin
 from coordinator_client.values import OffsetAndMetadata
+from tests.harness.long_cases import long_but, one_in
 from tests.spark.streams import Stream
 from tests.spark.topics import Topics
 
@@ -45,7 +46,9 @@ def test_markers_and_aborted_records_alone_make_no_micro_batch(stream: Stream, t
 
 
 @pytest.mark.parametrize("starting", ["earliest", pytest.param("latest", marks=pytest.mark.long)])
-@pytest.mark.parametrize("lost", [["commits"], ["commits", "sink"], ["commits", "sink", "offsets"]])
+@pytest.mark.parametrize(
+    "lost", long_but(lambda lost: "offsets" in lost, [["commits"], ["commits", "sink"], ["commits", "sink", "offsets"]])
+)
 def test_a_micro_batch_is_the_same_when_the_driver_died_before_it_was_done(
     stream: Stream, topics: Topics, lost: list[str], starting: str
 ) -> None:
@@ -64,6 +67,7 @@ def test_a_micro_batch_is_the_same_when_the_driver_died_before_it_was_done(
     assert stream.batches() == (["0", "1"] if "offsets" in lost else ["0", "1", "2"])
 
 
+@pytest.mark.long
 def test_the_first_micro_batch_is_the_same_though_its_beginning_is_asked_for_again(
     stream: Stream, topics: Topics
 ) -> None:
@@ -79,7 +83,8 @@ def test_the_first_micro_batch_is_the_same_though_its_beginning_is_asked_for_aga
 
 
 @pytest.mark.parametrize(
-    ("option", "place"), [("startingOffsets", 0), ("startingOffsets", -2), ("startingOffsetsByTimestamp", 1_000)]
+    ("option", "place"),
+    one_in(3, [("startingOffsets", 0), ("startingOffsets", -2), ("startingOffsetsByTimestamp", 1_000)]),
 )
 def test_a_first_micro_batch_is_repeated_though_partitions_were_added_that_its_beginning_does_not_name(
     stream: Stream, topics: Topics, option: str, place: int
@@ -140,6 +145,7 @@ def test_a_topic_created_anew_and_records_deleted_ahead_of_the_stream_are_losses
         stream(topic)
 
 
+@pytest.mark.long
 def test_what_was_deleted_ahead_of_the_stream_is_left_out_where_that_is_wanted(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])
@@ -152,6 +158,7 @@ def test_what_was_deleted_ahead_of_the_stream_is_left_out_where_that_is_wanted(s
     assert stream.values() == ["a", "c"]
 
 
+@pytest.mark.long
 def test_partitions_that_are_added_are_read_from_their_beginning(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])
@@ -187,6 +194,7 @@ def test_a_stream_begins_at_a_time(stream: Stream, topics: Topics) -> None:
     assert stream.values() == ["b", "c"]
 
 
+@pytest.mark.long
 def test_a_stream_begins_at_a_time_for_each_partition_and_a_time_for_all_goes_before(
     stream: Stream, topics: Topics
 ) -> None:
@@ -231,7 +239,12 @@ def test_a_stream_publishes_where_it_stands_and_another_one_goes_on_there(
     assert stream.values() == ["c"]
 
 
-@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "3"}, {"maxBytesPerTrigger": "1200"}])
+@pytest.mark.parametrize(
+    "limit",
+    long_but(
+        lambda limit: "maxOffsetsPerTrigger" in limit, [{"maxOffsetsPerTrigger": "3"}, {"maxBytesPerTrigger": "1200"}]
+    ),
+)
 def test_offsets_and_bytes_of_a_micro_batch_are_limited(stream: Stream, topics: Topics, limit: dict[str, str]) -> None:
     topic = topics.create(2)
     values = [f"{number}" * 500 for number in range(4)]
@@ -247,6 +260,7 @@ def test_offsets_and_bytes_of_a_micro_batch_are_limited(stream: Stream, topics: 
     assert stream.values() == values * 2
 
 
+@pytest.mark.long
 def test_a_minimum_does_not_keep_a_run_from_its_end(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])

@@ -105,6 +105,7 @@ def test_a_run_that_died_before_its_commit_is_repeated_with_the_same_result(
     assert [counts(found) for found in again.partitions] == [(0, 5, 3, 2, 3)]
 
 
+@pytest.mark.long
 def test_a_first_micro_batch_that_was_not_done_is_repeated_though_the_stream_began_at_the_latest_offset(
     run: Run, topics: Topics, values: Callable[[], list[str]], tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_checkpoint_and_output_belong_together(
     assert values() == ["a"]
 
 
+@pytest.mark.long
 def test_an_output_that_lacks_rows_is_told(run: Run, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create()
     topics.commit(topic, ["a"])
@@ -247,6 +249,7 @@ def test_a_note_that_was_not_finished_is_made_anew(
     shutil.rmtree(tmp_path / "checkpoint")
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_is_left_out_of_the_account_where_losses_are_allowed(
     run: Run, topics: Topics, values: Callable[[], list[str]], tmp_path: Path
 ) -> None:

@@ -114,11 +114,12 @@ class GrpcCall:
     def take(self) -> Reply | None:
         endpoint = self._endpoint
         assert endpoint.fast is not None, "only fast methods are offered"
-        try:
-            self._understand()
-        except (DecodeError, Refused):
-            # `begin` refuses it likewise, and says so.
-            return None
+        if not self.is_understood:
+            try:
+                self._understand()
+            except (DecodeError, Refused):
+                # `begin` refuses it likewise, and says so.
+                return None
         return endpoint.fast.take(self._request, self.context)
 
     def taken_failed(self, reply: Reply, error: Exception) -> Message:
@@ -135,7 +136,11 @@ class GrpcCall:
                 self._understand()
             except DecodeError as error:
                 raise _undecodable(self._endpoint, self._body, error) from error
-        return serve(self._request, self.context)
+        request = self._request
+        if not self.rule.is_administrative:
+            # The call may wait for long, and only the audit log shows its request.
+            self._request = None
+        return serve(request, self.context)
 
     def encode(self, value: Any) -> EncodedAnswer[Reply]:  # noqa: ANN401  a response of any method
         fields = self._endpoint.item_fields
@@ -164,7 +169,7 @@ class GrpcCall:
             self._check_parts()
         request: Any = endpoint.request_type.FromString(body)
         self.context = call_context(request.header, self.context, self.rule.method)
-        self._request = request
+        self._request, self._body = request, b""
         self.is_understood = True
 
     def _check_parts(self) -> None:

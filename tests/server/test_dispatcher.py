@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import structlog
 
@@ -150,6 +152,17 @@ def test_waiting_calls_are_answered_when_the_server_stops(
     assert servicer.cancelled.is_set(), "nothing of it is done later"
     servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=1))
     assert response_of(waiting).csn == 0
+
+
+def test_a_call_that_waits_keeps_nothing_of_its_request(
+    dispatcher: GatedDispatcher, servicer: FakeTransactionServicer
+) -> None:
+    body = transaction_pb2.EndTxnRequest(transactional_id="waits", committed=True).SerializeToString()
+    references = sys.getrefcount(body)
+    waiting = dispatcher(END_TXN, body, CALL)
+    assert not waiting.is_settled
+    assert servicer.waiting
+    assert sys.getrefcount(body) == references
 
 
 def test_a_cancelled_call_is_passed_on_to_the_inside(

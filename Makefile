@@ -30,7 +30,7 @@ demo-secure: ## Write the flights with security on, show what is refused, lose t
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python examples/demo_secure.py
 
-test: venv ## Run what must pass before a change: all tests but the long ones, and `make lowest`, seven minutes on two idle cores
+test: venv ## Run what must pass before a change: all tests but the long ones, and `make lowest`, eight to nine minutes on two idle cores
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest

@@ -75,6 +75,7 @@ def test_a_producer_that_is_asked_to_pause_is_never_refused(
     check(said("Transact" if transact_bytes else "Produce"))
 
 
+@pytest.mark.long
 def test_a_task_of_a_sink_that_is_asked_to_pause_is_never_refused(
     address: str, said: Callable[[str], list[str]]
 ) -> None:

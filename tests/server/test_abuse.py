@@ -380,6 +380,7 @@ def test_calls_that_never_pause_when_they_are_told_to(victim: Victim) -> None:
             break
 
 
+@pytest.mark.long
 def test_more_long_polls_than_there_may_be(victim: Victim) -> None:
     request = log_pb2.FetchRequest(max_wait_ms=30_000, min_bytes=1)
     request.partitions.add(topic=TOPIC, partition=0, fetch_offset=2 * victim.commits)

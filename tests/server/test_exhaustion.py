@@ -182,6 +182,7 @@ async def test_a_flood_that_was_ended_is_counted_and_told_once(
     assert sorted(line["kind"] for line in lines if line["event"] == "harm") == sorted(harms)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("transport")
 async def test_a_client_with_many_short_calls_is_no_flood() -> None:

@@ -272,6 +272,7 @@ def test_a_minimum_does_not_keep_a_run_from_its_end(stream: Stream, topics: Topi
     assert stream.values() == ["a", "b"]
 
 
+@pytest.mark.long
 def test_an_idle_topic_makes_no_micro_batch_and_an_empty_one_no_trouble(stream: Stream, topics: Topics) -> None:
     topic = topics.create()
     stream(topic)

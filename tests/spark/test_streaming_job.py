@@ -127,6 +127,7 @@ def test_a_first_micro_batch_that_was_not_done_is_repeated_though_the_stream_beg
     assert [counts(found) for found in again.partitions] == [(2, 4, 1, 1, 1), (0, 2, 1, 1, 1)]
 
 
+@pytest.mark.long
 def test_checkpoint_and_output_belong_together(
     run: Run, topics: Topics, values: Callable[[], list[str]], tmp_path: Path
 ) -> None:

@@ -64,6 +64,17 @@ def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_
     assert answers.held_bytes == 0
 
 
+def test_a_fetch_that_is_woken_by_more_than_it_held_gives_back_what_it_held(room: LogRoom) -> None:
+    room.log.fetcher.room = answers = AnswerBytes(AnswerLimits())
+    answers.hold("another", 1_000_000)
+    room.append(Batch())
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=1_000)
+    assert not waiting.is_settled
+    room.append(Batch(payload=bytes(2_000)))
+    assert offsets_of(waiting.result()[0]) == [0, 1]
+    assert answers.held_bytes == 1_000_000
+
+
 class Scarce(BoundlessRoom):
     """Room for answers of so many bytes."""
 

@@ -103,6 +103,22 @@ def test_who_may_write_to_any_topic_may_write_idempotently(rules: list[Acl]) -> 
     assert (rule is not None) == any(is_allowed(rules, question) for question in questions)
 
 
+@pytest.mark.parametrize(("denied", "allowed", "may"), [("a", "ab", False), ("ab", "a", True), ("a", "a", False)])
+def test_a_denied_prefix_takes_what_lies_below_it_and_no_more(denied: str, allowed: str, may: bool) -> None:
+    rules = [
+        Acl(
+            principal=ALICE,
+            resource_type=ResourceType.TOPIC,
+            resource_name=name,
+            operation=Permission.WRITE,
+            permission_type=kind,
+            pattern_type=PatternType.PREFIXED,
+        )
+        for name, kind in ((denied, PermissionType.DENY), (allowed, PermissionType.ALLOW))
+    ]
+    assert (AclIndex(rules).deciding(IDEMPOTENT) is not None) is may
+
+
 @given(st.lists(acls, max_size=8), acls)
 def test_a_filter_of_all_that_a_rule_says_means_that_rule(rules: list[Acl], wanted: Acl) -> None:
     exact = AclFilter(

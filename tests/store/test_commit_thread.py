@@ -339,6 +339,23 @@ def test_the_mark_follows_although_nothing_more_arrives(
     reports.wait_until(lambda: reports.marks == [1])
 
 
+def test_the_thread_looks_again_for_the_mark_when_it_is_due(
+    store: BatchRecorder, clock: ManualClock, reports: Reports
+) -> None:
+    thread = CommitThread(
+        store,
+        clock,
+        on_durable=reports.on_durable,
+        on_failure=reports.on_failure,
+        mark_durable=reports.mark_durable,
+    )
+    assert thread._until_mark_seconds() is None, "nothing is unmarked"
+    thread._synced_version += 1
+    assert thread._until_mark_seconds() == MARK_INTERVAL_MS / 1000
+    clock.advance(MARK_INTERVAL_MS + 1)
+    assert thread._until_mark_seconds() == 0
+
+
 def test_a_step_of_the_wall_clock_moves_no_mark(thread: CommitThread, clock: ManualClock, reports: Reports) -> None:
     clock.step_wall(10 * MARK_INTERVAL_MS)
     thread.submit(group(1))

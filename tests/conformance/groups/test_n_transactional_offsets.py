@@ -26,7 +26,7 @@ def marker_of(producer: Producer, outcome: Outcome, csn: int) -> Marker:
         producer_id=producer_id,
         txn_epoch=epoch,
         next_epoch=epoch,
-        coordinator_shard=0,
+        coordinator_shard=producer.coordinator_shard(),
         coordinator_epoch=1,
         outcome=outcome,
         csn=csn,
@@ -199,14 +199,15 @@ def test_a_marker_that_comes_again_does_nothing(outcome: Outcome) -> None:
     producer.adds()
     producer.commits({"foo-0": 100})
     producer.ends(COMMIT)
-    settled = room.offsets_state()
-    room.send_marker(marker_of(producer, outcome, csn=1))
+    settled, csn = room.offsets_state(), producer.csn()
+    room.send_marker(marker_of(producer, outcome, csn))
     assert room.offsets_state() == settled
     producer.adds()
     producer.commits({"foo-0": 200})
     waiting = room.offsets_state()
-    room.send_marker(marker_of(producer, outcome, csn=1))
-    assert room.offsets_state() == waiting
+    for late in range(1, csn + 1):
+        room.send_marker(marker_of(producer, outcome, late))
+        assert room.offsets_state() == waiting, late
     producer.ends(COMMIT)
     assert room.fetches("foo-0", stable=True) == {"foo-0": 200}
 

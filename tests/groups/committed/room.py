@@ -213,6 +213,14 @@ class Producer:
         answer = ended.result()
         self.identity = answer.next_identity if self.version == 2 else self.identity
 
+    def csn(self) -> int:
+        """The number of the id's last outcome."""
+        return self._described().csn
+
+    def coordinator_shard(self) -> int:
+        """The shard that the id belongs to."""
+        return self.room.inside.transactions.shard_key(self.transactional_id).number
+
     def state(self) -> str:
         """The transaction's durable state."""
         return self._described().state.api_name

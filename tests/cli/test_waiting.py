@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import pytest
+
 from tests.harness.manual_clock import ManualClock
-from txnctl.commands.waiting import wait_while
+from txnctl.commands.waiting import look_for_work, wait_while
 
 
 class PausingClock(ManualClock):
@@ -59,3 +65,31 @@ def test_a_long_wait_says_so_every_ten_seconds_and_ends_in_time() -> None:
 
 def test_looks_that_take_long_end_in_time_too() -> None:
     assert waited("silent", wait_ms=4_000, look_takes_ms=1_500)[2] == 4_000
+
+
+class Failing(grpc.RpcError):
+    """A health check that ended with a status of gRPC."""
+
+    def __init__(self, status: grpc.StatusCode) -> None:
+        self._status = status
+
+    def code(self) -> grpc.StatusCode:
+        return self._status
+
+
+@pytest.mark.parametrize(
+    ("status", "waits"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, True),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, True),
+        (grpc.StatusCode.UNIMPLEMENTED, False),
+        (grpc.StatusCode.UNAUTHENTICATED, False),
+    ],
+)
+def test_a_server_that_does_not_tell_its_health_yet_is_waited_for(status: grpc.StatusCode, *, waits: bool) -> None:
+    def check(*_asked: object, **_how: object) -> Any:
+        raise Failing(status)
+
+    channel = cast("grpc.Channel", SimpleNamespace(unary_unary=lambda *_method, **_codec: check))
+    look = look_for_work("here:7070", lambda _timeout_ms: None, channel)
+    assert (look(1_000) is not None) is waits

@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator_client import OutcomeUnknown, Recoverable, Rejected
+from coordinator_client.errors import rejected
+from coordinator_client.producer.rules import AfterSend, after_send
 from coordinator_client.values import Identity
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.methods import Method
@@ -84,3 +86,11 @@ def test_a_plain_producer_without_a_server_says_so_at_flush(world: World) -> Non
     world.fault(Method.INIT_PRODUCER_ID, *[Fault.LOST_REQUEST] * 30)
     with pytest.raises(OutcomeUnknown, match="InitProducerId"):
         producer.flush()
+
+
+@pytest.mark.parametrize(("lost_attempts", "then"), [(0, AfterSend.GO_ON), (1, AfterSend.RENEW)])
+def test_the_sequence_of_a_batch_that_may_be_in_the_log_is_not_used_again(lost_attempts: int, then: AfterSend) -> None:
+    """It was refused at last, but what became of an attempt that was lost before is not known."""
+    error = rejected(ErrorCode.MESSAGE_TOO_LARGE, "too large")
+    error.lost_attempts = lost_attempts
+    assert after_send(error, is_transactional=False) is then

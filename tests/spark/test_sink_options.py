@@ -72,6 +72,8 @@ def test_a_write_with_a_version_is_the_same_whoever_repeats_it() -> None:
     versioned = parsed(txnAppId="nightly", txnVersion="20261123")
     for told in (OF_NOTHING, OF_STREAM):
         assert batch_of(versioned, told, "own", is_stream=False) == Batch("spark/app/nightly", "own", 20_261_123)
+    named = parsed(txnAppId="nightly", txnVersion="20261123", sinkName="clean")
+    assert batch_of(named, OF_NOTHING, "own", is_stream=False) == Batch("spark/app/nightly/clean", "own", 20_261_123)
 
 
 def test_a_version_is_for_one_write_and_no_stream() -> None:

@@ -16,6 +16,7 @@ from coordinator_client import (
     Retriable,
     read,
 )
+from coordinator_client.calls import PAUSE_MS_MAX
 from coordinator_client.encodings import header_of
 from coordinator_client.reading.reader import ReadPlan, plan_ranges
 from coordinator_protocol.batch import Compression, Encoding, batch_crc
@@ -200,6 +201,20 @@ def test_a_passing_failure_of_one_partition_is_waited_out(world: World, topic: F
     world.answer(Method.FETCH, *[busy] * 100)
     with pytest.raises(Retriable, match=r"Fetch t-0 at offset 0: refused by the fake"):
         values(world, partitions=[0], patience_ms=2_000)
+
+
+def test_patience_begins_anew_with_each_record_that_is_read(world: World, topic: FakeLog) -> None:
+    topic.append(0, b"a")
+    topic.append(0, b"b")
+    first, busy = (topic.fetch(world_request(world, topic)) for _ in range(2))
+    for answer in (first, busy):
+        for result in answer.results:
+            kept = 1 if answer is first else 0
+            del result.batches[kept:]
+            result.next_offset = kept
+    refuse(busy.results[0], Method.FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.answer(Method.FETCH, busy, first, busy)
+    assert values(world, partitions=[0], patience_ms=PAUSE_MS_MAX) == [b"a", b"b"]
 
 
 def world_request(world: World, topic: FakeLog):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -294,6 +295,26 @@ def test_a_plan_goes_into_a_file_and_comes_out_of_it(
 def test_a_file_that_is_no_plan_is_refused(txnctl: Terminal, tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / name).write_text(text)
     txnctl("group", "reset-offsets", "g", "--plan", str(tmp_path / name)).refused(2, said)
+
+
+def test_a_reset_names_the_topics_that_it_was_planned_for(
+    ask: Terminal, admin: Admin, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So offsets that were found in a topic are never set in one of the same name that was made meanwhile."""
+    append(server, 2)
+    commit(admin, orders_0=2)
+    (described,) = admin.describe_topics(["orders"])
+    sent: list[Mapping[TopicPartition, bytes]] = []
+    alter = Admin.alter_group_offsets
+
+    def noted(self: Admin, group_id: str, offsets: Any, *, topic_ids: Any = MappingProxyType({})) -> None:
+        sent.append(topic_ids)
+        alter(self, group_id, offsets, topic_ids=topic_ids)
+
+    monkeypatch.setattr(Admin, "alter_group_offsets", noted)
+    ask("group", "reset-offsets", GROUP, "--topic", "orders", "--to-earliest", "--execute").well()
+    (named,) = sent
+    assert named[TopicPartition("orders", 0)] == described.topic_id
 
 
 def test_the_lines_of_one_group_are_taken_from_the_plan_of_several(

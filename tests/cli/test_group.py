@@ -300,7 +300,7 @@ def test_a_file_that_is_no_plan_is_refused(txnctl: Terminal, tmp_path: Path, nam
 def test_a_reset_names_the_topics_that_it_was_planned_for(
     ask: Terminal, admin: Admin, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So offsets that were found in a topic are never set in one of the same name that was made meanwhile."""
+    """Offsets found in a topic are never set in one of the same name that was made meanwhile."""
     append(server, 2)
     commit(admin, orders_0=2)
     (described,) = admin.describe_topics(["orders"])

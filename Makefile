@@ -41,7 +41,7 @@ test-long: venv ## Run the long tests, and properties with four times the exampl
 	@$(PYTHON) scripts/java.py || true
 	@.venv/bin/python -m pytest -n auto --dist loadgroup -m "long or hypothesis" --hypothesis-profile=thorough --tenth="$(TENTH)"
 
-fast: venv ## Run the fast tests on all cores: no real processes, no Spark, two minutes on two idle cores
+fast: venv ## Run the fast tests on all cores: no real processes, no Spark, two to three minutes on two idle cores
 	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"
 
 slow: venv ## Run only those of `make test` that start processes or Spark

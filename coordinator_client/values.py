@@ -50,8 +50,8 @@ class OffsetAndMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadata:
-    """Who a consumer is to its group at this moment. Commits carry it, so that the group can fence a member that is out
-    of date (KIP-447)."""
+    """Identity of a consumer in its group. Commits carry it, so that the group can fence a member that is out of date
+    (KIP-447)."""
 
     group_id: str
     generation: int = NO_GENERATION

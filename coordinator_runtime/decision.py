@@ -197,7 +197,8 @@ def once_durable(key: ShardKey, answer: object = None) -> Operation:
 
 
 class NotCommon(Exception):
-    """A call is not of the common shape, which the fast path takes: nobody is told, the general path decides on it."""
+    """The call is not of the common shape that the fast path takes. It never reaches a caller: the general path decides
+    on the call."""
 
 
 class Shard(Protocol):

@@ -3,12 +3,12 @@
 A store that goes on with less than had been durable (`--accept-data-loss`, a restored backup) has two futures: the one
 that was lost, which clients have seen, and the one that begins now. The numbers that were given in the first are given
 again in the second, unless something keeps the two apart. That is the incarnation, which META holds: it grows before
-anything else is written, and whoever gives numbers away goes above what any lost incarnation can have given.
+anything else is written, and numbers are given above all that a lost incarnation can have given.
 
-It is the second of its beginning, counted from 2025, and so grows although nobody knows what the lost incarnation had:
-a backup that is restored twice begins two lines with two numbers. What is counted (producer ids, csns) begins at the
-incarnation times what one line can use up in a second. A plain restart loses nothing that anybody was told, and begins
-no line.
+It is the second of its beginning, counted from 2025, and so grows although the number of the lost incarnation is not
+known: a backup that is restored twice begins two lines with two numbers. What is counted (producer ids, csns) begins at
+the incarnation times what one line can use up in a second. A plain restart loses nothing that anybody was told, and
+begins no line.
 
 It rests on a clock that is not set back by more than the lost incarnation lasted, and on no more shards being opened,
 and numbers given, per second than said here, on average over the life of a store.

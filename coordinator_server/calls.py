@@ -23,11 +23,11 @@ class CallStatus(Enum):
     CANCELLED = "cancelled"
     """The caller gave up before."""
     UNAUTHENTICATED = "unauthenticated"
-    """Nobody that is known here."""
+    """The caller is not known here."""
 
 
 AUTHENTICATION_REQUIRED: Final = "authentication required"
-"""All that a caller whom nobody knows is told."""
+"""The whole answer to an unknown caller."""
 
 
 class Unanswered(Exception):

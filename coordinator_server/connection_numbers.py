@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CertificateNumbers:
-    """What a scrape asks of the certificate of one listener."""
+    """The certificate of one listener, for a scrape."""
 
     ends_ms: int
     """When it expires, in Unix milliseconds."""
@@ -18,13 +18,13 @@ class CertificateNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionNumbers:
-    """What a scrape asks a transport, or all of them."""
+    """The connections of one transport, or of all, for a scrape."""
 
     connections_max: int
     open_connections: int | None
-    """None where nobody can say."""
+    """None where the transport cannot tell."""
     harms: Mapping[str, int] = field(default_factory=dict)
-    """What was refused or cut so that the others are served, by kind; empty where nobody can say."""
+    """Refused or cut connections and calls, by kind; empty where the transport cannot tell."""
     handshakes: int = 0
     """How many handshakes of TLS began, however they ended."""
     certificates: Mapping[str, CertificateNumbers] = field(default_factory=dict)

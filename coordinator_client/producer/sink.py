@@ -29,7 +29,7 @@ member to the driver, or to the timeout of the sink. Larger: the failure is repo
 
 
 class CommittedBatch(NamedTuple):
-    """What `SinkClient.join` answers for a batch that is committed already."""
+    """Answer of `SinkClient.join` for a batch that is committed already."""
 
     by_this_run: bool
     """The run that joins has committed it itself. That is well for an attempt of a task that comes late; for whoever
@@ -45,7 +45,7 @@ class SinkMember:
         self._deadlines = deadlines
         self.transactional_id = transactional_id
         self.identity = identity
-        """What `SinkClient.commit` is told."""
+        """Identity of the member, which `SinkClient.commit` takes."""
         self.record_count = 0
         """Records that were sent."""
         self._next_sequences: dict[tuple[str, int], int] = {}

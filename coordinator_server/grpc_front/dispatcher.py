@@ -16,7 +16,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_protocol.wire import Pieces
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Connection
-from coordinator_server.grpc_front.grpc_call import Endpoint, GrpcCall, UnknownCall, endpoint_of
+from coordinator_server.grpc_front.grpc_call import CallInPieces, Endpoint, GrpcCall, UnknownCall, endpoint_of
 from coordinator_server.grpc_front.handler import FastMethod, NamedCall
 from coordinator_server.traffic.call import Call
 from coordinator_server.traffic.metering import Keeper
@@ -55,7 +55,7 @@ class Dispatcher:
         return self._keeper.begin(self._call(method, body, call))
 
     def in_pieces(self, method: str, body: bytes, call: CallContext) -> Pending[bytes | Pieces]:
-        return self._keeper.begin(self._call(method, body, call, takes_pieces=True))
+        return self._keeper.begin(self._call(method, body, call, CallInPieces))
 
     def message(self, calls: Sequence[NamedCall]) -> Sequence[Pending[bytes]]:
         return self._keeper.begin_all([self._call(*each) for each in calls])
@@ -66,11 +66,9 @@ class Dispatcher:
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
         return self._keeper.refuse(self._call(method, b"", CallContext()), refusal)
 
-    def _call(self, method: str, body: bytes, call: CallContext, *, takes_pieces: bool = False) -> Call[Any]:
+    def _call(self, method: str, body: bytes, call: CallContext, kind: type[GrpcCall] = GrpcCall) -> Call[Any]:
         endpoint = self._table.get(method)
-        if endpoint is None:
-            return UnknownCall(method, body, call)
-        return GrpcCall(endpoint, body, call, takes_pieces=takes_pieces)
+        return UnknownCall(method, body, call) if endpoint is None else kind(endpoint, body, call)
 
 
 def endpoint_table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.json_format import MessageToJson
@@ -87,36 +87,41 @@ class GrpcCall:
         "_body",
         "_endpoint",
         "_request",
-        "_takes_pieces",
-        "answer_bytes_max",
         "context",
-        "is_understood",
         "rule",
         "size_bytes",
     )
 
     refuses_over_rate: Final = True
+    _takes_pieces: ClassVar[bool] = False
 
-    def __init__(self, endpoint: Endpoint, body: bytes, context: CallContext, *, takes_pieces: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint, body: bytes, context: CallContext) -> None:
         self.rule = endpoint.rule
-        self.answer_bytes_max = endpoint.answer_bytes_max
         self.size_bytes = len(body)
         self.context = context
-        self.is_understood = False
         self._endpoint = endpoint
-        self._body = body
+        self._body: bytes | None = body
+        """The request as it came; None once it is decoded."""
         self._request: Any = None
-        self._takes_pieces = takes_pieces
+
+    @property
+    def answer_bytes_max(self) -> int:
+        return self._endpoint.answer_bytes_max
+
+    @property
+    def is_understood(self) -> bool:
+        return self._body is None
 
     def client_id(self) -> str:
-        return client_id_in(self._body, self.context)
+        return client_id_in(self._body or b"", self.context)
 
     def take(self) -> Reply | None:
         endpoint = self._endpoint
         assert endpoint.fast is not None, "only fast methods are offered"
-        if not self.is_understood:
+        body = self._body
+        if body is not None:
             try:
-                self._understand()
+                self._understand(body)
             except (DecodeError, Refused):
                 # `begin` refuses it likewise, and says so.
                 return None
@@ -131,11 +136,12 @@ class GrpcCall:
     def begin(self) -> Pending[Any]:
         serve = self._endpoint.serve
         assert serve is not None, "calls begin once the server is loaded"
-        if not self.is_understood:
+        body = self._body
+        if body is not None:
             try:
-                self._understand()
+                self._understand(body)
             except DecodeError as error:
-                raise _undecodable(self._endpoint, self._body, error) from error
+                raise _undecodable(self._endpoint, body, error) from error
         request = self._request
         if not self.rule.is_administrative:
             # The call may wait for long, and only the audit log shows its request.
@@ -161,26 +167,23 @@ class GrpcCall:
     def shown(self) -> str:
         return _shown(self._request)
 
-    def _understand(self) -> None:
+    def _understand(self, body: bytes) -> None:
         """Decode the request and complete the context. Raises: DecodeError, Refused."""
-        endpoint, body = self._endpoint, self._body
+        endpoint = self._endpoint
         if len(body) > endpoint.parts_max:
-            # A shorter body is not counted: no part takes less than one byte.
-            self._check_parts()
+            # Each part takes at least one byte, so a shorter body is not counted.
+            _check_parts(endpoint, body)
         request: Any = endpoint.request_type.FromString(body)
         self.context = call_context(request.header, self.context, self.rule.method)
-        self._request, self._body = request, b""
-        self.is_understood = True
+        self._request, self._body = request, None
 
-    def _check_parts(self) -> None:
-        """Raises: Refused INVALID_REQUEST for a request of too many parts."""
-        endpoint = self._endpoint
-        if parts_are_too_many(self._body, endpoint.request_kind, endpoint.parts_max):
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"the request has more than {endpoint.parts_max} parts, all elements of its lists counted: send"
-                " several",
-            )
+
+class CallInPieces(GrpcCall):
+    """A call whose large reply is sent in pieces, without joining them."""
+
+    __slots__ = ()
+
+    _takes_pieces = True
 
 
 class UnknownCall(GrpcCall):
@@ -212,6 +215,15 @@ _UNKNOWN: Final = Endpoint(
     answer_bytes_max=0,
 )
 """For calls that are never decoded: a small call, whose method no front serves alone."""
+
+
+def _check_parts(endpoint: Endpoint, body: bytes) -> None:
+    """Raises: Refused INVALID_REQUEST for a request of too many parts."""
+    if parts_are_too_many(body, endpoint.request_kind, endpoint.parts_max):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the request has more than {endpoint.parts_max} parts, all elements of its lists counted: send several",
+        )
 
 
 def call_context(header: common_pb2.RequestHeader, call: CallContext, method: str = "") -> CallContext:

@@ -193,7 +193,8 @@ class Gatekeeper:
         costs no more than in proportion to its calls, whatever is wrong with the fast path."""
         now_us = self._clock.monotonic_us
         began_us, until_us = now_us(), self._messages.until_us
-        method = calls[first].rule.method
+        rule = calls[first].rule
+        method = rule.method
         fast_path = self._fast_paths[method]
         room, calls_max = self._places[method]
         taken: Taken = []
@@ -201,7 +202,7 @@ class Gatekeeper:
             for number in range(first, len(calls)):
                 call, reply = calls[number], replies[number]
                 has_room = room.calls + len(taken) < calls_max and self._gate is Gate.SERVING
-                if call.rule.method is not method or not has_room or reply.is_cancelled:
+                if call.rule is not rule or not has_room or reply.is_cancelled:
                     break
                 answer = call.take()
                 if answer is None:
@@ -274,15 +275,11 @@ class Gatekeeper:
             self._audit(call, done)
         try:
             error = done.error
-            if isinstance(error, CoordinatorError):
-                answer = call.refused(error)
-            else:
-                value = done.result()
-                if reply.is_cancelled:
-                    raise _gave_up()
-                answer = call.encode(value)
+            if error is not None and not isinstance(error, CoordinatorError):
+                raise error
             if reply.is_cancelled:
                 raise _gave_up()
+            answer = call.encode(done.result()) if error is None else call.refused(error)
             if rule.is_large_answer:
                 answer = self._large(call, answer)
             if len(answer.reply) > call.answer_bytes_max:

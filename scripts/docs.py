@@ -1,5 +1,4 @@
-"""Writes docs/cli.md, configuration.md, metrics.md, conformance.md and a table of security.md from the code, and tells
-whether they are fresh.
+"""Write the pages in docs/reference and a table of docs/security.md from the code, or check that they are fresh.
 
 The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions, and
 metrics in their table; a second text about them would only drift. What became of the acceptance cases, their tests say.
@@ -54,7 +53,7 @@ def main() -> int:
 
 
 def cli_page() -> str:
-    """The whole of docs/cli.md."""
+    """The whole of docs/reference/cli.md."""
     commands = "\n\n".join(_command(path) for path in ((), *_commands(app)))
     rows = "\n".join(f"| {number} | `{name}` | {words} |" for number, name, words in _statuses())
     return (
@@ -69,7 +68,7 @@ def cli_page() -> str:
 
 
 def configuration_page() -> str:
-    """The whole of docs/configuration.md."""
+    """The whole of docs/reference/configuration.md."""
     schema = Config.model_json_schema()
     settings = "\n".join(_setting(name, schema) for name in Config.model_fields)
     head = _CONFIGURATION_HEAD.format(prefix=ENVIRONMENT_PREFIX, file_variable=CONFIG_FILE_VARIABLE)
@@ -77,7 +76,7 @@ def configuration_page() -> str:
 
 
 def acceptance_page() -> str:
-    """The whole of docs/conformance.md."""
+    """The whole of docs/reference/conformance.md."""
     return f"{NOTICE}\n{conformance_page()}"
 
 
@@ -102,10 +101,10 @@ def _asked(asks: Sequence[Ask]) -> Iterator[list[str]]:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "cli.md": cli_page,
-    "configuration.md": configuration_page,
-    "metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
-    "conformance.md": acceptance_page,
+    "reference/cli.md": cli_page,
+    "reference/configuration.md": configuration_page,
+    "reference/metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
+    "reference/conformance.md": acceptance_page,
     "security.md": security_page,
 }
 

@@ -1,4 +1,4 @@
-"""The text of docs/metrics.md, from the table of the metrics."""
+"""The text of docs/reference/metrics.md, from the table of the metrics."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ Lines go to stderr, as JSON where nobody reads along and in words in a terminal 
 carry `transactional_id`, `producer_id`, `old_epoch`, `producer_epoch`, `old_state`, `new_state`, `cause`, and the
 `client_id` and `host` of whoever caused them (both empty: the server itself). Lines about groups carry those two as
 well. They are written once the event is durable. What the audit log says, `act` and `refused`
-for instance, is told [elsewhere](security.md#what-is-on-record).
+for instance, is told [elsewhere](../security.md#what-is-on-record).
 
 | event | level | meaning |
 | --- | --- | --- |
@@ -271,7 +271,7 @@ for instance, is told [elsewhere](security.md#what-is-on-record).
 
 
 def metrics_page() -> str:
-    """The text of docs/metrics.md."""
+    """The text of docs/reference/metrics.md."""
     sections = "\n".join(_section(title, prefixes) for title, prefixes in _SECTIONS.items())
     events = "".join(f"| `{event}` | {level} | {meaning} |\n" for event, level, meaning in _LOG_LINES)
     names = "".join(f"| {there} | {here} |\n" for there, here in _KAFKA)

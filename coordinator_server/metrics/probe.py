@@ -36,7 +36,7 @@ PROBE_FAMILIES: Final = (
         "When the last round ended in which every step went well, in Unix seconds; 0 = none did yet.",
     ),
 )
-"""The families of the probe, as `FAMILIES` are those of the server; `docs/metrics.md` is written from both."""
+"""The families of the probe, as `FAMILIES` are those of the server; `docs/reference/metrics.md` has both."""
 
 
 class ProbeMetrics:

@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md: what the suites say about the cases, counted and row by row."""
+"""Writes docs/reference/conformance.md: what the suites say about the cases, counted and row by row."""
 
 from __future__ import annotations
 

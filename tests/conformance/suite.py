@@ -1,7 +1,7 @@
 """A list of cases from outside, and where each of them is answered in our suite.
 
 Every case of the list is in exactly one of four states. *Holds* and *differs by decision* have a test that runs; *not
-drivable* and *open* have a reason. `docs/conformance.md` is written from this, so its numbers cannot be wrong.
+drivable* and *open* have a reason. `docs/reference/conformance.md` is written from this, so its numbers are right.
 """
 
 from __future__ import annotations

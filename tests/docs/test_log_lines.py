@@ -1,4 +1,4 @@
-"""docs/metrics.md names every line that the server logs, with its level, and no other."""
+"""docs/reference/metrics.md names every line that the server logs, with its level, and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWO_LEVELS = {"rebalance_completed": {"info", "warning"}}
 @cache
 def told() -> dict[str, str]:
     """Level of each event that the page tells of."""
-    _, _, lines = (ROOT / "docs" / "metrics.md").read_text().partition("## Log lines")
+    _, _, lines = (ROOT / "docs" / "reference" / "metrics.md").read_text().partition("## Log lines")
     return dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", lines, re.MULTILINE))
 
 

@@ -19,13 +19,13 @@ from packaging.version import Version
 
 from coordinator_protocol.version import BASE
 from tests.docs.fences import ROOT, programs
+from tests.docs.test_readme import PAGES
 from tests.tidy.tree import project
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("dist")]
 
-README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
-PROGRAMS = programs(README)
+PROGRAMS = [program for page in PAGES for program in programs(page)]
 """With the SDK, with stubs, as a group, and the one with Spark that reads what they wrote; then others with Spark."""
 
 
@@ -55,7 +55,7 @@ def run_program(number: int, python: Path, endpoint: str, directory: Path) -> st
     block, promised = PROGRAMS[number]
     command = [python, "-c", block.text.replace(DEFAULT_ENDPOINT, endpoint)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=directory, env=clean(), check=False)
-    assert (done.returncode, done.stdout) == (0, promised), f"README.md:{block.line}\n{done.stderr}"
+    assert (done.returncode, done.stdout) == (0, promised), f"{block.place}\n{done.stderr}"
     return done.stderr
 
 
@@ -137,7 +137,7 @@ def test_what_is_built_of_a_later_commit_upgrades_what_is_installed(tmp_path: Pa
 
 
 def installed_from(tree: Path, environment: Path) -> str:
-    """Run `make dist` there and upgrade from what it built, without the dependencies. Returns what is then installed."""
+    """Run `make dist` there, upgrade from its packages without dependencies, and return the installed version."""
     made = subprocess.run(
         ["make", "dist", f"PYTHON={sys.executable}"], cwd=tree, env=clean(), capture_output=True, text=True, check=False
     )

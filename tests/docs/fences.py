@@ -16,18 +16,17 @@ _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE |
 class Fence:
     """One block."""
 
+    place: str
+    """File and line, as an editor takes them."""
     language: str
     text: str
-    line: int
 
 
 def fences(name: str) -> list[Fence]:
     """Return all blocks of a file of the project, in order."""
     text = (ROOT / name).read_text()
-    return [
-        Fence(found["language"], found["text"], text.count("\n", 0, found.start()) + 1)
-        for found in _FENCE.finditer(text)
-    ]
+    lines = ((text.count("\n", 0, found.start()) + 1, found) for found in _FENCE.finditer(text))
+    return [Fence(f"{name}:{line}", found["language"], found["text"]) for line, found in lines]
 
 
 def programs(name: str) -> list[tuple[Fence, str]]:
@@ -35,7 +34,7 @@ def programs(name: str) -> list[tuple[Fence, str]]:
     blocks = fences(name)
     return [
         (block, following.text)
-        for block, following in zip(blocks, [*blocks[1:], Fence("", "", 0)], strict=True)
+        for block, following in zip(blocks, [*blocks[1:], Fence("", "", "")], strict=True)
         if block.language == "python"
     ]
 

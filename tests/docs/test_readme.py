@@ -1,4 +1,4 @@
-"""The README promises nothing that does not run: its programs, its commands, its links, its numbers.
+"""The README and the tour promise nothing that does not run: programs, commands, numbers.
 
 `make` targets are only looked up: running them here would run all tests inside a test.
 """
@@ -22,16 +22,19 @@ from tests.harness.long_cases import one_in
 
 pytestmark = pytest.mark.usefixtures("leaves_what_git_ignores")
 
-README = "README.md"
+PAGES = ("README.md", "docs/tour.md")
+"""In the order in which a new user reads them."""
+BLOCKS = [block for page in PAGES for block in fences(page)]
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
-SDK, STUBS, CONSUMER, SPARK, STREAM, SINK = programs(README)
-SPARK_COMMANDS = [command for command in commands(README) if "pyspark_txnlog.job" in command]
+SDK, STUBS, CONSUMER, SPARK, STREAM, SINK = (program for page in PAGES for program in programs(page))
+COMMANDS = [command for page in PAGES for command in commands(page)]
+SPARK_COMMANDS = [command for command in COMMANDS if "pyspark_txnlog.job" in command]
 SERVERS = ["txnctl dev", "txnctl serve --data-dir data --listen 127.0.0.1:7070"]
-QUICK_COMMANDS = [command for command in commands(README) if command.startswith("txnctl ") and command not in SERVERS]
-INSTALL = fences(README)[0].text.splitlines()
-"""The first block; `tests/dist` runs it."""
-INSTALL_SPARK = [command for command in commands(README) if command.startswith("pip install ") and "[spark]" in command]
-"""What `tests/dist` runs besides, before Spark reads."""
+QUICK_COMMANDS = [command for command in COMMANDS if command.startswith("txnctl ") and command not in SERVERS]
+INSTALL = next(block.text.splitlines() for block in BLOCKS if block.text.startswith("make dist\n"))
+"""The installation; `tests/dist` runs it."""
+INSTALL_SPARK = [command for command in COMMANDS if command.startswith("pip install ") and "[spark]" in command]
+"""The rest of the installation, before Spark reads; `tests/dist` runs it."""
 
 
 def run(arguments: list[str], endpoint: str, directory: Path) -> str:
@@ -50,7 +53,7 @@ def run(arguments: list[str], endpoint: str, directory: Path) -> str:
 def run_program(program: tuple[Fence, str], endpoint: str, directory: Path) -> None:
     block, promised = program
     source = block.text.replace(DEFAULT_ENDPOINT, endpoint)
-    assert run([sys.executable, "-c", source], endpoint, directory) == promised, f"README.md:{block.line}"
+    assert run([sys.executable, "-c", source], endpoint, directory) == promised, block.place
 
 
 def words(command: str, endpoint: str) -> list[str]:
@@ -61,7 +64,7 @@ def words(command: str, endpoint: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def told(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The server after the first programs ran, in the order of the README."""
+    """The server after the first programs ran, in the order of the pages."""
     directory = tmp_path_factory.mktemp("readme")
     run_program(SDK, endpoint, directory)
     run_program(STUBS, endpoint, directory)
@@ -73,13 +76,18 @@ def test_every_command_is_one_that_is_run_or_a_make_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = {f"make {target}" for target in re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)}
     run_here = {*QUICK_COMMANDS, *SPARK_COMMANDS, *SERVERS}
-    assert set(commands(README)) <= targets | run_here | {*INSTALL, *INSTALL_SPARK}
-    named_in_text = set(re.findall(r"`(make [a-z-]+)`", (ROOT / README).read_text()))
+    assert set(COMMANDS) <= targets | run_here | {*INSTALL, *INSTALL_SPARK}
+    named_in_text = {name for page in PAGES for name in re.findall(r"`(make [a-z-]+)`", (ROOT / page).read_text())}
     assert named_in_text <= targets
 
 
+def test_the_two_commands_are_on_the_first_screen_of_the_readme() -> None:
+    first_screen = (ROOT / "README.md").read_text().splitlines()[:40]
+    assert {"make demo", "make test"} <= set(first_screen)
+
+
 def test_every_block_is_of_a_kind_that_is_checked() -> None:
-    assert {block.language for block in fences(README)} == {"sh", "python", "text", "console"}
+    assert {block.language for block in BLOCKS} == {"sh", "python", "text", "console"}
 
 
 def test_the_last_line_of_the_demo_is_what_its_plan_makes_it() -> None:
@@ -92,7 +100,7 @@ def test_the_last_line_of_the_demo_is_what_its_plan_makes_it() -> None:
     ]
     hidden = sum(on_purpose) + sum(len(story.transactions()[0]) for story in (made.zombie, made.killed))
     promised = f"demo: OK, {ROWS} of {ROWS} flights, 0 missing, 0 duplicated, {hidden} aborted records hidden\n"
-    assert promised in [block.text for block in fences(README)]
+    assert promised in [block.text for block in BLOCKS]
 
 
 @pytest.mark.slow
@@ -109,7 +117,7 @@ def test_a_command_runs(told: str, command: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_terminal_session_is_a_real_one(told: str, tmp_path: Path) -> None:
-    (session,) = (block for block in fences(README) if block.language == "console")
+    (session,) = (block for block in BLOCKS if block.language == "console")
     seen = ""
     for line in session.text.splitlines(keepends=True):
         if line.startswith("$ "):

@@ -23,6 +23,9 @@ DOCUMENTS = [
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/clients.md",
+    "docs/guarantees.md",
+    "docs/recipes.md",
+    "docs/tour.md",
     "docs/quotas.md",
     "docs/security.md",
 ]

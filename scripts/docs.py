@@ -1,4 +1,5 @@
-"""Write the pages in docs/reference and a table of docs/security.md from the code, or check that they are fresh.
+"""Write what pages say from the code, or check that it is fresh: all of docs/reference, a table of docs/security.md, and
+the drawings of ARCHITECTURE.md.
 
 The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions, and
 metrics in their table; a second text about them would only drift. What became of the acceptance cases, their tests say.
@@ -21,6 +22,7 @@ from coordinator_core.permissions import PERMISSIONS, Ask
 from coordinator_server import exits
 from coordinator_server.settings.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
 from partition_log.catalog.settings import FOR_EVER
+from scripts.drawings import with_drawings
 from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
 from txnctl.cli import TRACEBACK_VARIABLE, app
@@ -38,7 +40,7 @@ def main() -> int:
     is_check = parser.parse_args().check
     stale = []
     for name, page in PAGES.items():
-        path = ROOT / "docs" / name
+        path = ROOT / name
         text = page()
         if not path.exists() or path.read_text() != text:
             stale.append(path)
@@ -101,11 +103,12 @@ def _asked(asks: Sequence[Ask]) -> Iterator[list[str]]:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "reference/cli.md": cli_page,
-    "reference/configuration.md": configuration_page,
-    "reference/metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
-    "reference/conformance.md": acceptance_page,
-    "security.md": security_page,
+    "docs/reference/cli.md": cli_page,
+    "docs/reference/configuration.md": configuration_page,
+    "docs/reference/metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
+    "docs/reference/conformance.md": acceptance_page,
+    "docs/security.md": security_page,
+    "ARCHITECTURE.md": lambda: with_drawings((ROOT / "ARCHITECTURE.md").read_text()),
 }
 
 _TABLE_BEGINS = "<!-- The table is written by `make docs` from coordinator_core/permissions.py. -->"

@@ -1,0 +1,154 @@
+"""The drawings of ARCHITECTURE.md in Mermaid, made from the code: `make docs` writes them, `make check` compares.
+
+The layers are those of the import law in pyproject.toml, the states those of `LEGAL_STEPS`, and each function that the
+sequence of a commit names is looked up, so a rename fails here and not in front of a reader.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from txn_coordinator.state import LEGAL_STEPS, TransactionState
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+_EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+_PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
+_COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+_EMPTY_ABORT: Final = "abort of nothing, for a new epoch"
+STEPS: Final[Mapping[tuple[TransactionState, TransactionState], str]] = MappingProxyType(
+    {
+        (_EMPTY, _EMPTY): "InitProducerId",
+        (_EMPTY, _ONGOING): "first partition or group",
+        (_EMPTY, _PREPARE_ABORT): _EMPTY_ABORT,
+        (_ONGOING, _ONGOING): "more of them",
+        (_ONGOING, _PREPARE_COMMIT): "commit",
+        (_ONGOING, _PREPARE_ABORT): "abort, timeout, newer instance",
+        (_PREPARE_COMMIT, _COMPLETE_COMMIT): "markers durable",
+        (_PREPARE_ABORT, _COMPLETE_ABORT): "markers durable",
+        (_COMPLETE_COMMIT, _EMPTY): "InitProducerId",
+        (_COMPLETE_COMMIT, _ONGOING): "next transaction",
+        (_COMPLETE_COMMIT, _PREPARE_ABORT): _EMPTY_ABORT,
+        (_COMPLETE_ABORT, _EMPTY): "InitProducerId",
+        (_COMPLETE_ABORT, _ONGOING): "next transaction",
+        (_COMPLETE_ABORT, _PREPARE_ABORT): _EMPTY_ABORT,
+    }
+)
+"""Cause of each legal step."""
+
+
+def layers() -> str:
+    """Return the packages, each above those that it may import."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    arrows: dict[tuple[str, str], None] = {}
+    for contract in contracts:
+        if contract["type"] == "layers" and "containers" not in contract:
+            levels = [[name.strip() for name in level.split("|")] for level in contract["layers"]]
+            for above, below in pairwise(levels):
+                arrows |= {(upper, lower): None for upper in above for lower in below}
+    return _mermaid("flowchart TD", (f"{upper} --> {lower}" for upper, lower in arrows))
+
+
+def states() -> str:
+    """Return the state machine of a transactional id."""
+    legal = {(state, to) for state, targets in LEGAL_STEPS.items() for to in targets}
+    assert legal == STEPS.keys(), f"say why a step is taken, or drop it: {legal ^ STEPS.keys()}"
+    arrows = (f"{state.api_name} --> {to.api_name}: {cause}" for (state, to), cause in STEPS.items())
+    return _mermaid("stateDiagram-v2", (f"[*] --> {_EMPTY.api_name}: InitProducerId", *arrows))
+
+
+class Message(NamedTuple):
+    """An arrow of a sequence."""
+
+    sender: str
+    receiver: str
+    functions: tuple[str, ...]
+    """`module:name` of those that do it, in their order."""
+    words: str = ""
+
+
+_SERVICER: Final = "coordinator_server.grpc_front.wire.transactions.servicer"
+COMMIT: Final[tuple[Message | str, ...]] = (
+    Message("client", "front", ("coordinator_server.grpc_front.dispatcher:Dispatcher.__call__",), "bytes"),
+    Message("front", "gatekeeper", ("coordinator_server.traffic.gatekeeper:Gatekeeper.begin",), "Call"),
+    "alt fast path: the usual commit",
+    Message("gatekeeper", "decision", (f"{_SERVICER}:FastEnd.take", "coordinator_core.fast_path:FastPath._commit")),
+    Message("decision", "decision", ("txn_coordinator.outcomes:Outcomes.end_at_once",)),
+    Message("decision", "partitions", ("partition_log.partition_state:PartitionDraft.end",)),
+    Message(
+        "decision",
+        "runtime",
+        ("coordinator_core.fast_path:FastPath.end", "coordinator_runtime.runtime:Runtime.write_decided"),
+    ),
+    "else general path: everything else",
+    Message(
+        "gatekeeper",
+        "decision",
+        (f"{_SERVICER}:TransactionServicer.EndTxn", "txn_coordinator.service:TransactionService.end_txn"),
+    ),
+    Message("decision", "runtime", ("coordinator_runtime.runtime:Runtime.write",), "an Operation"),
+    Message(
+        "runtime",
+        "decision",
+        (
+            "txn_coordinator.shard:TransactionShard.decide_end",
+            "txn_coordinator.rules.ending:judge_end",
+            "txn_coordinator.outcomes:Outcomes.decide",
+        ),
+    ),
+    Message("runtime", "partitions", ("partition_log.shard:PartitionMarkers.partition_marker",), "joins"),
+    Message("runtime", "runtime", ("coordinator_runtime.runtime:Work.perform",), "replays and stages, all or nothing"),
+    "end",
+    Message("runtime", "store", ("coordinator_runtime.commit_groups:CommitGroups.seal",), "one batch, one flush"),
+    Message("store", "runtime", ("coordinator_runtime.runtime:Runtime.on_durable",), "new LSO visible"),
+    Message("runtime", "client", (), "reply; effects start"),
+)
+"""EndTxn(commit), fused: what calls what on both ways."""
+
+
+def commit() -> str:
+    """Return the sequence of a commit on both ways."""
+    lines = (each if isinstance(each, str) else _arrow(each) for each in COMMIT)
+    people = ("client", "front", "gatekeeper", "decision", "partitions", "runtime", "store")
+    return _mermaid("sequenceDiagram", (*(f"participant {name}" for name in people), *lines))
+
+
+def _arrow(message: Message) -> str:
+    names = ", ".join(_name(function) for function in message.functions)
+    words = ": ".join(part for part in (names, message.words) if part)
+    return f"{message.sender}->>{message.receiver}: {words}"
+
+
+def _name(function: str) -> str:
+    """Name to show for a function. Raises: AttributeError, ImportError where it has gone."""
+    module, _, qualified = function.partition(":")
+    found: object = importlib.import_module(module)
+    for part in qualified.split("."):
+        found = getattr(found, part)
+    assert callable(found), f"{function} is no function"
+    return qualified
+
+
+def _mermaid(kind: str, lines: Iterator[str] | tuple[str, ...]) -> str:
+    return "\n".join(["```mermaid", kind, *(f"    {line}" for line in lines), "```"])
+
+
+DRAWINGS: Final = MappingProxyType({"layers": layers, "commit": commit, "states": states})
+"""The drawings by the name in the mark before each: `<!-- drawing: NAME -->`, up to `<!-- end of drawing -->`."""
+
+
+def with_drawings(page: str) -> str:
+    """Return the page with every drawing as it should be. Raises: KeyError for a name that is none."""
+    before, *parts = page.split("<!-- drawing: ")
+    made = [before]
+    for part in parts:
+        name, _, rest = part.partition(" -->")
+        _, _, after = rest.partition("<!-- end of drawing -->")
+        made.append(f"{name} -->\n{DRAWINGS[name]()}\n<!-- end of drawing -->{after}")
+    return "<!-- drawing: ".join(made)

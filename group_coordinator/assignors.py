@@ -1,12 +1,14 @@
-"""The assignors of the server: what a consumer group may name as its assignor, and how its target is then computed.
+"""Assignors of the server: the strategies that a consumer group may name, each a function that computes a target.
 
-They are the strategies that clients of classic groups have too, on topic ids, with each member's previous target as
-what it owns. Names that do not exist are no ids, so they never come here. *Uniform* balances and moves as little as
-possible, with equal and with different subscriptions, and prefers racks where that costs nothing. *Range* gives
-neighbouring partitions and never looks at racks or at what was before: those who join topics rely on the numbers alone.
+They are the strategies that clients of classic groups have too. They work on topic ids, and each member's previous
+target counts as its owned partitions. Topic names that do not exist have no id, so they never get here.
 
-A strategy of somebody's own is a function of this signature under a name of its own. It must be pure, and every member
-must be in its answer; if it raises, the group keeps its target.
+*Uniform* balances and moves as little as possible, with equal and with different subscriptions. It prefers racks if
+that costs nothing. *Range* gives neighbouring partitions. It ignores racks and the previous target, because
+applications that join topics rely on the partition numbers alone.
+
+A custom strategy is a function of this signature under a name of its own. It must be pure, and every member must be in
+its result. If it raises, the group keeps its target.
 
 Source: spec groups 3.5, 5.2, 5.5, 5.6; KIP-848.
 """
@@ -22,10 +24,11 @@ from coordinator_protocol.assignors.sticky import assign_sticky
 from coordinator_protocol.assignors.values import MemberSpec, Shares, TopicSpec
 
 ServerAssignor: TypeAlias = Callable[[Mapping[str, MemberSpec[bytes]], Mapping[bytes, TopicSpec]], Shares[bytes]]
-"""Members by id and topics by topic id in, the share of every member out. A share that stays may be the same object."""
+"""Function from members by id and topics by topic id to the share of every member. An unchanged share may be the same
+object."""
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 
 SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType({UNIFORM: assign_sticky, RANGE: assign_range})
-"""The assignors of the server, by the names that members send."""
+"""Assignors of the server, by the names that members send."""

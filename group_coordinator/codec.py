@@ -1,6 +1,6 @@
-"""The record types of the group coordinator; the bytes of its records are in the codecs of its parts.
+"""Record types of the group coordinator. The bytes of its records are in the codecs of its parts.
 
-Record types are numbers in stored keys: never change one, never use one again.
+Record types are numbers in stored keys: never change one, and never reuse one.
 """
 
 from __future__ import annotations
@@ -18,4 +18,4 @@ GROUP_CONFIG: Final = 8
 OFFSET: Final = 9
 PENDING_OFFSET: Final = 10
 GROUP_ADMINISTERED: Final = 11
-"""Type of rows that are only ever in the history, with no value: who deleted the group, or offsets of it."""
+"""Type of rows that exist only in the history, without a value: the caller who deleted the group or offsets of it."""

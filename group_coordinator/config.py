@@ -1,4 +1,5 @@
-"""How groups are coordinated: every number that Kafka lets an operator set, with Kafka's default unless said."""
+"""Configuration of the group coordinator: every number that Kafka lets an operator set, with Kafka's default unless
+noted."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from typing import Final
 
 GROUP_SIZE_MAX: Final = 2**31 - 1
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""How long a new member may stay parked in its first JoinGroup (spec groups 2.3)."""
+"""Longest time that a new member may stay parked in its first JoinGroup (spec groups 2.3)."""
 
 
 class MigrationPolicy(StrEnum):
-    """Which groups with members may change their protocol (Kafka's `group.consumer.migration.policy`)."""
+    """Direction in which a group with members may change its protocol (Kafka's `group.consumer.migration.policy`)."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -30,13 +31,16 @@ class MigrationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Source: spec groups 8.2. What each does, and what goes wrong at its ends, says
-    `coordinator_server.settings.config`."""
+    """Limits and intervals of the group coordinator. Source: spec groups 8.2.
+
+    `coordinator_server.settings.config` describes each setting, and the consequences of values that are too small or
+    large.
+    """
 
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000
     initial_rebalance_delay_ms: int = 100
-    """Kafka waits 3,000 for more members to come. Here members learn of a rebalance at once, so a late one costs
+    """Kafka waits 3,000 ms for more members to join. Here members learn of a rebalance at once, so a late one costs
     little."""
     size_max: int = GROUP_SIZE_MAX
     consumer_size_max: int = GROUP_SIZE_MAX
@@ -47,20 +51,20 @@ class GroupConfig:
     consumer_heartbeat_interval_ms_min: int = 5_000
     consumer_heartbeat_interval_ms_max: int = 15_000
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is used where members have no preference."""
+    """The first is used if the members have no preference."""
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_assignment_interval_ms: int = 50
-    """Shortest time between two computations of a target of one group; Kafka's 1,000 is for members that do not hear at
-    once."""
+    """Shortest time between two computations of a target of one group. Kafka's 1,000 ms suits members that learn of a
+    rebalance only with their next heartbeat."""
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_metadata_refresh_ms: int = 300_000
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_length_max: int = 4_096
-    """Longest metadata of an offset in characters, as Kafka counts."""
+    """Largest length of the metadata of an offset, in characters as in Kafka."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the numbers contradict each other."""
+        """Raise ValueError if the numbers contradict each other."""
         if self.session_timeout_ms_min > self.session_timeout_ms_max:
             raise ValueError(
                 f"group_session_timeout_ms_min is {self.session_timeout_ms_min} and must be at most "

@@ -1,5 +1,5 @@
-"""What happened to groups, their members and their offsets, as the metrics and the log are told it once it is durable;
-and that waiting members are to hear of it."""
+"""Events of groups, their members and their offsets, reported to the metrics and the log once durable. `GroupNews` is
+the effect that wakes waiting heartbeats."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from group_coordinator.state import GroupKind, OfGroup
 
 
 class LeaveReason(StrEnum):
-    """Why somebody is a member no more."""
+    """Reason for the end of a membership."""
 
     LEAVE = "leave"
-    """It said so, or an administrator did."""
+    """The member left, or an administrator removed it."""
     SESSION = "session"
-    """Nothing was heard of it for its session timeout."""
+    """No sign of life for its session timeout."""
     REBALANCE = "rebalance"
-    """It took longer than its rebalance timeout: to join again, or to give up what it had to."""
+    """It exceeded its rebalance timeout, either in joining again or in revoking partitions."""
     SYNC = "sync"
     """It joined a generation and never asked for its assignment."""
     FENCED = "fenced"
-    """A newer member came with its instance id."""
+    """A newer member joined with its instance id."""
     SIZE = "size"
-    """The group has more members than it may have."""
+    """The group had more members than its limit allows."""
 
 
 class KindEvent(OfGroup, frozen=True):
@@ -33,24 +33,24 @@ class KindEvent(OfGroup, frozen=True):
 
 
 class GroupCreated(KindEvent, frozen=True):
-    """Somebody joined a group that was not there, or committed offsets of one."""
+    """A group came into existence, by a join or by a commit of offsets."""
 
 
 class GroupRemoved(KindEvent, frozen=True):
-    """The group is gone: somebody deleted it, or it had neither members nor offsets."""
+    """A group was removed: a caller deleted it, or it had neither members nor offsets."""
 
     is_deleted: bool
     """True if a caller asked for it; False if it expired."""
 
 
 class MemberJoined(KindEvent, frozen=True):
-    """A new member; one that was told to come again with an id is not one yet."""
+    """A new member. A client that was only handed a member id is not one yet."""
 
     member_id: str
 
 
 class MemberLeft(KindEvent, frozen=True):
-    """Somebody is a member no more."""
+    """A membership ended."""
 
     member_id: str
     reason: LeaveReason
@@ -60,20 +60,20 @@ class RebalanceStarted(KindEvent, frozen=True):
     """The group needs a new assignment."""
 
     cause: str
-    """Why, in words for people."""
+    """Cause in plain words, for people."""
 
 
 class RebalanceCompleted(KindEvent, frozen=True):
-    """Every member can have its part of the new assignment, or nobody is left."""
+    """Every member can have its part of the new assignment, or the group is empty."""
 
     generation: int
     member_count: int
     elapsed_ms: int
-    """Time since it started, by wall clock."""
+    """Time since the rebalance started, by wall clock."""
 
 
 class RebalanceFailed(KindEvent, frozen=True):
-    """A rebalance must begin again before it was completed."""
+    """A rebalance must start again before it was completed."""
 
 
 class OffsetsEvent(OfGroup, frozen=True):
@@ -99,21 +99,21 @@ class OffsetsExpired(OffsetsEvent, frozen=True):
 
 
 class OffsetsDeleted(OffsetsEvent, frozen=True):
-    """Somebody deleted offsets of the group, or a topic that they belong to."""
+    """Offsets of the group were deleted by a caller, or with a topic that they belong to."""
 
 
 class TargetComputed(OfGroup, frozen=True):
-    """There is a target for this epoch; members move towards it."""
+    """A target for this epoch exists; members move towards it."""
 
     assignment_epoch: int
     assignor_name: str
     changed_members: int
     away_us: int | None = None
-    """How long it took another process, with the wait for it; None: it was computed here."""
+    """Time that another process needed, including the wait for it (us); None if computed in this process."""
 
 
 class TargetFailed(OfGroup, frozen=True):
-    """The assignor failed in the other process; the group keeps the target that it has."""
+    """The assignor failed in the worker process; the group keeps its target."""
 
     group_epoch: int
     assignor_name: str
@@ -124,8 +124,8 @@ class GroupConverted(OfGroup, frozen=True):
     """A group with members changed its protocol."""
 
     is_upgrade: bool
-    """True: from classic to consumer. False: the other way."""
+    """True from classic to consumer, False from consumer to classic."""
 
 
 class GroupNews(OfGroup, frozen=True):
-    """Effect: something changed for the members of a group: heartbeats that wait look again (`news`)."""
+    """Effect: something changed for the members of a group, so heartbeats that wait look again (`news`)."""

@@ -1,8 +1,8 @@
-"""What a store that lost something makes of the groups that it still has: nobody is a member any more.
+"""Removal of all members after the store lost something.
 
-In the lost incarnation a group may have gone on, under generations and epochs that would be given again. So they go on
-above all of that line, and its members are gone: they are answered UNKNOWN_MEMBER_ID, and join again. What was
-committed stays.
+In the lost incarnation a group may have gone on, under generations and epochs that would be given again here. So each
+group continues above all epochs of that incarnation, without members. They are answered UNKNOWN_MEMBER_ID and join
+again. Committed offsets stay.
 
 Source: ours, docs/decisions/0028-lines-of-a-store.md.
 """
@@ -23,8 +23,8 @@ LOST_INCARNATION: Final = "lost_line"
 
 
 def end_lost_memberships(shard: GroupShard, turn: Turn) -> Iterable[Record]:
-    """The records that end all memberships of lost incarnations, to be durable before the shard serves. None where the
-    store never lost anything, and none of groups that were raised before."""
+    """Return the records that end all memberships of lost incarnations; they must be durable before the shard serves.
+    There are none if the store never lost anything, and none for groups that were raised before."""
     if not shard.least_epoch:
         return ()
     return [Record(shard.key, value, cause=LOST_INCARNATION) for value in _values(shard, turn)]

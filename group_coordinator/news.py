@@ -1,8 +1,9 @@
 """Heartbeats that wait on the server for news.
 
-A Kafka member learns of a rebalance with its next heartbeat, seconds later. Here a heartbeat may wait: it is answered
-at once when something changes for its group, and otherwise after the wait that it allows (spec groups: none; issue:
-fast rebalances). While it waits the session timer runs from its arrival, so the wait must be shorter than the session.
+A Kafka member learns of a rebalance with its next heartbeat, seconds later. Here a heartbeat may wait on the server. It
+is answered at once when something changes for its group, and otherwise after the wait that it allows (spec groups:
+none; issue: fast rebalances). The session timer runs from the arrival of the heartbeat, so the wait must be shorter
+than the session timeout.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from group_coordinator.events import GroupNews
 ReplyT = TypeVar("ReplyT")
 
 PAUSE_MS: Final = 5
-"""Pause between two looks of the waiting members of a group, so that many changes at once cost one look each."""
+"""Pause before the waiting members of a group look again, so that many changes within it cost one look each (ms)."""
 
 LOOKS_PER_STEP: Final = 100
-"""Members that look in one go: of a large group that are some milliseconds of the loop, and the others are served in
-between."""
+"""Number of members that look in one turn. In a large group that takes some milliseconds; other calls are served
+between two such turns."""
 
 
 class News:
-    """The heartbeats that wait, by group."""
+    """Waiting heartbeats, by group."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._numbers = count()
         self._waiters: dict[str, dict[int, Callable[[], None]]] = {}
-        """How each waiting heartbeat looks again, by group and number of the heartbeat."""
+        """Callback that lets a waiting heartbeat look again, by group and number of the heartbeat."""
         self._looking: dict[str, bool] = {}
-        """Groups whose members will look, or are looking; and whether they must once more after that."""
+        """Groups with a look scheduled or under way. True = another look must follow it."""
         runtime.handle_effect(GroupNews, lambda news: self.tell(news.group_id))
 
     def __len__(self) -> int:
         return sum(map(len, self._waiters.values()))
 
     def tell(self, group_id: str) -> None:
-        """Let the members that wait look again, soon."""
+        """Let the waiting members of the group look again soon."""
         if group_id in self._looking:
             self._looking[group_id] = True
         elif group_id in self._waiters:
@@ -52,7 +53,7 @@ class News:
             self._runtime.arm(("news", group_id), PAUSE_MS, partial(self._begin_to_look, group_id))
 
     def waiting_group_ids(self) -> list[str]:
-        """Groups with members that wait."""
+        """Return the groups that have waiting members."""
         return list(self._waiters)
 
     def ask(
@@ -63,9 +64,11 @@ class News:
         is_news: Callable[[ReplyT], bool],
         max_wait_ms: int,
     ) -> Pending[ReplyT]:
-        """The answer of `ask`: at once if it is news or an error, else when it becomes news, else the newest one after
-        the wait. `ask` is repeated, and never while a reply of it is outstanding (`questions`): on a slow disk the wait
-        may end later, with that reply."""
+        """Return the answer of `ask` once it is news or an error, or the newest answer when the wait ends.
+
+        `ask` is repeated, but never while a reply to it is outstanding (`questions`). On a slow disk the wait may
+        therefore end later, with that reply.
+        """
         if max_wait_ms <= 0:
             return ask()
         answer: Pending[ReplyT] = Pending()
@@ -96,7 +99,7 @@ class News:
             is_over = True
             question.ask()
 
-        # It waits before it asks, so that what changes between its question and the answer is not missed.
+        # The heartbeat is registered before it asks, so that no change between its question and the answer is missed.
         self._waiters.setdefault(group_id, {})[number] = question.ask
         self._runtime.arm(timer, max_wait_ms, end_wait)
         answer.on_cancel = give_up
@@ -104,7 +107,7 @@ class News:
         return answer
 
     def _begin_to_look(self, group_id: str) -> None:
-        # What was told while they waited for this, they see now.
+        # This look sees every change announced during the pause.
         self._looking[group_id] = False
         self._look(group_id, deque(self._waiters.get(group_id, ())))
 

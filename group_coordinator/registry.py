@@ -1,6 +1,4 @@
-"""The parts of the group coordinator, as they are registered. Who adds a kind of group writes its folder and adds its
-line here.
-"""
+"""Registered parts of the group coordinator. A new kind of group needs a folder of its own and an entry here."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ class GroupPart:
     """One part: a kind of group, or something that groups of every kind have."""
 
     in_shard: ShardPart
-    """What it keeps in a shard and how that changes."""
+    """State of the part in a shard, and its changes by records."""
     encoders: Encoders
-    """Bytes of its records. It has one for every class of value that its state replays."""
+    """Encoders of its records: one for every class of value that its state replays."""
     decoders: Decoders
-    """Records from their bytes, by record type (`codec` numbers them)."""
+    """Decoders of its records, by record type (`codec` numbers them)."""
     timers: tuple[str, ...] = ()
     """Kinds of the timers that it arms, as the metric `txn_runtime_timers` names them."""
     state_names: tuple[str, ...] = ()
@@ -95,9 +93,9 @@ ADMINISTRATION: Final = GroupPart(
 )
 
 PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, COMMITTED, ADMINISTRATION)
-"""In the order of what they do after a load."""
+"""Registered parts, in the order of their work after a load."""
 
 
 def codec_of(parts: Iterable[GroupPart]) -> TableCodec:
-    """Bytes of the records of all these parts."""
+    """Return the codec of the records of all these parts."""
     return TableCodec((part.encoders, part.decoders) for part in parts)

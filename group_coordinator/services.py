@@ -1,4 +1,4 @@
-"""The services of the group coordinator, put together."""
+"""Assembly of the services of the group coordinator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from group_coordinator.news import News
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDependencies:
-    """What the services of the group coordinator are made from."""
+    """Dependencies of the services of the group coordinator."""
 
     runtime: Runtime
     router: ShardRouter
@@ -40,7 +40,7 @@ class GroupDependencies:
 
 @dataclass(frozen=True, slots=True)
 class GroupServices:
-    """All that callers ask of groups, by part."""
+    """Services of the group coordinator, by part."""
 
     classic: ClassicService
     consumer: ConsumerService
@@ -50,7 +50,7 @@ class GroupServices:
 
 
 def group_services(around: GroupDependencies) -> GroupServices:
-    """The services, and what works for them in the background."""
+    """Build the services, and start their background work."""
     runtime, router, config = around.runtime, around.router, around.config
     TargetComputer(runtime, router, around.worker, around.assignors)
     return GroupServices(

@@ -1,8 +1,8 @@
-"""One shard of groups: what the registered parts keep in it, and how records change that.
+"""One shard of groups: the state of the registered parts, and its changes by records.
 
 A *part* is a kind of group (`classic`, `consumer`), or something that groups of every kind have (`committed` offsets,
 `administration` with the settings of groups). The shard knows none of them by name: it is made from their `ShardPart`s,
-which `registry` lists. What is decided on a shard stands in the parts, each with its `decisions`: they read the shard
+which `registry` lists. The decisions on a shard are in the parts, each with its `decisions` module. They read the shard
 and return Decisions; only `replay` changes it.
 """
 
@@ -21,14 +21,14 @@ from group_coordinator.config import GroupConfig
 from group_coordinator.state import Group, GroupKind, OfGroup
 
 Replays = Mapping[type, Callable[[Any], None]]
-"""What to do with the value of a record, by its class."""
+"""Function that applies the value of a record, by class of the value."""
 
 
 class PartState(Protocol):
-    """What one part keeps in one shard, and how its records change the shard."""
+    """State of one part in one shard, and the changes that its records make."""
 
     def replays(self) -> Replays:
-        """The classes of record values that are the part's."""
+        """Return the functions that apply the part's record values, by class."""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -36,28 +36,28 @@ PartStateT = TypeVar("PartStateT", bound=PartState)
 
 
 class ShardPart(Struct, frozen=True, kw_only=True):
-    """What a part adds to a shard."""
+    """Contribution of a part to a shard."""
 
     make: Callable[[GroupShard], PartState]
-    """Makes the part's state, empty. Only a shard that is being made calls it."""
+    """Makes the part's state, empty. Only the constructor of the shard calls it."""
     owed: Callable[[GroupShard, Turn], Decision] | None = None
-    """What the part has to do after a load: timers of members, and of what expires."""
+    """Decision on the part's work after a load: timers of members, and of data that expires."""
     unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
-    """Finds a group that has no entry in `GroupShard.groups` and exists because of what the part keeps, live."""
+    """Finds a live group that has no entry in `GroupShard.groups` but exists because of this part's state."""
     durable_unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
     """Finds such a group as it is on disk."""
     kind: GroupKind | None = None
     """The kind of group that this part is."""
     commit_effects: Callable[[Group, Committer], tuple[Effect, ...]] | None = None
-    """What an accepted commit of offsets outside a transaction brings about in a group of this kind: in a classic group
-    it counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
+    """Effects of an accepted offset commit outside a transaction, for a group of this kind. In a classic group the
+    commit counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
     foreign_calls: Mapping[type[OfGroup], Callable[..., Decision]] | None = None
     """Decisions on calls of another kind's protocol about groups of this kind, by class of the request: consumer groups
     take members that speak the classic protocol (spec groups 3.10)."""
 
 
 class Tally(Generic[K]):
-    """How many there are of each, live and durable. Only `replay` changes it."""
+    """Count of each key, live and durable. Only `replay` changes it."""
 
     __slots__ = ("_numbers",)
 
@@ -87,7 +87,7 @@ class CountedGroup(NamedTuple):
 
 
 class CountedGroups:
-    """How many groups stand where: a scrape of the metrics looks at no group. Replay says where a group stands after
+    """Number of groups by kind and state, so that a scrape of the metrics looks at no group. Replay updates it after
     each change."""
 
     __slots__ = ("_known", "_look_up", "_tally")
@@ -98,11 +98,11 @@ class CountedGroups:
         self._tally: Tally[CountedGroup] = Tally(journal)
 
     def look(self, group_id: str) -> None:
-        """The group may stand elsewhere now, or be gone. In `replay` only."""
+        """Look up kind and state of the group again, since they may have changed. In `replay` only."""
         self.place(group_id, self._look_up(group_id))
 
     def place(self, group_id: str, now: CountedGroup | None) -> None:
-        """The group stands here now; None: it is gone. In `replay` only."""
+        """Set kind and state of the group; None if it is gone. In `replay` only."""
         before = self._known.get(group_id)
         if now == before:
             return
@@ -115,12 +115,12 @@ class CountedGroups:
             self._tally.add(now)
 
     def durable(self) -> dict[CountedGroup, int]:
-        """Numbers of groups that are on disk, by where they stand."""
+        """Return the number of durable groups by kind and state."""
         return self._tally.durable()
 
 
 class GroupShard:
-    """See the module."""
+    """State of one shard of groups; see the module."""
 
     def __init__(
         self,
@@ -139,10 +139,10 @@ class GroupShard:
         self.assignors = assignors
         self.coordinator_epoch = 0
         self.least_epoch = 0
-        """What generations and group epochs of a lost incarnation are below, and none that is given here; 0: there is
-        no lost line."""
+        """Lowest generation or group epoch that this shard gives; all of a lost incarnation are below it. 0 if nothing
+        was lost."""
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
-        """Groups by id. One that only has offsets has no entry: see `group`."""
+        """Groups by id. A group that only has offsets has no entry: see `group`."""
         self.standings = CountedGroups(journal, self._standing)
         self._parts = parts
         self._commit_effects = {part.kind: part.commit_effects for part in parts if part.commit_effects is not None}
@@ -156,12 +156,12 @@ class GroupShard:
             self._replays |= replays
 
     def part(self, state_type: type[PartStateT]) -> PartStateT:
-        """What a part keeps in this shard, by its class."""
+        """Return the state of a part in this shard, by its class."""
         state: PartStateT = self._states[state_type]
         return state
 
     def group(self, group_id: str) -> Group | None:
-        """A group that exists, live; also one without an entry in `groups`."""
+        """Return the live group, also one without an entry in `groups`; None if it does not exist."""
         group = self.groups.get(group_id)
         if group is not None:
             return group
@@ -171,8 +171,8 @@ class GroupShard:
         return None
 
     def durable_group(self, group_id: str) -> Group | None:
-        """A group that exists, as it is on disk. A consumer group is one object for both readings: what is durable of
-        it, it says itself."""
+        """Return the group as it is on disk; None if it does not exist there. A consumer group is one object for both
+        views: its own methods tell what is durable."""
         group = self.groups.durable(group_id)
         if group is not None:
             return group
@@ -183,12 +183,12 @@ class GroupShard:
         return None
 
     def commit_effects(self, group: Group, committer: Committer) -> tuple[Effect, ...]:
-        """What an accepted commit outside a transaction brings about, see `ShardPart.commit_effects`."""
+        """Return the effects of an accepted commit outside a transaction, see `ShardPart.commit_effects`."""
         effects = self._commit_effects.get(group.kind)
         return () if effects is None else effects(group, committer)
 
     def foreign_call(self, group: Group | None, request: OfGroup) -> Callable[..., Decision] | None:
-        """The decision on this call where the group is of another kind than the call, see `ShardPart.foreign_calls`."""
+        """Return the decision on a call of another kind's protocol about this group, see `ShardPart.foreign_calls`."""
         calls = None if group is None else self._foreign_calls.get(group.kind)
         return None if calls is None else calls.get(type(request))
 
@@ -203,6 +203,6 @@ class GroupShard:
         self.coordinator_epoch = opened.coordinator_epoch
 
     def on_loaded(self, _turn: Turn) -> Decision:
-        """What the parts owe, in the order of their registration. Calls that waited ended with the process that held
-        them."""
+        """Return the work of the parts after a load, in the order of their registration. Calls that waited ended with
+        the previous process."""
         return Decision(joins=tuple(Operation(self.key, part.owed) for part in self._parts if part.owed is not None))

@@ -1,4 +1,4 @@
-"""What groups of all kinds have in common: all that offsets, listing, deletion and expiry know of them."""
+"""Common interface of groups of all kinds, for offsets, listing, deletion and expiry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from coordinator_runtime.ports import Committer
 
 
 class GroupKind(StrEnum):
-    """Which protocol the members of a group speak. Share and streams groups will be two more."""
+    """Protocol of the members of a group. Share and streams groups will be two more."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class OfGroup(Struct, frozen=True):
-    """What is asked of one group, told of it, or stored of it."""
+    """Base of requests, events and stored values of one group."""
 
     group_id: str
 
@@ -53,26 +53,27 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """True without members; members that were only given an id do not count."""
+        """True if the group has no members. Ids handed out with MEMBER_ID_REQUIRED do not count."""
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
-        """May this member commit these offsets now? Source: spec groups 4.2, 4.4."""
+        """Raise Refused if this committer may not commit these offsets now. Source: spec groups 4.2, 4.4."""
 
     def check_fetch(self, committer: Committer) -> None:
-        """May this member read the offsets? Source: spec groups 4.3."""
+        """Raise Refused if this committer may not read the offsets. Source: spec groups 4.3."""
 
     def check_offset_delete(self) -> None:
-        """May offsets of the group be deleted at all? Source: spec groups 4.6."""
+        """Raise Refused if no offsets of the group may be deleted. Source: spec groups 4.6."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True also where nobody can tell (spec groups 4.6)."""
+        """True if the group subscribes to the topic, or if its subscriptions are unknown (spec groups 4.6)."""
 
     def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
-        """Wall time from which the retention of an offset counts; None = it does not expire now (spec groups 4.7)."""
+        """Wall time from which the retention of an offset counts; None if it does not expire now (spec groups 4.7)."""
 
     def tombstones(self) -> tuple[object, ...]:
-        """The values of the records that remove the group, in the order that replay demands; its offsets are not among
+        """Values of the records that remove the group, in the order that replay demands. Its offsets are not among
         them. The caller adds the shard and the cause."""
 
     def removal_effects(self) -> tuple[Effect, ...]:
-        """What goes with them: timers of ids that were given away and did not become members (I12)."""
+        """Effects that go with the tombstones: cancel the timers of ids that were handed out and never became members
+        (I12)."""

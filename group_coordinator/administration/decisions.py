@@ -1,4 +1,4 @@
-"""What administrators change in groups of all kinds."""
+"""Decisions of administrators on groups of all kinds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _DELETE_CAUSE: Final = "delete_group"
 
 
 def decide_delete(shard: GroupShard, group_id: str) -> Decision:
-    """Delete a group without members, with its offsets, those that wait for a transaction too.
+    """Delete a group without members, with its committed and pending offsets.
 
-    Raises Refused: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Source: spec groups 4.8."""
+    Raises Refused: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Source: spec groups 4.8.
+    """
     group = shard.group(group_id)
     if group is None:
         raise unknown_group(group_id)
@@ -43,9 +44,10 @@ def decide_delete(shard: GroupShard, group_id: str) -> Decision:
 
 
 def decide_alter_config(shard: GroupShard, _turn: Turn, *, command: AlterGroupConfig) -> Decision:
-    """Change settings of one group, which need not exist. Its members take them up with their next heartbeats.
+    """Change settings of one group, which need not exist. Its members get them with their next heartbeats.
 
-    Raises Refused INVALID_CONFIG."""
+    Raises Refused INVALID_CONFIG.
+    """
     group_id = command.group_id
     before = shard.part(GroupSettings).overrides.get(group_id) or {}
     after = altered(before, command, shard.config)

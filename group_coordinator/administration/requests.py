@@ -1,4 +1,4 @@
-"""What administrators ask about groups and are answered, as frozen values."""
+"""Requests of administrators about groups, and the answers, as frozen values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from group_coordinator.state import OfGroup
 
 
 class GroupFilter(Struct, frozen=True):
-    """Which groups are listed. Case and space around the names mean nothing; an empty set means all."""
+    """Filter of a listing of groups. Case and surrounding space of names do not matter; an empty set means all."""
 
     states: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
@@ -38,8 +38,11 @@ class DescribedMember(Struct, frozen=True):
 
 
 class DescribedGroup(OfGroup, frozen=True):
-    """One classic group as it is on disk, or why it is not shown. What the members agreed on, and what each brought and
-    got, is shown of a stable group only: while it rebalances that is changing (spec groups 4.8)."""
+    """One classic group as it is on disk, or the refusal to show it.
+
+    Protocol, metadata and assignments are shown of a Stable group only: during a rebalance they are changing (spec
+    groups 4.8).
+    """
 
     state_name: str
     refusal: Refused | None = None
@@ -51,7 +54,7 @@ class DescribedGroup(OfGroup, frozen=True):
 
 
 class DeletedGroup(OfGroup, frozen=True):
-    """What became of one group that was to be deleted."""
+    """Result for one group of a DeleteGroups."""
 
     refusal: CoordinatorError | None = None
 
@@ -62,5 +65,5 @@ class AlterGroupConfig(OfGroup, frozen=True, kw_only=True):
     wanted: tuple[tuple[str, int], ...]
     """Names and values."""
     unset: frozenset[str]
-    """Settings that follow the server again."""
+    """Settings that return to the server's value."""
     validate_only: bool = False

@@ -1,4 +1,4 @@
-"""What administrators ask about groups. Everything read here is durable as of the answer."""
+"""Administration of groups: listing, describing, deleting and settings. Everything read here is on disk."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
 
 _DEAD: Final = "Dead"
-"""The state of a group that is not there."""
+"""State shown for a group that does not exist."""
 
 
 class AdministrationService:
-    """Use cases over groups of all kinds. Each asks for the caller's permission and checks the command."""
+    """Use cases over groups of all kinds. Each checks the caller's permission and the command."""
 
     def __init__(self, runtime: Runtime, router: ShardRouter, authorizer: Authorizer) -> None:
         self._runtime = runtime
@@ -41,9 +41,11 @@ class AdministrationService:
         self._authorizer = authorizer
 
     def describe(self, group_ids: Iterable[str], context: CallContext) -> list[DescribedGroup]:
-        """Classic groups, in the order asked; one that only has offsets is Empty. A group is refused by itself:
-        GROUP_AUTHORIZATION_FAILED; GROUP_ID_NOT_FOUND, also for a group of another kind; NOT_COORDINATOR,
-        COORDINATOR_LOAD_IN_PROGRESS. Source: spec groups 4.8."""
+        """Describe classic groups, in the given order. A group that only has offsets is Empty. Source: spec groups 4.8.
+
+        Each group is refused on its own: GROUP_AUTHORIZATION_FAILED; GROUP_ID_NOT_FOUND, also for a group of another
+        kind; NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
         described = []
         for group_id in group_ids:
             try:
@@ -62,8 +64,11 @@ class AdministrationService:
         return group
 
     def delete(self, group_ids: Iterable[str], context: CallContext) -> Pending[list[DeletedGroup]]:
-        """Delete groups without members, with all their offsets; durable when answered. Each is deleted or refused by
-        itself: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as `decisions.decide_delete`."""
+        """Delete groups without members, with all their offsets; durable when answered.
+
+        Each group is deleted or refused on its own: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as
+        `decisions.decide_delete`.
+        """
         return all_of([self._delete(group_id, context) for group_id in group_ids])
 
     def _delete(self, group_id: str, context: CallContext) -> Pending[DeletedGroup]:
@@ -79,9 +84,10 @@ class AdministrationService:
         return deleted.answer_error(lambda error: DeletedGroup(group_id, error))
 
     def list(self, wanted: GroupFilter, context: CallContext) -> list[ListedGroup]:
-        """The groups of every shard that is served here, by id, without those that the caller may not describe.
+        """Return the groups of all shards served here that the caller may describe, sorted by id.
 
-        Raises Refused COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
+        Raises Refused COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded.
+        """
         shards: list[GroupShard] = self._runtime.table.listable(Coordinator.GROUPS)
         states = {name.strip().lower() for name in wanted.states}
         kinds = {name.strip().lower() for name in wanted.kinds}
@@ -97,7 +103,7 @@ class AdministrationService:
         )
 
     def describe_config(self, group_id: str, context: CallContext) -> Mapping[str, int]:
-        """The settings of a group that differ from the server's. Raises Refused: GROUP_AUTHORIZATION_FAILED,
+        """Return the settings of a group that differ from the server's. Raises Refused: GROUP_AUTHORIZATION_FAILED,
         INVALID_GROUP_ID."""
         require(self._authorizer, context, Permission.DESCRIBE_CONFIGS, ResourceType.GROUP, group_id)
         check_group_id(group_id)
@@ -105,7 +111,7 @@ class AdministrationService:
         return shard.part(GroupSettings).overrides.durable(group_id) or {}
 
     def alter_config(self, command: AlterGroupConfig, context: CallContext) -> Pending[None]:
-        """Errors: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_CONFIG."""
+        """Change settings of one group. Errors: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_CONFIG."""
         require(self._authorizer, context, Permission.ALTER_CONFIGS, ResourceType.GROUP, command.group_id)
         check_group_id(command.group_id)
         decide = partial(decide_alter_config, command=command)

@@ -1,4 +1,4 @@
-"""The settings that single groups have of their own; for all others those of the server stand.
+"""Settings of single groups. A setting without an override has the server's value.
 
 Source: spec groups 8.2 ("per-group overrides").
 """
@@ -17,8 +17,7 @@ from group_coordinator.state import OfGroup
 
 
 class GroupConfigChanged(OfGroup, frozen=True):
-    """These settings of one group differ from the server's; none: it follows the server again. The group need not
-    exist."""
+    """Record: the overrides of one group, which need not exist. Empty if the server's values apply again."""
 
     overrides: Mapping[str, int]
     """Values by name; never changed, only replaced."""
@@ -29,10 +28,11 @@ HEARTBEAT_INTERVAL_MS: Final = "consumer_heartbeat_interval_ms"
 
 
 def altered(before: Mapping[str, int], command: AlterGroupConfig, config: GroupConfig) -> Mapping[str, int]:
-    """The settings of a group after a change.
+    """Return the settings of a group after a change.
 
-    Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, a name that is set twice or set and unset
-    (nobody can say what was meant), or a heartbeat interval that is not below the session timeout."""
+    Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, or a heartbeat interval that is not below
+    the session timeout. Also for a name that is set twice, or both set and unset, since the intent is unclear.
+    """
     wanted, unset = dict(command.wanted), command.unset
     for name, times in Counter(name for name, _value in command.wanted).items():
         if times > 1:
@@ -66,7 +66,7 @@ def _invalid(why: str) -> Refused:
 
 
 class GroupSettings:
-    """The settings of the groups of one shard. Implements `group_coordinator.shard.PartState`."""
+    """Settings of the groups of one shard. Implements `group_coordinator.shard.PartState`."""
 
     def __init__(self, journal: Journal, config: GroupConfig) -> None:
         self._config = config
@@ -74,11 +74,11 @@ class GroupSettings:
         """Settings that differ from the server's, by group id and name."""
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """Silence after which a member of a consumer group is removed."""
+        """Return the silence after which a member of a consumer group is removed."""
         return self._setting(group_id, SESSION_TIMEOUT_MS, self._config.consumer_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Pause that members of a consumer group are told to make."""
+        """Return the heartbeat interval that members of a consumer group are given."""
         return self._setting(group_id, HEARTBEAT_INTERVAL_MS, self._config.consumer_heartbeat_interval_ms)
 
     def _setting(self, group_id: str, name: str, default: int) -> int:

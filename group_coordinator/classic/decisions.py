@@ -1,7 +1,8 @@
-"""What a shard decides on the calls of classic members.
+"""Decisions of a shard on the calls of classic members.
 
-Every function looks up, asks the rules and returns a Decision, or raises Refused and changes nothing. A refusal that
-does change something (an id is handed out, somebody is put out of a full group) is an `Answer` to the call's ticket.
+Every function looks up, asks the rules and returns a Decision, or raises Refused and changes nothing. Some refusals do
+change the group: an id is handed out, or a member is removed from a full group. Such a refusal is an `Answer` to the
+call's ticket.
 
 Source: spec groups 2.4 to 2.14.
 """
@@ -59,7 +60,7 @@ from group_coordinator.state import Group
 
 
 def decide_join(shard: GroupShard, turn: Turn, *, request: JoinGroup, ticket: int) -> Decision:
-    """Source: spec groups 2.4."""
+    """Decide JoinGroup. Source: spec groups 2.4."""
     group = shard.groups.get(request.group_id)
     if isinstance(group, ClassicGroup):
         return _join_group(GroupDraft(group, turn, shard.config), request, ticket)
@@ -74,7 +75,7 @@ def decide_join(shard: GroupShard, turn: Turn, *, request: JoinGroup, ticket: in
 
 
 def _join_new_group(shard: GroupShard, turn: Turn, former: Group | None, request: JoinGroup, ticket: int) -> Decision:
-    """A group that is not there, or an empty one of another kind, which may change its kind freely."""
+    """Join a group that does not exist, or an empty one of another kind, which may change its kind freely."""
     if request.member_id:
         raise unknown_member(request.group_id, request.member_id)
     group = ClassicGroup(
@@ -110,8 +111,10 @@ def _join_group(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
 
 
 def _put_out(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
-    """No room. Who is a member already and comes after the limit was lowered must go, or it would be in the way of the
-    next generation."""
+    """Refuse a join because the group is full.
+
+    An existing member that joins after the limit was lowered is removed, or the next generation would wait for it.
+    """
     full = JoinRefused(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         f"group {request.group_id!a} has as many members as it may have ({draft.config.size_max})",
@@ -139,7 +142,7 @@ def _join_without_id(draft: GroupDraft, request: JoinGroup, ticket: int) -> Deci
 
 
 def _admit(draft: GroupDraft, request: JoinGroup, member_id: str, ticket: int) -> Decision:
-    """Somebody becomes a member, and the others must make room."""
+    """Add a member. The others must share the partitions with it."""
     group = draft.group
     member = ClassicMember(
         member_id=member_id,
@@ -165,8 +168,11 @@ def _admit(draft: GroupDraft, request: JoinGroup, member_id: str, ticket: int) -
 
 
 def _join_again(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
-    """Source: spec groups 2.4.6. A member that asks again with nothing new probably lost our answer: it gets it again.
-    The leader of a stable group has something new even if it does not show: the topics changed."""
+    """Process a JoinGroup of a known member. Source: spec groups 2.4.6.
+
+    A member that repeats its request unchanged probably lost our answer, so it gets it again. The leader of a Stable
+    group always starts a rebalance, because the topics may have changed.
+    """
     group = draft.group
     member = group.members[request.member_id]
     is_leader = group.leader == member.member_id
@@ -180,7 +186,7 @@ def _join_again(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
 
 
 def _take_up(draft: GroupDraft, member: ClassicMember, request: JoinGroup, ticket: int) -> Decision:
-    """The member takes part in the rebalance, with what it says now."""
+    """Let the member take part in the rebalance, with its new protocols and timeouts."""
     draft.group = with_member(draft.group, _updated(member, request))
     park_join(draft, member.member_id, ticket)
     begin_or_go_on(draft, request.reason or "a member joined again")
@@ -197,8 +203,10 @@ def _updated(member: ClassicMember, request: JoinGroup) -> ClassicMember:
 
 
 def _replace_static(draft: GroupDraft, request: JoinGroup, holder: str, ticket: int) -> Decision:
-    """A static member came back and does not know its id: it gets a new one, and a process that still uses the old one
-    is fenced (spec groups 2.9). In a stable group nobody else need notice."""
+    """Give a static member that came back without its id a new one, and fence the old id (spec groups 2.9).
+
+    In a Stable group the other members need not notice.
+    """
     before = draft.group
     member = replace(
         _updated(before.members[holder], request),
@@ -213,7 +221,7 @@ def _replace_static(draft: GroupDraft, request: JoinGroup, holder: str, ticket: 
     if group.state is ClassicState.STABLE and group.elect_protocol() == group.protocol_name:
         return _take_over(draft, member, request, before)
     park_join(draft, member.member_id, ticket)
-    # In CompletingRebalance the leader may be assigning to the old id at this moment.
+    # In CompletingRebalance the leader may be computing an assignment for the old id right now.
     begin_or_go_on(draft, request.reason or "a static member came back")
     return draft.decision(AnswerLater(ticket), cause="static member came back")
 
@@ -230,14 +238,15 @@ def _fence(draft: GroupDraft, member_id: str) -> None:
 
 
 def _take_over(draft: GroupDraft, member: ClassicMember, request: JoinGroup, before: ClassicGroup) -> Decision:
-    """The new id takes the old one's part of the assignment, and the generation goes on."""
+    """Give the old id's part of the assignment to the new id. The generation goes on."""
     if before.unsynced and not draft.group.unsynced:
         draft.effects.append(sync_timer_cancelled(before))
     group = draft.group = replace(draft.group, subscriptions=generation_subscriptions(draft.group))
     draft.is_stored = True
     answer = joined(group, member.member_id, has_members=False)
     if not request.supports_skip_assignment:
-        # Such a client would assign if it learned that it leads; the old id keeps it from that.
+        # Without skip_assignment, a client that learned that it leads would assign again. The old leader id prevents
+        # that.
         answer = replace(answer, leader=before.leader or "")
     elif group.leader == member.member_id:
         answer = replace(answer, members=joined_members(group), skip_assignment=True)
@@ -248,7 +257,7 @@ def _take_over(draft: GroupDraft, member: ClassicMember, request: JoinGroup, bef
 
 
 def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: int) -> Decision:
-    """Source: spec groups 2.6."""
+    """Decide SyncGroup. Source: spec groups 2.6."""
     known = shard.groups.get(request.group_id)
     if (decide := shard.foreign_call(known, request)) is not None:
         return decide(shard, turn, group=known, request=request, ticket=ticket)
@@ -278,8 +287,8 @@ def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: in
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroup) -> None:
-    """Raises what `ClassicGroup.check_member` and `check_generation` do; INCONSISTENT_GROUP_PROTOCOL where the member
-    thinks that something else was agreed on."""
+    """Raise the errors of `ClassicGroup.check_member` and `check_generation`, and INCONSISTENT_GROUP_PROTOCOL if the
+    member names another protocol than the group's."""
     group.check_member(request.member_id, request.instance_id)
     group.check_generation(request.generation_id)
     for what, asked, agreed in (
@@ -294,7 +303,7 @@ def _check_sync(group: ClassicGroup, request: SyncGroup) -> None:
 
 
 def _hand_out(draft: GroupDraft, assignments: Mapping[str, bytes]) -> None:
-    """The generation has its assignment. Who is not in the plan gets nothing."""
+    """Give the generation its assignment. Members missing from the plan get an empty part."""
     before = draft.group
     members = {
         member_id: replace(member, assignment=assignments.get(member_id, b""))
@@ -323,7 +332,7 @@ def _synced(group: ClassicGroup, member: ClassicMember) -> Synced:
 
 
 def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: Heartbeat) -> Decision:
-    """Changes nothing but the session timer. Source: spec groups 2.7."""
+    """Decide Heartbeat: only the session timer changes. Source: spec groups 2.7."""
     known = shard.groups.get(request.group_id)
     if (decide := shard.foreign_call(known, request)) is not None:
         return decide(shard, turn, group=known, request=request)
@@ -338,7 +347,7 @@ def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: Heartbeat) -> De
 
 
 def decide_leave(shard: GroupShard, turn: Turn, *, request: LeaveGroup) -> Decision:
-    """Every entry is answered by itself, with one rebalance for all of them. Source: spec groups 2.8."""
+    """Decide LeaveGroup: each entry gets its own result, and one rebalance follows for all. Source: spec groups 2.8."""
     group = shard.groups.get(request.group_id)
     if (decide := shard.foreign_call(group, request)) is not None:
         return decide(shard, turn, group=group, request=request)
@@ -366,12 +375,14 @@ def _leave(draft: GroupDraft, leaving: LeavingMember) -> Left:
     return Left(leaving)
 
 
-# Calls that are given up, and groups that are read back
+# Cancelled calls, and loaded groups
 
 
 def decide_abandon(shard: GroupShard, turn: Turn, *, group_id: str, ticket: int) -> Decision:
-    """The caller of a parked call gave up. Its member stays: it may ask again, and if it does not, the next end of the
-    join phase or its session finds it (spec groups 2.14)."""
+    """Drop the parked call of a caller that gave up. Its member stays and may ask again.
+
+    If it does not, the next end of the join phase removes it, or its session timer does (spec groups 2.14).
+    """
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
         return Decision()
@@ -389,14 +400,17 @@ def decide_abandon(shard: GroupShard, turn: Turn, *, group_id: str, ticket: int)
     draft.group = changed
     member = group.members[member_id]
     if not member.is_new:
-        # While its call waited, the member's silence was not held against it, and its timer may be gone.
+        # While its call waited, the end of its session was ignored, and its timer may be gone.
         draft.effects.append(session_timer(group, member))
     return draft.decision(cause="call given up")
 
 
 def decide_loaded(shard: GroupShard, turn: Turn) -> Decision:
-    """Every member of every group gets a whole session timeout to be heard of. A group with more members than are
-    allowed by now rebalances, so that those beyond the limit can commit before they are refused (spec groups 2.12)."""
+    """Arm the session timers after a load: every member gets a whole session timeout.
+
+    A group above the current size limit rebalances, so that extra members can commit before they are refused (spec
+    groups 2.12).
+    """
     decisions: list[Decision] = []
     for group in list(shard.groups.values()):
         if isinstance(group, ClassicGroup) and group.members:
@@ -413,7 +427,7 @@ def decide_loaded(shard: GroupShard, turn: Turn) -> Decision:
 
 
 def _classic_group(shard: GroupShard, group_id: str, member_id: str) -> ClassicGroup:
-    """Raises UNKNOWN_MEMBER_ID where nobody can be a member."""
+    """Return the classic group. Raises Refused UNKNOWN_MEMBER_ID if there is none, or if it is empty."""
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup) or group.is_empty:
         raise unknown_member(group_id, member_id)

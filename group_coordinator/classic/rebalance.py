@@ -1,19 +1,19 @@
-"""How a classic group gets from one generation to the next, and the timers that keep it going.
+"""Rebalance of a classic group, from one generation to the next, and its timers.
 
-A rebalance begins (`begin`), members join and are parked (`park_join`), and when all have, or time is up, the join
-phase ends (`end_join_phase`): a generation is formed, its leader computes the assignment, and `decisions.decide_sync`
+A rebalance begins (`begin`); members join and are parked (`park_join`). When all have joined, or time is up, the join
+phase ends (`end_join_phase`): a generation is formed, and its leader computes the assignment. `decisions.decide_sync`
 hands it out.
 
 | timer | armed | ends |
 | --- | --- | --- |
-| session, member | whenever something is heard of it, and when it is answered | its membership |
+| session, member | with each request that counts as a heartbeat, and with its answer | its membership |
 | session, new id | with MEMBER_ID_REQUIRED | the id |
 | join, group | when a rebalance begins | the join phase |
 | sync, group | when the join phase ends | the membership of those that did not ask for their part |
 
-A staged decision makes void what was armed before it (`ArmTimer`), and members have the whole delay from the answer on.
-Every timer's operation checks besides whether its reason still stands. A generation number never names two rebalances,
-so it is the reason of the timers of a group.
+Once a decision that arms or cancels a timer is staged, the timer armed before it under the same key is void
+(`ArmTimer`). Members have the whole delay from the answer on. The operation of a timer also checks that its reason
+still holds. A generation number never belongs to two rebalances, so it is the reason for the timers of a group.
 
 Source: spec groups 2.3, 2.4.7, 2.5, 2.6.3, 2.10.
 """
@@ -49,11 +49,12 @@ from group_coordinator.events import (
 )
 from group_coordinator.shard import GroupShard
 
-# The group while one operation works on it
+# Draft of a group during one operation
 
 
 class GroupDraft:
-    """What the group will be, and what must happen with it. Lives for one decision; nothing is changed outside."""
+    """New value of the group, with the effects and events of the change. Lives for one decision; nothing outside is
+    changed."""
 
     def __init__(self, group: ClassicGroup, turn: Turn, config: GroupConfig) -> None:
         self.group = group
@@ -61,15 +62,15 @@ class GroupDraft:
         self.turn = turn
         self.config = config
         self.is_stored = False
-        """The group must survive a restart as it is now; otherwise what is stored still stands."""
+        """True if the new value must survive a restart. Otherwise the stored value still applies."""
         self.records: list[Record] = []
-        """Records that come before the group's own."""
+        """Records that precede the group's own."""
         self.effects: list[Effect] = []
         self.events: list[object] = []
         self._before = group
 
     def decision(self, reply: object = None, *, cause: str) -> Decision:
-        """Return the decision: all that the draft has gathered."""
+        """Return everything gathered so far as a decision."""
         records = [*self.records]
         if self.is_stored or self.group is not self._before or records:
             changed = ClassicGroupChanged(self.group, is_stored=self.is_stored)
@@ -80,12 +81,14 @@ class GroupDraft:
         self.effects.append(Answer(ticket, refusal=refusal))
 
     def tell_members(self) -> None:
-        """Heartbeats that wait look again."""
+        """Let the waiting heartbeats of the group look again."""
         self.effects.append(GroupNews(self.group.group_id))
 
     def remove(self, member_ids: list[str], reason: LeaveReason) -> None:
-        """They are members no more, or cannot become it any more; calls of theirs that wait are told so.
-        Heartbeats that wait hear of the rebalance that follows."""
+        """Remove these members or handed-out ids, and refuse their parked calls.
+
+        Callers announce the rebalance that follows to waiting heartbeats.
+        """
         group = self.group
         for member_id in member_ids:
             self.effects.append(CancelTimer(session_key(group.group_id, member_id)))
@@ -106,8 +109,10 @@ class GroupDraft:
 
 
 def begin(draft: GroupDraft, why: str) -> None:
-    """Every member must join again. The group of one that was Empty waits for more to come; any other ends the join
-    phase as soon as all have joined."""
+    """Begin a rebalance: every member must join again.
+
+    A group that was Empty waits for more members to come. Any other ends the join phase as soon as all have joined.
+    """
     group, config = draft.group, draft.config
     if group.state is ClassicState.EMPTY:
         delay_ms = config.initial_rebalance_delay_ms
@@ -141,7 +146,7 @@ def _give_up_assignment(draft: GroupDraft) -> None:
     refusal = rebalancing(group)
     for member_id, ticket in group.parked_syncs.items():
         draft.refuse(ticket, refusal)
-        # While its call waited, the member's silence was not held against it, and its timer may be gone.
+        # While its call waited, the end of its session was ignored, and its timer may be gone.
         draft.effects.append(session_timer(group, group.members[member_id]))
     members = {member_id: replace(member, assignment=b"") for member_id, member in group.members.items()}
     draft.group = replace(group, members=members, parked_syncs={})
@@ -149,7 +154,7 @@ def _give_up_assignment(draft: GroupDraft) -> None:
 
 
 def begin_or_go_on(draft: GroupDraft, why: str) -> None:
-    """A member joined, or changed in a way that concerns the others."""
+    """Begin a rebalance, or go on with the current one, after a member joined or changed."""
     if draft.group.state is not ClassicState.PREPARING_REBALANCE:
         begin(draft, why)
     else:
@@ -157,7 +162,8 @@ def begin_or_go_on(draft: GroupDraft, why: str) -> None:
 
 
 def end_join_phase_if_all_joined(draft: GroupDraft) -> None:
-    """Nobody who joins or leaves cuts the wait of an initial rebalance short."""
+    """End the join phase if all have joined, but never in an initial rebalance: joins and leaves must not cut its wait
+    short."""
     group = draft.group
     is_joining = group.state is ClassicState.PREPARING_REBALANCE
     if is_joining and group.initial is None and group.have_all_joined:
@@ -165,7 +171,7 @@ def end_join_phase_if_all_joined(draft: GroupDraft) -> None:
 
 
 def end_join_phase(draft: GroupDraft) -> None:
-    """Form the next generation of those who joined, and of static members, who keep their place while they are away."""
+    """Form the next generation. Its members are all that joined, and absent static members, which keep their place."""
     draft.effects.append(_join_timer_cancelled(draft.group))
     absent = [
         member_id
@@ -182,7 +188,7 @@ def end_join_phase(draft: GroupDraft) -> None:
     if leader not in group.parked_joins:
         leader = next((member_id for member_id in group.members if member_id in group.parked_joins), None)
     if leader is None:
-        # All that are left are static and away. They come back, or their sessions end; until then nobody could lead.
+        # All remaining members are static and absent, so none can lead until they come back or their sessions end.
         draft.group = replace(group, initial=None)
         draft.effects.append(join_timer(group, group.rebalance_timeout_ms))
         return
@@ -232,8 +238,8 @@ def _form_generation(draft: GroupDraft, leader: str) -> None:
 
 
 def park_join(draft: GroupDraft, member_id: str, ticket: int) -> None:
-    """The member's JoinGroup waits for the end of the join phase. An older one of the same member is answered: its
-    caller has moved on."""
+    """Park the member's JoinGroup until the join phase ends. An older parked one of the same member is refused, because
+    its caller has moved on."""
     group = draft.group
     if member_id in group.parked_joins:
         again = rebalancing(group)
@@ -242,7 +248,7 @@ def park_join(draft: GroupDraft, member_id: str, ticket: int) -> None:
 
 
 def after_leaving(draft: GroupDraft, why: str) -> None:
-    """Somebody left by itself or was taken out: the others share what it had."""
+    """Share out the partitions of members that left or were removed."""
     if draft.group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
         begin(draft, why)
     else:
@@ -253,7 +259,7 @@ def after_leaving(draft: GroupDraft, why: str) -> None:
 
 
 def joined(group: ClassicGroup, member_id: str, *, has_members: bool) -> Joined:
-    """The generation, as one member is told of it."""
+    """Return the generation, as reported to one member."""
     assert group.protocol_name is not None, "a generation with members agreed on a protocol"
     return Joined(
         generation_id=group.generation_id,
@@ -266,7 +272,7 @@ def joined(group: ClassicGroup, member_id: str, *, has_members: bool) -> Joined:
 
 
 def joined_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
-    """All members, as the leader must know them."""
+    """Return all members, as reported to the leader."""
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol_name))
         for member in group.members.values()
@@ -274,12 +280,12 @@ def joined_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
 
 
 def rebalancing(group: ClassicGroup) -> Refused:
-    """What a member is told that must join again."""
+    """Return the refusal for a member that must join again."""
     return Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!a} is rebalancing; join again")
 
 
 def rebalance_completed(before: ClassicGroup, draft: GroupDraft) -> RebalanceCompleted:
-    """`before`: the group while the rebalance was under way."""
+    """Return the event of a completed rebalance. `before` is the group during the rebalance."""
     started_ms = draft.now_ms if before.rebalance_started_ms is None else before.rebalance_started_ms
     return RebalanceCompleted(
         before.group_id,
@@ -294,21 +300,27 @@ def rebalance_completed(before: ClassicGroup, draft: GroupDraft) -> RebalanceCom
 
 
 def session_timer(group: ClassicGroup, member: ClassicMember) -> ArmTimer:
-    """Something was heard of the member. One that waits for its first answer cannot send heartbeats, and we cannot see
-    whether it is gone: it gets a long fixed time, after which we expect it to try again."""
+    """Return the session timer of a member, to be armed again.
+
+    A member that waits for its first answer cannot send heartbeats, so we cannot tell if it is gone. It gets a long
+    fixed time; after that we expect it to try again.
+    """
     delay_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
     return id_timer(group, member.member_id, delay_ms)
 
 
 def id_timer(group: ClassicGroup, member_id: str, delay_ms: int) -> ArmTimer:
-    """Session timer of a member, or of an id that was given away and may become one."""
+    """Return the session timer of a member, or of an id that was handed out and may become one."""
     end = Operation(group.shard, partial(decide_session_end, group_id=group.group_id, member_id=member_id))
     return ArmTimer(session_key(group.group_id, member_id), delay_ms, end, since_answer=True)
 
 
 def join_timer(group: ClassicGroup, delay_ms: int) -> ArmTimer:
-    """The join phase ends, also for members that have not joined. Members that must hear of it first have the whole
-    time from then on; in an initial rebalance there are none."""
+    """Return the timer that ends the join phase even if members are missing.
+
+    Members have the whole time from the answer on. An initial rebalance has no earlier members, so its timer starts at
+    once.
+    """
     end = Operation(
         group.shard, partial(decide_join_phase_end, group_id=group.group_id, generation_id=group.generation_id)
     )
@@ -316,7 +328,7 @@ def join_timer(group: ClassicGroup, delay_ms: int) -> ArmTimer:
 
 
 def _join_timer_cancelled(group: ClassicGroup) -> CancelTimer:
-    """The join phase is over."""
+    """Return the effect that cancels the timer of the join phase."""
     return CancelTimer(("join", group.group_id))
 
 
@@ -328,23 +340,24 @@ def _sync_timer(group: ClassicGroup) -> ArmTimer:
 
 
 def sync_timer_cancelled(group: ClassicGroup) -> CancelTimer:
-    """Everybody has asked for its part."""
+    """Return the effect that cancels the timer of the sync phase."""
     return CancelTimer(("sync", group.group_id))
 
 
 def phase_timers_cancelled(group: ClassicGroup) -> tuple[CancelTimer, ...]:
-    """No rebalance of the group is under way any more, for a reason that lies outside."""
+    """Return the effects that cancel both timers, for a rebalance that an upgrade of the group ends."""
     return _join_timer_cancelled(group), sync_timer_cancelled(group)
 
 
-# What timers do
+# Decisions of timers
 
 
 def decide_session_end(shard: GroupShard, turn: Turn, *, group_id: str, member_id: str) -> Decision:
-    """Nothing was heard of a member for too long, or nobody joined with an id that was given away. A call that waits
-    proves that its member lives, unless it is its first: then we do not know.
+    """End the session of a silent member, or drop an id that no client joined with.
 
-    Unlike somebody who leaves, one who is missed may end the wait of an initial rebalance."""
+    A parked call proves that its member lives, except for its first call, which proves nothing. Unlike a leave, the end
+    of a session may end the wait of an initial rebalance.
+    """
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
         return Decision()
@@ -364,8 +377,8 @@ def decide_session_end(shard: GroupShard, turn: Turn, *, group_id: str, member_i
 
 
 def decide_join_phase_end(shard: GroupShard, turn: Turn, *, group_id: str, generation_id: int) -> Decision:
-    """Time is up for those who have not joined. An initial rebalance waits once more if somebody came while it waited,
-    as long as the rebalance timeout allows."""
+    """End the join phase, although members may be missing. An initial rebalance waits again if a member came during the
+    wait, as far as the rebalance timeout allows."""
     group = shard.groups.get(group_id)
     if (
         not isinstance(group, ClassicGroup)
@@ -386,7 +399,7 @@ def decide_join_phase_end(shard: GroupShard, turn: Turn, *, group_id: str, gener
 
 
 def decide_sync_phase_end(shard: GroupShard, turn: Turn, *, group_id: str, generation_id: int) -> Decision:
-    """Members that have not asked for their part of the assignment by now are taken for lost, static ones too."""
+    """Remove the members that have not asked for their part of the assignment by now, static ones too."""
     group = shard.groups.get(group_id)
     if (
         not isinstance(group, ClassicGroup)

@@ -1,4 +1,4 @@
-"""What members of classic groups ask, and what they are answered: values between the edge and the decisions."""
+"""Requests of classic members and their answers: values between the edge and the decisions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class JoinGroup(OfGroup, frozen=True, kw_only=True):
     """Become a member, or take part in the rebalance under way."""
 
     member_id: str
-    """Empty for somebody new."""
+    """Empty for a new member."""
     new_member_id: str = ""
-    """What a member that has none is called from now on: `ClassicService` makes it, and nobody had it before."""
+    """Id for a member that has none yet: `ClassicService` makes it, and it is unique."""
     instance_id: str | None = None
     session_timeout_ms: int
     rebalance_timeout_ms: int
@@ -25,13 +25,13 @@ class JoinGroup(OfGroup, frozen=True, kw_only=True):
     protocols: tuple[ClassicProtocol, ...]
     """The preferred one first; no name twice."""
     is_member_id_required: bool = True
-    """A new dynamic member is first only told its id, and comes again (KIP-394)."""
+    """True if a new dynamic member first only gets its id and must join again with it (KIP-394)."""
     supports_skip_assignment: bool = True
     reason: str = ""
 
 
 class JoinedMember(Struct, frozen=True):
-    """One member, as its leader must know it."""
+    """One member, as reported to the leader."""
 
     member_id: str
     instance_id: str | None
@@ -39,13 +39,13 @@ class JoinedMember(Struct, frozen=True):
 
 
 class Joined(Struct, frozen=True, kw_only=True):
-    """The member belongs to this generation."""
+    """Answer to a JoinGroup: the generation that the member belongs to."""
 
     generation_id: int
     protocol_type: str
     protocol_name: str
     leader: str
-    """Empty where the server computes the assignment."""
+    """Empty if the server computes the assignment."""
     member_id: str
     members: tuple[JoinedMember, ...] = ()
     """Only for the leader."""
@@ -53,7 +53,7 @@ class Joined(Struct, frozen=True, kw_only=True):
 
 
 class JoinRefused(Refused):
-    """A JoinGroup that is answered with another member id than it asked with: a new one, or none."""
+    """Refusal of a JoinGroup that carries another member id than the request: a new one, or none."""
 
     def __init__(self, code: ErrorCode, message: str, member_id: str = "") -> None:
         super().__init__(code, message)
@@ -64,7 +64,7 @@ class JoinRefused(Refused):
 
 
 class SyncGroup(OfGroup, frozen=True, kw_only=True):
-    """Bring the assignment, if the member leads; get one's own part of it."""
+    """Send the assignment, if the member leads; get the member's own part of it."""
 
     generation_id: int
     member_id: str
@@ -84,17 +84,17 @@ class Synced(Struct, frozen=True):
 
 
 class Heartbeat(OfGroup, frozen=True):
-    """The member lives."""
+    """Sign of life of a member."""
 
     generation_id: int
     member_id: str
     instance_id: str | None = None
     max_wait_ms: int = 0
-    """How long the answer may wait for news."""
+    """Longest time that the answer may wait for news (ms)."""
 
 
 class Heard(Struct, frozen=True):
-    """The heartbeat counted, even where the member must be told something."""
+    """Accepted heartbeat. It counts even if its answer is a refusal."""
 
     refusal: Refused | None = None
 
@@ -108,13 +108,13 @@ class LeavingMember(Struct, frozen=True):
 
 
 class LeaveGroup(OfGroup, frozen=True):
-    """Members leave, each for itself."""
+    """Remove members. Each entry is answered on its own."""
 
     members: tuple[LeavingMember, ...]
 
 
 class Left(Struct, frozen=True):
-    """What became of one who leaves."""
+    """Result of one entry of a LeaveGroup."""
 
     leaving: LeavingMember
     refusal: Refused | None = None

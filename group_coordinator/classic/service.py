@@ -1,4 +1,4 @@
-"""The calls of classic members: which shard is asked, and how long the answer may take."""
+"""Calls of classic members: authorization, choice of the shard, and the wait for the answer."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ from group_coordinator.news import News
 AnswerT = TypeVar("AnswerT")
 
 REASON_LENGTH_MAX: Final = 255
-"""Characters of a client's reason that are taken, as in Kafka."""
+"""Number of characters kept of a client's reason, as in Kafka."""
 
 MEMBER_NAME_LENGTH_MAX: Final = 200
-"""Characters of the client id or instance id that a member id repeats, for people who read it."""
+"""Number of characters of the client id or instance id that a member id repeats, for people who read it."""
 
 
 class ClassicService:
-    """Use cases. Each asks for the caller's permission and checks the command before the group is asked: Raises Refused
-    GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST."""
+    """Use cases of classic groups. Each checks the caller's permission and the command before it asks the group.
+
+    Raises Refused GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST.
+    """
 
     def __init__(
         self,
@@ -62,16 +64,18 @@ class ClassicService:
         self._news = news
 
     def join(self, request: JoinGroup, context: CallContext) -> Pending[Joined]:
-        """Answered when the join phase is over: that takes up to the rebalance timeout of the most patient member.
+        """Join the group. The answer comes when the join phase is over, after at most the longest rebalance timeout of
+        a member.
 
-        Errors: INVALID_SESSION_TIMEOUT, and as spec groups 2.4; JoinRefused where the member gets another id than it
-        asked with."""
+        Errors: INVALID_SESSION_TIMEOUT, and as spec groups 2.4; JoinRefused if the answer carries another member id
+        than the request.
+        """
         ask = self._check(request.group_id, request.instance_id, context)
         _check_join(request, self._config)
         name = request.instance_id or context.client_id
         named = replace(
             request,
-            # Begins with a name that people know, and nobody had it before (spec groups 2.4.5).
+            # Begins with a name that people know, and is unique (spec groups 2.4.5).
             new_member_id=f"{name[:MEMBER_NAME_LENGTH_MAX]}-{uuid_text(new_uuid())}",
             reason=request.reason[:REASON_LENGTH_MAX],
         )
@@ -84,7 +88,7 @@ class ClassicService:
         return joined.map(partial(_still_allowed, ask))
 
     def sync(self, request: SyncGroup, context: CallContext) -> Pending[Synced]:
-        """Answered when the leader's assignment is durable. Errors: as spec groups 2.6."""
+        """Return the member's part once the leader's assignment is durable. Errors: as spec groups 2.6."""
         ask = self._check(request.group_id, request.instance_id, context)
         synced = self._answers.write(
             self._router.shard_key(request.group_id),
@@ -95,7 +99,7 @@ class ClassicService:
         return synced.map(partial(_still_allowed, ask))
 
     def heartbeat(self, request: Heartbeat, context: CallContext) -> Pending[None]:
-        """Answered at once, or when there is something to tell, at the latest after the wait. Errors: as spec groups
+        """Answer a heartbeat, at once or when there is news, and at the latest after the wait. Errors: as spec groups
         2.7."""
         ask_again = self._check(request.group_id, request.instance_id, context)
         operation = Operation(
@@ -103,7 +107,7 @@ class ClassicService:
         )
 
         def ask() -> Pending[Heard]:
-            # A heartbeat stores nothing, so it is heard even when there is too much to store.
+            # A heartbeat stores nothing, so it is accepted even while writes are refused for overload.
             return self._runtime.write(operation, context, is_urgent=True).recover(_heard_while_loading)
 
         heard = self._news.ask(
@@ -112,7 +116,7 @@ class ClassicService:
         return heard.map(partial(_still_allowed, ask_again)).map(_told)
 
     def leave(self, request: LeaveGroup, context: CallContext) -> Pending[tuple[Left, ...]]:
-        """One result per entry, in their order."""
+        """Remove the members. Returns one result per entry, in the order of the entries."""
         self._check(request.group_id, None, context)
         for leaving in request.members:
             if leaving.instance_id is not None:
@@ -123,7 +127,8 @@ class ClassicService:
         return self._runtime.write(operation, context)
 
     def _check(self, group_id: str, instance_id: str | None, context: CallContext) -> Callable[[], None]:
-        """How to ask again whether the caller may still have the answer of a call that has waited."""
+        """Check permission, group id and instance id. Returns the permission check, to repeat it for a call that has
+        waited."""
         ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
         ask()
         check_group_id(group_id)
@@ -138,9 +143,10 @@ def _still_allowed(ask: Callable[[], None], answer: AnswerT) -> AnswerT:
 
 
 def _check_join(request: JoinGroup, config: GroupConfig) -> None:
-    """Return only if a group can make sense of the request.
+    """Raise Refused unless a group can process the request.
 
-    Raises Refused: INVALID_SESSION_TIMEOUT, INVALID_REQUEST."""
+    Raises Refused: INVALID_SESSION_TIMEOUT, INVALID_REQUEST.
+    """
     least_ms, most_ms = config.session_timeout_ms_min, config.session_timeout_ms_max
     if not least_ms <= request.session_timeout_ms <= most_ms:
         raise Refused(
@@ -158,7 +164,8 @@ def _check_join(request: JoinGroup, config: GroupConfig) -> None:
 
 
 def _heard_while_loading(error: Exception) -> Heard:
-    """A load must not cost members their place: their sessions begin anew with it (spec groups 2.7)."""
+    """Accept heartbeats while the shard loads, so that members keep their place. Their sessions restart after the load
+    (spec groups 2.7)."""
     if isinstance(error, Refused) and error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return Heard()
     raise error

@@ -1,22 +1,22 @@
 """A group of the classic protocol: one frozen value with all its members, and the table of its legal steps.
 
-            +---------------------------- nobody left -----------------------+
+            +---------------------------- no members ------------------------+
             v                                                                |
           Empty ----> PreparingRebalance ----> CompletingRebalance ----> Stable
             |             |       ^                     |                    |
             +--<----------+       +----------<----------+---------<----------+
 
-What each state answers (spec groups 2.13):
-- Empty: nobody is a member. Offsets can be committed without being one.
-- PreparingRebalance: waits for the members to join; JoinGroup is parked. Members that have not heard of it are told
-  REBALANCE_IN_PROGRESS, and may still commit what they have read.
+Answers of each state (spec groups 2.13):
+- Empty: no members. Offsets can be committed without a membership.
+- PreparingRebalance: waits for the members to join; JoinGroup is parked. Members that do not know of it are answered
+  REBALANCE_IN_PROGRESS, and may still commit their offsets.
 - CompletingRebalance: a generation was formed and its leader computes the assignment; SyncGroup of the others is
   parked.
 - Stable: the assignment is durable.
-There is no Dead: a group that is deleted is gone in the same step, and a shard that leaves answers for itself.
+There is no Dead state: a deleted group is gone in the same step, and a shard that is unloaded answers for itself.
 
-A rebalance lives in memory only. What is stored is the last completed generation, so after a restart that one stands,
-and members learn by errors that theirs is gone (spec groups 2.1, 2.12). The records are here too: each holds the whole
+A rebalance lives in memory only. The last completed generation is stored and applies again after a restart. Members of
+a later one learn by errors that it is gone (spec groups 2.1, 2.12). The records are here too: each holds the whole
 group, so the newest stored one is enough.
 
 Source: spec groups 2.1, 2.2, 2.11; KIP-62, KIP-345, KIP-394.
@@ -41,7 +41,7 @@ from group_coordinator.state import GroupKind, OfGroup, PartitionKey
 
 
 class ClassicState(StrEnum):
-    """States, as users see and filter by them."""
+    """States of a classic group, as shown to users and used in their filters."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -55,11 +55,12 @@ LEGAL_STEPS: Final[Mapping[ClassicState, frozenset[ClassicState]]] = {
     ClassicState.COMPLETING_REBALANCE: frozenset({ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}),
     ClassicState.STABLE: frozenset({ClassicState.PREPARING_REBALANCE}),
 }
-"""Source: spec groups 2.2. Stable to Empty goes through a rebalance that nobody joins."""
+"""Allowed transitions. Source: spec groups 2.2. Stable to Empty goes through a rebalance that no member joins."""
 
 
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Key of the timer that ends a membership when nothing is heard of the member, or an id that nobody joins with."""
+    """Return the key of a session timer. It ends the membership of a silent member, or drops an id that no client
+    joined with."""
     return ("session", group_id, member_id)
 
 
@@ -68,27 +69,27 @@ class ClassicProtocol(NamedTuple):
 
     name: str
     metadata: bytes
-    """Opaque, but for type "consumer": there it is an embedded subscription, of which the topics are read."""
+    """Opaque, except for type "consumer": there it is an embedded subscription, and its topics are read."""
 
 
 class ClassicMember(Struct, frozen=True, kw_only=True):
-    """One member. What of its calls is parked, the group knows."""
+    """One member. Its parked calls are in the group."""
 
     member_id: str
     instance_id: str | None = None
-    """None = a dynamic member."""
+    """None for a dynamic member."""
     client_id: str = ""
     client_host: str = ""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
-    """The preferred one first. After a restart only the one that was chosen is known."""
+    """Protocols, the preferred one first. After a restart only the one chosen for the generation is known."""
     assignment: bytes = b""
     is_new: bool = False
-    """Its first JoinGroup has not been answered: it cannot send heartbeats yet."""
+    """True until its first JoinGroup is answered: until then it cannot send heartbeats."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The metadata under one protocol; empty where the member does not list it."""
+        """Return the metadata under one protocol; empty if the member does not list it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -96,24 +97,24 @@ class ClassicMember(Struct, frozen=True, kw_only=True):
 
 
 class InitialRebalance(Struct, frozen=True):
-    """The rebalance of a group that was Empty: it waits for more members to come (spec groups 2.4.7)."""
+    """Rebalance of a group that was Empty: it waits for more members (spec groups 2.4.7)."""
 
     window_ms: int
-    """The wait under way."""
+    """Length of the current wait."""
     remaining_ms: int
-    """What may be waited beyond it."""
+    """Time that may still be waited after it."""
     has_newcomers: bool = False
-    """Somebody came since the wait began, not counting the one who began it."""
+    """True if a member came since the wait began, not counting the one that started the rebalance."""
 
 
 INSTANCE_ID_LENGTH_MAX: Final = 249
 
 UNPLACED: Final = ShardKey(Coordinator.GROUPS, -1)
-"""Stands for the shard of a group that was just decoded: its bytes do not say where it lives, and replay puts it in."""
+"""Placeholder for the shard of a group that was just decoded. Its bytes do not name the shard; replay sets it."""
 
 
 class ClassicGroup(Struct, frozen=True, kw_only=True):
-    """One group. Implements `group_coordinator.state.Group`. Mappings are never changed, only replaced."""
+    """One classic group. Implements `group_coordinator.state.Group`. Mappings are never changed, only replaced."""
 
     kind: ClassVar[GroupKind] = GroupKind.CLASSIC
 
@@ -124,31 +125,31 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     """Wall time at which the state was reached."""
     generation_id: int = 0
     protocol_type: str = ""
-    """Empty until somebody has joined: a group that only has offsets is "simple"."""
+    """Empty until a member has joined: a group that only has offsets is "simple"."""
     protocol_name: str | None = None
-    """What the members of the generation agreed on; None without members."""
+    """Protocol of the generation, chosen by its members; None without members."""
     leader: str | None = None
     members: Mapping[str, ClassicMember] = field(default_factory=dict)
-    """Members by their ids, the oldest one first."""
+    """Members by id, in the order of their joining."""
     static_members: Mapping[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     supporters: Mapping[str, int] = field(default_factory=dict)
-    """How many members list a protocol, by its name."""
+    """Number of members that list a protocol, by its name."""
     subscriptions: frozenset[bytes] | None = None
-    """The metadata of the members when the generation was formed, under its protocol; None where they are no
-    subscriptions to topics."""
+    """Metadata of the members under the generation's protocol, as of its formation; None if they are no subscriptions
+    to topics."""
 
     given_ids: frozenset[str] = frozenset()
     """Member ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet."""
     parked_joins: Mapping[str, int] = field(default_factory=dict)
-    """Tickets of the JoinGroups that wait for the join phase to end, by member id."""
+    """Tickets of JoinGroups that wait for the end of the join phase, by member id."""
     parked_syncs: Mapping[str, int] = field(default_factory=dict)
-    """Tickets of the SyncGroups that wait for the leader's, by member id."""
+    """Tickets of SyncGroups that wait for the leader's assignment, by member id."""
     unsynced: frozenset[str] = frozenset()
     """Members that have not asked for their part of the generation's assignment."""
     initial: InitialRebalance | None = None
     rebalance_started_ms: int | None = None
-    """Wall time at which the rebalance under way began; None = none is."""
+    """Wall time at which the current rebalance began; None if there is none."""
 
     @property
     def state_name(self) -> str:
@@ -164,34 +165,37 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """The metadata of the members are subscriptions to topics."""
+        """True if the metadata of the members are subscriptions to topics."""
         return self.protocol_type == PROTOCOL_TYPE
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of the generation subscribe to; None where nobody can tell."""
+        """Topics that the members of the generation subscribe to; None if unknown."""
         return None if self.subscriptions is None else _topics_of(self.subscriptions)
 
     @property
     def have_all_joined(self) -> bool:
-        """Nobody is missing for the next generation: neither a member, nor somebody who was only given an id."""
+        """True if all members have joined, and no handed-out id is still unused."""
         return len(self.parked_joins) == len(self.members) and not self.given_ids
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: as long as its most patient member allows."""
+        """Time that a rebalance waits: the longest rebalance timeout of its members."""
         longest_ms = 0
         for member in self.members.values():
             longest_ms = max(longest_ms, member.rebalance_timeout_ms)
         return longest_ms
 
     def is_parked(self, member_id: str) -> bool:
-        """A call of the member waits on the server, which proves that it lives."""
+        """True if a call of the member waits on the server, which proves that it lives."""
         return member_id in self.parked_joins or member_id in self.parked_syncs
 
     def has_room(self, member_id: str, size_max: int) -> bool:
-        """May this one join, as far as the size of the group goes? While a generation is formed those count that have
-        joined it, so the last to come are put out; ids that were only given away never count (spec groups 2.4.3)."""
+        """Return True if the group's size allows this member to join.
+
+        While a generation is formed only members that have joined it count, so the last to join are removed. Ids that
+        were only handed out never count (spec groups 2.4.3).
+        """
         match self.state:
             case ClassicState.EMPTY:
                 return True
@@ -201,7 +205,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
                 return member_id in self.members or len(self.members) < size_max
 
     def common_protocols(self) -> dict[str, int]:
-        """The protocols that all members list, each with 0."""
+        """Return the protocols that all members list, each with 0."""
         common: dict[str, int] = {}
         for name, count in self.supporters.items():
             if count == len(self.members):
@@ -209,10 +213,10 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
         return common
 
     def elect_protocol(self) -> str:
-        """The protocol that most members prefer among those that all list; at a tie the leader's preferred one.
+        """Return the protocol that most members prefer among those that all list; at a tie the leader's preferred one.
 
-        Source: spec groups 2.4.4. The group has members, and `check_protocols` made sure that they have one in
-        common."""
+        Source: spec groups 2.4.4. The group must have members; `check_protocols` made sure that they share a protocol.
+        """
         votes = self.common_protocols()
         for member in self.members.values():
             for name, _metadata in member.protocols:
@@ -229,7 +233,8 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     # Checks. Each raises Refused and changes nothing.
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:
-        """Is this the member, and still the one of that instance? Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Raise Refused unless this is a member, and the current one of its instance: UNKNOWN_MEMBER_ID,
+        FENCED_INSTANCE_ID."""
         if instance_id is not None:
             holder = self.static_members.get(instance_id)
             if holder is None:
@@ -247,8 +252,10 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
             raise unknown_member(self.group_id, member_id)
 
     def check_protocols(self, protocol_type: str, protocols: Sequence[ClassicProtocol]) -> None:
-        """Raises INCONSISTENT_GROUP_PROTOCOL unless who joins has the group's type, and one protocol that all members
-        list, if there are any yet (spec groups 2.4.4)."""
+        """Raise Refused INCONSISTENT_GROUP_PROTOCOL unless the joining member fits the group.
+
+        It needs the group's type, and one protocol that all current members list (spec groups 2.4.4).
+        """
         if self.state is ClassicState.EMPTY:
             if not protocol_type or not protocols:
                 message = "a member needs a protocol_type and at least one protocol"
@@ -265,7 +272,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
             )
 
     def check_generation(self, generation_id: int) -> None:
-        """Raises ILLEGAL_GENERATION."""
+        """Raise Refused ILLEGAL_GENERATION unless this is the current generation."""
         if generation_id != self.generation_id:
             raise Refused(
                 ErrorCode.ILLEGAL_GENERATION,
@@ -274,8 +281,11 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
             )
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
-        """Source: spec groups 4.2. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_
-        PROGRESS between the end of the join phase and the assignment, but not to transactions: those may commit."""
+        """Source: spec groups 4.2. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+
+        Between the end of the join phase and the assignment also REBALANCE_IN_PROGRESS, except for transactional
+        commits.
+        """
         if committer.generation_or_epoch < 0 and self.state is ClassicState.EMPTY:
             return
         if committer.generation_or_epoch >= 0 or committer.member_id or committer.instance_id is not None:
@@ -293,10 +303,10 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
             )
 
     def check_fetch(self, committer: Committer) -> None:
-        """Anybody may: classic members do not say who they are (spec groups 4.3)."""
+        """Allow every caller: classic members do not identify themselves in OffsetFetch (spec groups 4.3)."""
 
     def check_offset_delete(self) -> None:
-        """Raises NON_EMPTY_GROUP where nobody can tell what the members read."""
+        """Raise Refused NON_EMPTY_GROUP if the topics that the members read cannot be known."""
         if self.members and not self.uses_consumer_protocol:
             raise Refused(
                 ErrorCode.NON_EMPTY_GROUP,
@@ -304,7 +314,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
                 "could be checked; stop them first",
             )
 
-    # What others ask
+    # Queries of other parts
 
     def is_subscribed_to(self, topic: str) -> bool:
         if self.subscribed_topics is None:
@@ -327,20 +337,20 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
 
 
 class ClassicGroupChanged(Struct, frozen=True):
-    """Record: the group is this value from now on."""
+    """Record: new value of the group."""
 
     group: ClassicGroup
     is_stored: bool
-    """A generation was completed, or what belongs to it changed: a restart must know. False where only a rebalance went
-    on, which lives in memory: what is stored of the group still stands."""
+    """True if a generation was completed or changed, so that the record must survive a restart. False for a step of a
+    rebalance, which lives in memory: the stored value still applies."""
 
 
 class ClassicGroupForgotten(OfGroup, frozen=True):
-    """Record, a tombstone: the group was deleted, or changed its kind."""
+    """Tombstone: the group was deleted, or changed its kind."""
 
 
 class ClassicGroups:
-    """The classic groups of a shard. Implements `group_coordinator.shard.PartState`."""
+    """Classic groups of a shard. Implements `group_coordinator.shard.PartState`."""
 
     def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
@@ -359,7 +369,7 @@ class ClassicGroups:
 
 
 def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> ClassicGroup:
-    """The group with these members and no rebalance under way: Stable, or Empty without members."""
+    """Return the group with these members and no rebalance under way: Stable, or Empty without members."""
     supporters: dict[str, int] = {}
     for member in members:
         for name, _metadata in member.protocols:
@@ -375,13 +385,13 @@ def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> Class
 
 
 def step(group: ClassicGroup, to: ClassicState, now_ms: int, **changes: Any) -> ClassicGroup:  # noqa: ANN401  for replace
-    """The only way to change `state`."""
+    """Move the group to another state. No other code changes `state`."""
     assert to in LEGAL_STEPS[group.state], f"{group.state} -> {to} is no legal step"
     return replace(group, state=to, state_timestamp_ms=now_ms, **changes)
 
 
 def with_member(group: ClassicGroup, member: ClassicMember) -> ClassicGroup:
-    """The member joined, or changed in place."""
+    """Return the group with this member added, or replaced in place."""
     static_members = group.static_members
     if member.instance_id is not None and static_members.get(member.instance_id) != member.member_id:
         static_members = {**static_members, member.instance_id: member.member_id}
@@ -396,7 +406,8 @@ def with_member(group: ClassicGroup, member: ClassicMember) -> ClassicGroup:
 
 
 def without_members(group: ClassicGroup, member_ids: Iterable[str]) -> ClassicGroup:
-    """These members are gone, with all that waited for them. The oldest member that is left leads after the leader."""
+    """Return the group without these members and their parked calls. If the leader is gone, the oldest remaining member
+    leads."""
     members, static_members = dict(group.members), dict(group.static_members)
     supporters = dict(group.supporters)
     gone = set(member_ids)
@@ -420,7 +431,8 @@ def without_members(group: ClassicGroup, member_ids: Iterable[str]) -> ClassicGr
 
 
 def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember) -> ClassicGroup:
-    """A static member came back under a new id: it takes the place of the old one, leadership included."""
+    """Return the group after a static member came back under a new id and took the old one's place, leadership
+    included."""
     assert member.instance_id is not None, "only static members keep their place"
     before = group.members[old_id]
     members = {member.member_id if key == old_id else key: known for key, known in group.members.items()}
@@ -438,8 +450,7 @@ def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember
 
 
 def generation_subscriptions(group: ClassicGroup) -> frozenset[bytes] | None:
-    """What the members of a new generation subscribe to, as `ClassicGroup.subscriptions` keeps it. Most members of a
-    group say the same, byte for byte."""
+    """Return the members' metadata for `ClassicGroup.subscriptions`. A set, since most members send the same bytes."""
     if group.protocol_type != PROTOCOL_TYPE:
         return None
     return frozenset([member.metadata(group.protocol_name) for member in group.members.values()])
@@ -447,20 +458,20 @@ def generation_subscriptions(group: ClassicGroup) -> frozenset[bytes] | None:
 
 @lru_cache(maxsize=64)
 def _topics_of(subscriptions: frozenset[bytes]) -> frozenset[str] | None:
-    """Read when somebody asks, which is seldom; then for every offset of the group."""
+    """Parse the subscriptions. They are needed rarely, but then for every offset of the group; hence the cache."""
     topics: set[str] = set()
     for metadata in subscriptions:
         try:
             topics |= subscribed_topics(metadata)
         except Refused:
-            # Not our format: the group then counts as subscribed to everything (spec groups 2.4.4), so that none of its
-            # offsets is taken away.
+            # Unknown format: the group then counts as subscribed to everything (spec groups 2.4.4), so that none of its
+            # offsets is deleted.
             return None
     return frozenset(topics)
 
 
 def check_instance_id(instance_id: str) -> None:
-    """Return only if this can name a static member. Raises Refused INVALID_REQUEST."""
+    """Raise Refused INVALID_REQUEST unless this can name a static member."""
     if instance_id and "\0" not in instance_id and len(instance_id) <= INSTANCE_ID_LENGTH_MAX:
         return
     raise Refused(
@@ -471,7 +482,7 @@ def check_instance_id(instance_id: str) -> None:
 
 
 def unknown_member(group_id: str, member_id: str) -> Refused:
-    """The refusal for who is no member."""
+    """Return the refusal for a caller that is no member."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID,
         f"group {group_id!a} has no member {member_id!a:.120}; join again with an empty member id",
@@ -481,7 +492,7 @@ def unknown_member(group_id: str, member_id: str) -> Refused:
 def _recounted(
     group: ClassicGroup, before: tuple[ClassicProtocol, ...], after: tuple[ClassicProtocol, ...]
 ) -> Mapping[str, int]:
-    """Supporters, after a member that listed some protocols lists others."""
+    """Return the supporters after a member replaced its protocols."""
     if before == after:
         return group.supporters
     supporters = dict(group.supporters)

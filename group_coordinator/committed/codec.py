@@ -31,7 +31,7 @@ def _partition_key(group_id: str, partition: PartitionKey) -> bytes:
 
 def _decode_partition_key(key: bytes) -> tuple[str, PartitionKey]:
     topic_id, number = _PARTITION.unpack_from(key, len(key) - _PARTITION.size)
-    # A NUL stands before the topic id.
+    # A NUL precedes the topic id.
     return key[: -_PARTITION.size - 1].decode(), (topic_id, number)
 
 
@@ -57,7 +57,7 @@ def _offset(value: storage.OffsetValue) -> Offset:
     )
 
 
-# No history of them: only the newest offset means anything, and there are thousands in a second.
+# Offsets have no history: only the newest matters, and thousands are written each second.
 
 
 def _encode_committed(record: OffsetCommitted) -> EncodedRecord:

@@ -1,7 +1,6 @@
-"""What is decided on offsets: committed, pending, settled by a marker, read, deleted; below, what needs no more than
-values for it, and the groups as transactions and topics see them.
+"""Decisions on offsets: commit, pending commit, settling by a marker, fetch, delete.
 
-Source: spec groups 4; spec transactions 2.5.
+Pure checks and the interfaces for transactions and topics are at the end. Source: spec groups 4; spec transactions 2.5.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ DELETE_OFFSETS_CAUSE = "delete_offsets"
 
 
 def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Placed], turn: Turn) -> Decision:
-    """OffsetCommit. The reply is Results. Refuses the whole request as `Group.check_commit`."""
+    """Decide OffsetCommit. The reply is Results. Refuses the whole request as `Group.check_commit`."""
     group_id = commit.group_id
     effects = _check_commit(shard, group_id, commit.committer, placed, is_transactional=False)
     results, accepted = _judged(shard, commit.offsets, placed)
@@ -73,8 +72,10 @@ def decide_txn_commit(
     *,
     marker: Marker | None = None,
 ) -> Decision:
-    """TxnOffsetCommit, once the group is in the transaction, and in the same step the marker that ends it, if there is
-    one. The reply is Results. Refuses the whole request as `Group.check_commit`."""
+    """Decide TxnOffsetCommit, once the group is in the transaction. The reply is Results.
+
+    If `marker` is given, it ends the transaction in the same step. Refuses the whole request as `Group.check_commit`.
+    """
     group_id, membership = commit.group_id, commit.membership
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results, accepted = _judged(shard, commit.offsets, placed)
@@ -93,7 +94,7 @@ def decide_txn_commit(
     elif marker.outcome is Outcome.ABORT or not brought:
         return Decision(reply=results)
     else:
-        # Nothing was held before, so these need not be held either.
+        # Nothing is pending yet, so these offsets can be committed without being held first.
         values = [OffsetCommitted(group_id, key, offset) for key, offset in brought]
         settled = (OffsetsSettled(group_id, len(brought), marker.outcome),)
     return Decision(
@@ -105,9 +106,11 @@ def decide_txn_commit(
 
 
 def decide_marker(shard: GroupShard, _turn: Turn, *, group_id: str, marker: Marker) -> Decision:
-    """Settle the pending offsets of the transaction that the marker ends. Idempotent, and success where there are none.
-    No reply: it is joined to the end of the transaction. Raises Refused INVALID_TXN_STATE for a marker of another
-    coordinator shard than that of the transactional id, which no correct coordinator sends."""
+    """Settle the pending offsets of the transaction that the marker ends. Idempotent, and a success if there are none.
+
+    It has no reply, since it is joined to the end of the transaction. Raises Refused INVALID_TXN_STATE for a marker of
+    another coordinator shard than that of the transactional id; no correct coordinator sends one.
+    """
     offsets = shard.part(Offsets).of(group_id)
     producer = CommittingProducer(marker.producer_id, marker.txn_epoch)
     records: list[Record] = []
@@ -136,8 +139,10 @@ def _of_another_shard(pending: PendingCommit, marker: Marker) -> Refused:
 
 
 def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> Decision:
-    """OffsetFetch with `require_stable`, from the live state: the caller is answered once that is durable. The reply
-    is a tuple of FetchedOffset. Refuses as `Group.check_fetch`."""
+    """Decide OffsetFetch with `require_stable`, from the live state; the answer waits until that is durable.
+
+    The reply is a tuple of FetchedOffset. Refuses as `Group.check_fetch`.
+    """
     check_fetch(shard, fetch)
     offsets = shard.part(Offsets).of(fetch.group_id)
 
@@ -153,7 +158,7 @@ def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[
 
 
 def read_durable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> tuple[FetchedOffset, ...]:
-    """OffsetFetch without `require_stable`: what is committed and on disk. Pending offsets are not looked at."""
+    """Return the committed offsets on disk, for OffsetFetch without `require_stable`. Pending offsets are ignored."""
     committed = shard.part(Offsets).of(fetch.group_id).committed
 
     def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
@@ -165,14 +170,14 @@ def read_durable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed]
 
 
 def check_fetch(shard: GroupShard, fetch: OffsetFetch) -> None:
-    """Refuses as `Group.check_fetch`. A group that does not exist has no offsets, which is no error."""
+    """Refuse as `Group.check_fetch`. A group that does not exist has no offsets, which is no error."""
     group = shard.group(fetch.group_id)
     if group is not None:
         group.check_fetch(fetch.committer)
 
 
 def decide_delete(shard: GroupShard, group_id: str, placed: Sequence[Placed]) -> Decision:
-    """OffsetDelete. The reply is Results. Refuses the whole request: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    """Decide OffsetDelete. The reply is Results. Refuses the whole request: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
     group = shard.group(group_id)
     if group is None:
         raise unknown_group(group_id)
@@ -195,8 +200,10 @@ def decide_delete(shard: GroupShard, group_id: str, placed: Sequence[Placed]) ->
 
 
 def decide_forget_topic(shard: GroupShard, _turn: Turn, *, topic_id: bytes) -> Decision:
-    """Drop every offset of a topic that is being deleted. Looks at every group: topics are deleted rarely, and an index
-    by topic would cost every commit."""
+    """Drop every offset of a topic that is being deleted.
+
+    It looks at every group: topics are deleted rarely, and an index by topic would burden every commit.
+    """
     records: list[Record] = []
     events: list[object] = []
     for group_id in shard.part(Offsets).group_ids():
@@ -211,13 +218,13 @@ def _deleted(shard: GroupShard, group_id: str, doomed: Set[PartitionKey], *, is_
     deleted = OffsetsDeleted(group_id, len(doomed))
     if group_id in shard.groups or not shard.part(Offsets).of(group_id).partitions() <= doomed:
         return (deleted,)
-    # It had nothing but offsets, and these were the last.
+    # The group only had offsets, and these were the last.
     return deleted, GroupRemoved(group_id, GroupKind.CLASSIC, is_deleted=is_asked_for)
 
 
 def forget(shard: GroupShard, group_id: str, partitions: Collection[PartitionKey]) -> tuple[Record, ...]:
-    """Records that drop what a group has in these partitions, pending offsets too: the marker of a transaction must
-    not bring back what somebody deleted (spec groups 4.6)."""
+    """Return the records that drop all offsets of a group in these partitions. Pending ones too: the marker of a
+    transaction must not restore a deleted offset (spec groups 4.6)."""
     offsets = shard.part(Offsets).of(group_id)
     records: list[Record] = []
     for partition in sorted(set(partitions)):
@@ -258,7 +265,7 @@ def _committed(shard: GroupShard, group_id: str, offset_count: int, *, is_transa
 def _judged(
     shard: GroupShard, offsets: Sequence[NamedOffset], placed: Sequence[Placed]
 ) -> tuple[Results, list[tuple[PartitionKey, NamedOffset]]]:
-    """What becomes of each offset, and those that are accepted."""
+    """Return the result for each offset, and the accepted offsets."""
     results: list[Refused | None] = []
     accepted: list[tuple[PartitionKey, NamedOffset]] = []
     for named, ref in zip(offsets, placed, strict=True):
@@ -273,7 +280,7 @@ def _judged(
 
 
 def _why_kept(group: Group, placed: Placed) -> Refused | None:
-    """Why an offset cannot be deleted, if it cannot."""
+    """Return the refusal to delete an offset; None if it can be deleted."""
     if isinstance(placed, Refused):
         return placed
     if not group.is_subscribed_to(placed.topic):
@@ -302,8 +309,8 @@ def _read_all(
     partitions: Iterable[PartitionKey],
     read: Callable[[PartitionName, PartitionKey], FetchedOffset],
 ) -> tuple[FetchedOffset, ...]:
-    """Offsets of a group, by topic and partition. A topic whose deletion is not on disk yet has no name any more, and
-    is left out."""
+    """Return the offsets of a group, by topic and partition. A topic whose deletion is not on disk yet has no name any
+    more, and is left out."""
     named = [
         (PartitionName(shape.topic, topic_id, number), (topic_id, number))
         for topic_id, number in partitions
@@ -317,12 +324,14 @@ def _offset(named: NamedOffset, now_ms: int, expire_ms: int | None, position: in
 
 
 _NAMED_MAX: Final = 3
-"""Transactions that a message names; the answer has all of them."""
+"""Number of transactions that a message names; the answer has all of them."""
 
 
 def check_without_group(group_id: str, committer: Committer, *, is_transactional: bool) -> None:
-    """May an offset be committed to a group that does not exist? Only by who claims no membership: that makes a group
-    that has nothing but offsets (spec groups 4.2, 4.4)."""
+    """Raise Refused unless the committer may commit to a group that does not exist.
+
+    It must claim no membership; the commit then makes a group that only has offsets (spec groups 4.2, 4.4).
+    """
     if committer.generation_or_epoch >= 0:
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.GROUP_ID_NOT_FOUND,
@@ -332,18 +341,19 @@ def check_without_group(group_id: str, committer: Committer, *, is_transactional
 
 
 def check_names(names: Sequence[PartitionName]) -> None:
-    """Return only if a request may name these partitions.
+    """Raise Refused for the whole request unless it may name these partitions.
 
-    Raises Refused for the whole request: INVALID_REQUEST for what names no partition, or one twice, because nobody can
-    say which of the two was meant; INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    INVALID_REQUEST if an entry names no partition, or if one is named twice, since it is unclear which entry applies.
+    INVALID_TOPIC_EXCEPTION for a name that no topic can have.
+    """
     check_partitions(names)
     for topic in {name.topic for name in names if name.topic}:
         check_topic_name(topic, reserved_allowed=True)
 
 
 def check_offsets(offsets: Sequence[NamedOffset]) -> None:
-    """Return only if a request may bring these offsets. Raises Refused for the whole request: as `check_names`, and
-    INVALID_REQUEST for a negative offset."""
+    """Raise Refused for the whole request unless it may commit these offsets: as `check_names`, and INVALID_REQUEST for
+    a negative offset."""
     check_names([named.name for named in offsets])
     for named in offsets:
         if named.committed_offset < 0:
@@ -355,7 +365,7 @@ def check_offsets(offsets: Sequence[NamedOffset]) -> None:
 
 
 def check_retention(retention_time_ms: int | None) -> None:
-    """Raises Refused INVALID_REQUEST for a negative time."""
+    """Raise Refused INVALID_REQUEST for a negative time."""
     if retention_time_ms is not None and retention_time_ms < 0:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -364,7 +374,7 @@ def check_retention(retention_time_ms: int | None) -> None:
 
 
 def check_identity(membership: Membership) -> None:
-    """Raises Refused INVALID_REQUEST for what can never be the identity of a producer."""
+    """Raise Refused INVALID_REQUEST for values that can never be the identity of a producer."""
     producer_id, producer_epoch = membership.producer_id, membership.producer_epoch
     if producer_id < 0 or not 0 <= producer_epoch <= EPOCH_MAX:
         raise Refused(
@@ -374,7 +384,8 @@ def check_identity(membership: Membership) -> None:
 
 
 def check_metadata(metadata: str, length_max: int) -> Refused | None:
-    """Why the metadata is too long, if it is. In characters, as Kafka counts (spec groups 4.1)."""
+    """Return the refusal if the metadata is too long, else None. Counted in characters, as in Kafka (spec groups
+    4.1)."""
     if len(metadata) <= length_max:
         return None
     return Refused(
@@ -384,21 +395,26 @@ def check_metadata(metadata: str, length_max: int) -> Refused | None:
 
 
 def is_installed(current: Offset | None, settled: Offset) -> bool:
-    """Does the offset of a transaction that commits become the one that everybody sees? Not when a later commit is
-    there already, whenever its marker came (spec groups 4.5)."""
+    """Return True if the offset of a committed transaction becomes the visible one.
+
+    It does not if a later commit is already there, regardless of the order of the markers (spec groups 4.5).
+    """
     return current is None or current.position <= settled.position
 
 
 def is_expired(offset: Offset, *, base_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Is it time to forget the offset? `base_ms`: from when its group lets the retention count (spec groups 4.7)."""
+    """Return True if the offset has expired. `base_ms` is the time from which its group counts the retention (spec
+    groups 4.7)."""
     if offset.expire_timestamp_ms is not None:
         return now_ms >= offset.expire_timestamp_ms
     return now_ms - base_ms >= retention_ms
 
 
 def waiting_for(offset: FetchedOffset, blocking: tuple[tuple[CommittingProducer, PendingCommit], ...]) -> FetchedOffset:
-    """The answer for an offset that a consumer must wait for (KIP-447), with the transactions that it waits for, those
-    of an empty transactional id without a name, and what ends them."""
+    """Return the answer for an offset that a consumer must wait for (KIP-447).
+
+    It names the blocking transactions and the commands that end them. An empty transactional id is not named.
+    """
     named = ", ".join(
         f"{f'{pending.transactional_id!a:.100}' if pending.transactional_id else 'somebody else'} (producer id "
         f"{producer.producer_id}, offset {pending.offset.committed_offset})"
@@ -414,25 +430,27 @@ def waiting_for(offset: FetchedOffset, blocking: tuple[tuple[CommittingProducer,
 
 
 class GroupMarkers:
-    """Implements `coordinator_runtime.ports.GroupParticipant`."""
+    """Markers for groups. Implements `coordinator_runtime.ports.GroupParticipant`."""
 
     def __init__(self, router: ShardRouter) -> None:
         self._router = router
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
-        """Settles the transaction's pending offsets of a group, in the operation that it is joined to. Idempotent by
-        csn; success for a group that is gone."""
+        """Return the operation that settles the transaction's pending offsets of a group. Idempotent by csn; a success
+        for a group that is gone."""
         return Operation(self._router.shard_key(group), partial(decide_marker, group_id=group, marker=marker))
 
 
 class OffsetsOfTopics:
-    """Implements `coordinator_runtime.ports.TopicOffsets`."""
+    """Deletion of a topic's offsets. Implements `coordinator_runtime.ports.TopicOffsets`."""
 
     def __init__(self, router: ShardRouter) -> None:
         self._router = router
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
-        """Operations that drop every offset of the topic, committed or pending, in all groups. On every shard, so a
-        topic cannot be deleted while offsets of it may lie in a shard that is not served here."""
+        """Return operations that drop every offset of the topic, committed or pending, in all groups.
+
+        They cover all shards, so a topic cannot be deleted while a shard that may hold its offsets is not served here.
+        """
         decide = partial(decide_forget_topic, topic_id=topic_id)
         return [Operation(key, decide) for key in self._router.shard_keys]

@@ -1,7 +1,7 @@
-"""What nobody has committed for long is forgotten, and so is a group that has neither members nor offsets.
+"""Expiry of old offsets, and of groups that have neither members nor offsets.
 
-Every shard looks through its groups now and then, a bounded number at a time, in ordinary operations: whether something
-is due is decided there and then. A group that was deleted between two looks is simply not there any more.
+Every shard looks through its groups at an interval, a bounded number at a time, in ordinary operations. Each decides on
+the spot if something is due. A group that was deleted between two looks does not exist any more.
 
 Source: spec groups 4.7.
 """
@@ -21,19 +21,20 @@ from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group, PartitionKey
 
 LOOKED_AT_PER_TURN_MAX: Final = 2_000
-"""Groups and offsets that one operation looks at: about a millisecond."""
+"""Number of groups and offsets that one operation looks at: about a millisecond of work."""
 
 _GO_ON_MS: Final = 1
 _CAUSE: Final = "expire"
 
 
 def decide_owed(shard: GroupShard, _turn: Turn) -> Decision:
-    """After a load: the first look, after the interval, so that nobody who was here before the restart is too late."""
+    """Schedule the first look after a load, a whole interval later, so that a member from before the restart has time
+    to commit."""
     return Decision(effects=(_look_again(shard.key, shard.config.offsets_retention_check_interval_ms, None),))
 
 
 def decide_expire(shard: GroupShard, group_ids: Sequence[str] | None, turn: Turn) -> Decision:
-    """Look at these groups, or at all; then at the rest soon, or at all of them after the interval."""
+    """Look at these groups, or at all. Schedules the rest soon, or the next look at all groups after the interval."""
     if group_ids is None:
         group_ids = list(dict.fromkeys([*shard.groups.keys(), *shard.part(Offsets).group_ids()]))
     look = _Look(shard, turn)
@@ -47,7 +48,7 @@ def decide_expire(shard: GroupShard, group_ids: Sequence[str] | None, turn: Turn
 
 
 class _Look:
-    """One operation's share of a look, and what it found."""
+    """Part of a look that one operation does, and its findings."""
 
     def __init__(self, shard: GroupShard, turn: Turn) -> None:
         self._shard = shard
@@ -59,7 +60,10 @@ class _Look:
         self.effects: list[Effect] = []
 
     def at(self, group_id: str) -> bool:
-        """Look at one group; False when there is no room left for it, or for all that is to be forgotten of it."""
+        """Look at one group.
+
+        Returns False if this operation has looked at enough, or could not forget all expired offsets of the group.
+        """
         if self._left_to_look_at <= 0:
             return False
         shard, group, offsets = self._shard, self._shard.group(group_id), self._shard.part(Offsets).of(group_id)

@@ -1,8 +1,7 @@
-"""The offsets of the groups of one shard: what records make of them, and what can be asked.
+"""Offsets of the groups of one shard: replay of their records, and queries.
 
-Every group has its own map of committed offsets, and one of pending ones for each producer with a transaction, so a
-commit, a marker and the deletion of a group each touch what concerns them and nothing else. A map is dropped some time
-after nothing is in it any more.
+Every group has its own map of committed offsets, and one of pending offsets for each producer with a transaction. So a
+commit, a marker and the deletion of a group each touch only their own maps. An empty map is dropped some time later.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from group_coordinator.state import Group, PartitionKey
 
 _HELD: Final = "held"
 _PENDING: Final = "pending"
-"""What is counted."""
+"""Keys of the tally."""
 
 _MAPS_KEPT: Final = 8
-"""Maps up to which it is not worth looking for those that nothing is in."""
+"""Number of maps below which a search for empty ones is not worth it."""
 
 
 class OffsetCounts(NamedTuple):
-    """How much a shard holds on disk."""
+    """Numbers of offsets that a shard holds on disk."""
 
     offsets: int
     """Committed or pending, each partition of a group once."""
@@ -44,7 +43,7 @@ class OffsetCounts(NamedTuple):
 
 
 class OffsetTable:
-    """The offsets of one group."""
+    """Offsets of one group."""
 
     __slots__ = ("_journal", "_producers_max", "committed", "pending")
 
@@ -52,45 +51,48 @@ class OffsetTable:
         self._journal = journal
         self.committed: TimelineMap[PartitionKey, Offset] = TimelineMap(journal)
         self.pending: dict[CommittingProducer, TimelineMap[PartitionKey, PendingCommit]] = {}
-        """Those of transactions, by producer."""
+        """Pending offsets, by producer."""
         self._producers_max = _MAPS_KEPT
 
     # Reading, live
 
     @property
     def is_empty(self) -> bool:
-        """The group has no offsets, committed or pending."""
+        """True if the group has no offsets, committed or pending."""
         return not self.committed and not self.has_pending
 
     @property
     def has_pending(self) -> bool:
-        """Some transaction holds offsets of the group."""
+        """True if a transaction holds offsets of the group."""
         return any(self.pending.values())
 
     @property
     def has_durable(self) -> bool:
-        """Something is on disk."""
+        """True if an offset is on disk."""
         return _is_durable(self.committed) or any(map(_is_durable, self.pending.values()))
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is in it, nor can come back: it may be dropped."""
+        """True if the table is empty and no rollback can change that: it may be dropped."""
         return self.committed.is_gone and all(pending.is_gone for pending in self.pending.values())
 
     def holds(self, partition: PartitionKey) -> bool:
-        """True for a partition with a committed or a pending offset."""
+        """Return True for a partition with a committed or a pending offset."""
         if self.committed.get(partition) is not None:
             return True
         return any(pending.get(partition) is not None for pending in self.pending.values())
 
     def pending_of(self, producer: CommittingProducer) -> list[tuple[PartitionKey, PendingCommit]]:
-        """The pending offsets of the transaction of a producer."""
+        """Return the pending offsets of a producer's transaction."""
         pending = self.pending.get(producer)
         return [] if pending is None else list(pending.items())
 
     def blocking(self, partition: PartitionKey) -> list[tuple[CommittingProducer, PendingCommit]]:
-        """The pending offsets of a partition, each with the producer that holds it: the oldest first, as its stored
-        position says. So the order is the same after a restart, which reads the rows back by producer id."""
+        """Return the pending offsets of a partition, each with its producer, the oldest first.
+
+        The order is that of the stored positions. So it is the same after a restart, which reads the rows back by
+        producer id.
+        """
         held = [
             (producer, found)
             for producer, pending in self.pending.items()
@@ -99,15 +101,15 @@ class OffsetTable:
         return sorted(held, key=lambda each: each[1].offset.position)
 
     def unstable(self) -> set[PartitionKey]:
-        """The partitions with pending offsets."""
+        """Return the partitions with pending offsets."""
         return set().union(*(pending.keys() for pending in self.pending.values()))
 
     def partitions(self) -> set[PartitionKey]:
-        """The partitions with a committed or a pending offset."""
+        """Return the partitions with a committed or a pending offset."""
         return self.unstable() | self.committed.keys()
 
     def durable_pending(self) -> list[tuple[CommittingProducer, PartitionKey, PendingCommit]]:
-        """All pending offsets, as they are on disk."""
+        """Return all pending offsets, as they are on disk."""
         return [
             (producer, partition, found)
             for producer, pending in self.pending.items()
@@ -117,7 +119,7 @@ class OffsetTable:
     # Changing
 
     def hold(self, producer: CommittingProducer, partition: PartitionKey, offset: PendingCommit) -> bool:
-        """True if the producer had no pending offset in the partition until now."""
+        """Make an offset pending. Returns True if the producer had no pending offset in the partition until now."""
         pending = self.pending.get(producer)
         if pending is None:
             if len(self.pending) >= self._producers_max:
@@ -135,59 +137,59 @@ class OffsetTable:
 
 
 class Offsets:
-    """The offsets of all groups of a shard. Implements `group_coordinator.shard.PartState`."""
+    """Offsets of all groups of a shard. Implements `group_coordinator.shard.PartState`."""
 
     def __init__(self, journal: Journal, *, on_turned: Callable[[str], None]) -> None:
-        """`on_turned`: is told of groups that may have offsets now and had none, or the other way round."""
+        """`on_turned` is called with each group that may have got its first offset or lost its last one."""
         self._journal = journal
         self._on_turned = on_turned
         self._groups: dict[str, OffsetTable] = {}
         self._groups_max = _MAPS_KEPT
         self._nothing = OffsetTable(journal)
         self._last_position = 0
-        """Greatest position ever replayed. Not taken back with an operation: a gap harms nobody."""
+        """Greatest position ever replayed. Not rolled back with an operation: a gap is harmless."""
         self._tally: Tally[str] = Tally(journal)
         self._open_since_ms: TimelineMap[tuple[str, CommittingProducer], int] = TimelineMap(journal)
-        """Wall time of the first of its pending offsets, by group and producer."""
+        """Wall time of the first pending offset, by group and producer."""
 
     # Reading
 
     @property
     def next_position(self) -> int:
-        """Position of the next commit. Greater than all that are stored, after a restart too."""
+        """Position of the next commit. It is greater than all stored positions, after a restart too."""
         return self._last_position + 1
 
     def take_position(self) -> None:
-        """Give the next position to no other commit. One that is not used leaves a gap, which harms nobody."""
+        """Use up the next position, so that no other commit gets it. An unused one leaves a harmless gap."""
         self._last_position += 1
 
     def of(self, group_id: str) -> OffsetTable:
-        """The offsets of a group, to be read; an empty one for a group without offsets."""
+        """Return the offsets of a group, for reading only; an empty table for a group without offsets."""
         return self._groups.get(group_id, self._nothing)
 
     def has(self, group_id: str) -> bool:
-        """True for a group with offsets, committed or pending, live."""
+        """Return True for a group with live offsets, committed or pending."""
         return not self.of(group_id).is_empty
 
     def group_ids(self) -> list[str]:
-        """Groups with offsets, live."""
+        """Return the groups with live offsets."""
         return [group_id for group_id, offsets in self._groups.items() if not offsets.is_empty]
 
     def durable_group_ids(self) -> list[str]:
-        """Groups with offsets that are on disk."""
+        """Return the groups with offsets on disk."""
         return [group_id for group_id, offsets in self._groups.items() if offsets.has_durable]
 
     def counts(self) -> OffsetCounts:
-        """Numbers for the metrics, counted in replay: no group is looked at."""
+        """Return the numbers for the metrics. They are counted in replay, so no group is looked at."""
         numbers = self._tally.durable()
         return OffsetCounts(numbers.get(_HELD, 0), numbers.get(_PENDING, 0), len(self.durable_open_since_ms()))
 
     def durable_open_since_ms(self) -> list[int]:
-        """Wall times at which transactions that are open began to hold offsets of a group."""
+        """Return the wall times at which open transactions began to hold offsets of a group."""
         return [since_ms for _key, since_ms in self._open_since_ms.durable_items()]
 
     def durable_state(self) -> dict[str, object]:
-        """Everything that is on disk, in a form that can be compared."""
+        """Return everything that is on disk, in a form that can be compared."""
         return {
             group_id: (dict(offsets.committed.durable_items()), sorted(offsets.durable_pending()))
             for group_id, offsets in self._groups.items()
@@ -197,7 +199,7 @@ class Offsets:
     # Changing
 
     def replays(self) -> dict[type, Callable[[Any], None]]:
-        """What each class of record value does."""
+        """Return the functions that apply record values, by class."""
         return {
             OffsetCommitted: self._commit,
             OffsetForgotten: self._forget,
@@ -246,7 +248,7 @@ class Offsets:
             self._count(record.group_id, -1)
 
     def _count(self, group_id: str, change: int) -> None:
-        """A partition of the group has an offset now, or has none any more."""
+        """Count a partition of the group that got its first offset, or lost its last one."""
         self._tally.add(_HELD, change)
         self._on_turned(group_id)
 
@@ -263,13 +265,13 @@ class Offsets:
 
 
 def simple_group(shard: GroupShard, group_id: str) -> Group | None:
-    """A group that has nothing but offsets. It has no entry among the groups, and is an Empty classic one (spec groups
-    4.2)."""
+    """Return a group that only has offsets, live. It has no entry among the groups, and appears as an Empty classic
+    group (spec groups 4.2)."""
     return _simple_group(shard, group_id) if shard.part(Offsets).has(group_id) else None
 
 
 def durable_simple_group(shard: GroupShard, group_id: str) -> Group | None:
-    """A group that has nothing but offsets, some of which are on disk."""
+    """Return a group that only has offsets, some of which are on disk."""
     return _simple_group(shard, group_id) if shard.part(Offsets).of(group_id).has_durable else None
 
 
@@ -282,4 +284,4 @@ def _is_durable(offsets: TimelineMap[PartitionKey, Any]) -> bool:
 
 
 def _nothing_changes(_record: GroupAdministered) -> None:
-    """Told by the history alone."""
+    """Apply a record that only the history uses."""

@@ -1,4 +1,4 @@
-"""What callers ask about offsets, and what they are told, as values."""
+"""Requests about offsets and their answers, as values."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from group_coordinator.committed.state import CommittingProducer, Offset, Pendin
 from group_coordinator.state import OfGroup
 
 Placed = PartitionRef | Refused
-"""A partition that a request names, or why the caller cannot use it."""
+"""Partition that a request names, or the refusal to use it."""
 
 Results = tuple[Refused | None, ...]
-"""One per partition asked, in that order; None = done."""
+"""Results per partition, in the order of the request; None = done."""
 
 
 class OffsetCommit(OfGroup, frozen=True):
-    """Offsets to be seen at once."""
+    """Offsets that are visible at once."""
 
     committer: Committer
     offsets: tuple[NamedOffset, ...]
     retention_time_ms: int | None = None
-    """Time after which the offsets are forgotten, in place of the server's retention."""
+    """Time after which the offsets expire, in place of the server's retention; None for the server's."""
 
 
 class TxnOffsetCommit(OfGroup, frozen=True):
-    """Offsets to be seen when a transaction commits."""
+    """Offsets that become visible when a transaction commits."""
 
     committer: Committer
     offsets: tuple[NamedOffset, ...]
@@ -34,32 +34,32 @@ class TxnOffsetCommit(OfGroup, frozen=True):
 
 
 class OffsetDelete(OfGroup, frozen=True):
-    """Offsets to be forgotten."""
+    """Partitions whose offsets are deleted."""
 
     names: tuple[PartitionName, ...]
 
 
 class OffsetFetch(OfGroup, frozen=True):
-    """Offsets of one group to be read."""
+    """Request to read offsets of one group."""
 
     committer: Committer
     names: tuple[PartitionName, ...] | None
-    """None = all that the group has."""
+    """None for all offsets of the group."""
 
 
 class FetchedOffset(Struct, frozen=True):
-    """One answer of a fetch."""
+    """Offset of one partition in the answer of a fetch."""
 
     name: PartitionName
     offset: Offset | None = None
-    """None = nothing is committed."""
+    """None if nothing is committed."""
     refusal: Refused | None = None
     blocking: tuple[tuple[CommittingProducer, PendingCommit], ...] = ()
-    """The pending offsets that make it UNSTABLE_OFFSET_COMMIT, each with its producer."""
+    """Pending offsets that make it UNSTABLE_OFFSET_COMMIT, each with its producer."""
 
 
 class FetchedGroup(OfGroup, frozen=True):
-    """Offsets of one group, or why there are none."""
+    """Offsets of one group, or the refusal to read them."""
 
     offsets: tuple[FetchedOffset, ...] = ()
     refusal: CoordinatorError | None = None

@@ -1,4 +1,4 @@
-"""What is done with offsets for callers: one method per use case, each a Pending reply.
+"""Use cases of offsets: one method each, with a Pending reply.
 
 Names are resolved in the live catalog, because offsets of a topic may be committed as soon as its creation is staged:
 they become durable after it. A refusal because of a name waits until the catalog is durable as it is now.
@@ -66,22 +66,22 @@ from group_coordinator.shard import GroupShard
 ReplyT = TypeVar("ReplyT")
 
 _WAIT_FOR_CATALOG: Final = once_durable(CATALOG_KEY)
-"""Joined to what rests on the catalog: it is answered when the catalog is durable as it was then."""
+"""Joined to decisions that rest on the catalog: their answers wait until the catalog is durable as it was then."""
 
 
 class Placing:
-    """Finds the partitions that a request names in the live catalog, for callers who may use them."""
+    """Resolver of partition names in the live catalog, for callers with permission."""
 
     def __init__(self, catalog: TopicCatalog, authorizer: Authorizer) -> None:
         self._catalog = catalog
         self._authorizer = authorizer
 
     def place(self, names: Iterable[PartitionName], permission: Permission, context: CallContext) -> tuple[Placed, ...]:
-        """One per name, in order: the partition, or why the caller cannot use it."""
+        """Return for each name, in order, the partition or the refusal to use it."""
         return tuple([self._place_one(name, permission, context) for name in names])
 
     def _place_one(self, name: PartitionName, permission: Permission, context: CallContext) -> Placed:
-        # Asked by name first, so that who may not see a topic does not learn whether it exists.
+        # The permission is checked by name first, so that an unauthorized caller does not learn if a topic exists.
         try:
             if name.topic:
                 require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
@@ -94,8 +94,10 @@ class Placing:
 
 
 class OffsetService:
-    """Use cases of offsets. Each asks for the caller's permission and checks the command before the group is asked, and
-    raises Refused for the whole of it where it cannot be. Replies come when everything they rest on is durable."""
+    """Use cases of offsets. Each checks the caller's permission and the command before it asks the group.
+
+    A failed check raises Refused for the whole request. Replies come when everything they rest on is durable.
+    """
 
     def __init__(
         self,
@@ -113,10 +115,11 @@ class OffsetService:
         self._authorizer = authorizer
 
     def commit(self, commit: OffsetCommit, context: CallContext) -> Pending[Results]:
-        """Commit offsets at once; those that are not refused are durable together.
+        """Commit offsets at once. All offsets that are not refused become durable together.
 
         Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as
-        `decisions.check_offsets`, `decisions.check_retention` and `decisions.decide_commit`."""
+        `decisions.check_offsets`, `decisions.check_retention` and `decisions.decide_commit`.
+        """
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, commit.group_id)
         check_group_id(commit.group_id)
         check_offsets(commit.offsets)
@@ -126,12 +129,15 @@ class OffsetService:
         return self._runtime.write(Operation(self._router.shard_key(commit.group_id), decide), context)
 
     def commit_in_transaction(self, commit: TxnOffsetCommit, context: CallContext) -> Pending[Results]:
-        """Hold offsets until their transaction ends; with the membership of the group in it they are one operation, so
-        no marker can miss them (spec transactions 2.5).
+        """Hold offsets until their transaction ends.
+
+        The group joins the transaction in the same operation, so no marker can miss the offsets (spec transactions
+        2.5).
 
         Raises Refused for the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
         INVALID_GROUP_ID, as `decisions.check_offsets`, `decisions.check_identity`, `GroupVerifier` and
-        `decisions.decide_txn_commit`."""
+        `decisions.decide_txn_commit`.
+        """
         membership, group_id = commit.membership, commit.group_id
         transactional_id = membership.transactional_id
 
@@ -148,11 +154,11 @@ class OffsetService:
         placed = self._placing.place(names, Permission.READ, context)
         refusals = tuple(each for each in placed if isinstance(each, Refused))
         if len(refusals) == len(placed):
-            # Nothing is left to be committed, so the transaction is not touched.
+            # No offset is left to commit, so the transaction is not touched.
             return self._when_catalog_durable(refusals)
 
         def hold(last: OutcomeNumber) -> Decision:
-            # Once more, because the call may have waited: a topic that is gone by now must get no offsets.
+            # Resolved again, since the call may have waited: a topic deleted meanwhile must get no offsets.
             now_placed = self._placing.place(names, Permission.READ, context)
             decide = _waiting_for_catalog(
                 now_placed, lambda shard, turn: decide_txn_commit(shard, commit, now_placed, last, turn)
@@ -167,8 +173,8 @@ class OffsetService:
     def fetch(
         self, fetches: Sequence[OffsetFetch], context: CallContext, *, require_stable: bool
     ) -> Pending[list[FetchedGroup]]:
-        """Offsets of each group, or why it is refused. With `require_stable` of everything that was written before;
-        without, of what is durable at this moment."""
+        """Return the offsets of each group, or its refusal. With `require_stable` they include all earlier writes;
+        without, only those durable at this moment."""
         return all_of([self._fetch_group(fetch, context, require_stable=require_stable) for fetch in fetches])
 
     def _fetch_group(self, fetch: OffsetFetch, context: CallContext, *, require_stable: bool) -> Pending[FetchedGroup]:
@@ -211,8 +217,10 @@ class OffsetService:
     def _visible(
         self, fetch: OffsetFetch, context: CallContext, offsets: tuple[FetchedOffset, ...]
     ) -> tuple[FetchedOffset, ...]:
-        """The offsets of a group in topics that the caller may see. Who names a topic is told why it is not shown.
-        Transactional ids that the caller may not see are left out of what an offset waits for."""
+        """Remove topics that the caller may not see, unless it named them: then it gets a refusal.
+
+        Transactional ids that the caller may not see are removed from the list of blocking transactions.
+        """
         may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE)
         if fetch.names is None:
             offsets = tuple(each for each in offsets if may_see(ResourceType.TOPIC, each.name.topic))
@@ -231,10 +239,11 @@ class OffsetService:
         )
 
     def delete(self, command: OffsetDelete, context: CallContext) -> Pending[Results]:
-        """Forget offsets of a group.
+        """Delete offsets of a group.
 
-        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as
-        `decisions.check_names` and `decisions.decide_delete`."""
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as `decisions.check_names`
+        and `decisions.decide_delete`.
+        """
         group_id = command.group_id
         require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
@@ -250,7 +259,7 @@ class OffsetService:
 def _waiting_for_catalog(
     placed: Sequence[Placed], decide: Callable[[GroupShard, Turn], Decision]
 ) -> Callable[[GroupShard, Turn], Decision]:
-    """The decision, answered no sooner than the names that it refuses are durably refused."""
+    """Return the decision, with a wait for the durable catalog if it refuses names."""
     if not any(isinstance(each, Refused) for each in placed):
         return decide
 

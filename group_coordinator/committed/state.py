@@ -1,5 +1,7 @@
-"""Offsets: committed ones, which everybody sees, and pending ones, which wait for their transaction; and the stored
-changes of them, each of which is one row (storage/v1/group.proto)."""
+"""Offsets: committed ones, visible to all callers, and pending ones, which wait for their transaction.
+
+Also the stored changes of them, each of which is one row (storage/v1/group.proto).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from group_coordinator.state import OfGroup, PartitionKey
 
 
 class CommittingProducer(NamedTuple):
-    """The producer whose transaction holds an offset. With the epoch, because Kafka's markers forget it and settle what
-    is not theirs (spec transactions 11.9)."""
+    """Producer whose transaction holds an offset.
+
+    The epoch is part of it: Kafka's markers ignore the epoch, and may settle offsets of another transaction (spec
+    transactions 11.9).
+    """
 
     producer_id: int
     producer_epoch: int
@@ -25,41 +30,41 @@ class Offset(Struct, frozen=True):
     committed_offset: int
     """Offset of the next record to read. Never compared: a group may go back."""
     leader_epoch: int | None
-    """Leader epoch of the last record read. Stored and returned, never interpreted; None = not known."""
+    """Leader epoch of the last record read; None if unknown. Stored and returned, never interpreted."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None
-    """Wall time at which it is forgotten instead of after the server's retention; None = after that."""
+    """Wall time at which it expires, in place of the server's retention; None for that retention."""
     position: int
-    """Place of the commit in the order of all commits of the shard. The later commit wins, not the later marker."""
+    """Rank of the commit among all commits of the shard. The later commit wins, not the later marker."""
 
 
 class PendingCommit(Struct, frozen=True):
-    """An offset that becomes visible when its transaction commits, and vanishes when it aborts."""
+    """Offset that becomes visible when its transaction commits, and is dropped when it aborts."""
 
     offset: Offset
     transactional_id: str
     after: OutcomeNumber
-    """The last outcome of the transactional id when this was written. Only a marker of that coordinator shard with a
-    greater csn settles it: a client of version 1 keeps its epoch, so the late copy of an earlier marker looks like
-    that of this transaction."""
+    """Last outcome of the transactional id when this was written. Only a marker of that coordinator shard with a
+    greater csn settles it. A client of version 1 keeps its epoch, so a late copy of an earlier marker looks like the
+    one of this transaction."""
 
 
 class OffsetCommitted(OfGroup, frozen=True):
-    """Everybody sees this offset now."""
+    """Record: this offset is committed and visible."""
 
     partition: PartitionKey
     offset: Offset
 
 
 class OffsetForgotten(OfGroup, frozen=True):
-    """The group has no offset in the partition any more."""
+    """Record: the group has no committed offset in the partition any more."""
 
     partition: PartitionKey
 
 
 class PendingOffsetHeld(OfGroup, frozen=True):
-    """The offset is pending: it becomes visible or vanishes with the transaction of the producer."""
+    """Record: the offset is pending. It becomes visible or is dropped with the producer's transaction."""
 
     producer: CommittingProducer
     partition: PartitionKey
@@ -67,11 +72,11 @@ class PendingOffsetHeld(OfGroup, frozen=True):
 
 
 class PendingOffsetForgotten(OfGroup, frozen=True):
-    """The offset is pending no more: it was settled or dropped."""
+    """Record: the offset is no longer pending. It was settled or dropped."""
 
     producer: CommittingProducer
     partition: PartitionKey
 
 
 class GroupAdministered(OfGroup, frozen=True):
-    """Somebody deleted the group, or offsets of it. Changes nothing: the history tells by it who did so."""
+    """Record that changes nothing: the history shows by it the caller who deleted the group or offsets of it."""

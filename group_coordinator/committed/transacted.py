@@ -1,4 +1,4 @@
-"""Offsets of whole transactions: read once, then held inside the decision on their outcome.
+"""Offsets of a `Transact` request: checked once, then held inside the decision on the outcome.
 
 Source: design 6 (`Transact`).
 """
@@ -33,7 +33,7 @@ from group_coordinator.shard import GroupShard
 
 
 class OffsetsWrite:
-    """The offsets of one request for one group. Implements `coordinator_runtime.ports.GroupWrite`."""
+    """Offsets of one request for one group. Implements `coordinator_runtime.ports.GroupWrite`."""
 
     __slots__ = ("_commit", "_place", "_shard", "group_id")
 
@@ -44,12 +44,14 @@ class OffsetsWrite:
         self.group_id = commit.group_id
 
     def hold(self, last: OutcomeNumber, marker: Marker | None) -> Operation:
-        """Hold the offsets until a marker with a greater number settles them, this one at once if there is one."""
+        """Return the operation that holds the offsets until a marker with a greater csn settles them. If `marker` is
+        given, it settles them in the same operation."""
         return Operation(self._shard, partial(self._decide, last, marker))
 
     def _decide(self, last: OutcomeNumber, marker: Marker | None, shard: GroupShard, turn: Turn) -> Decision:
         try:
-            # Placed here, because the call may have waited: a topic that is gone by now must get no offsets.
+            # Resolved here and not earlier, since the call may have waited: a topic deleted meanwhile must get no
+            # offsets.
             placed = self._place()
             missing = next((each for each in placed if isinstance(each, Refused)), None)
             if missing is not None:
@@ -60,7 +62,7 @@ class OffsetsWrite:
                 raise refusal
         except Refused as refusal:
             raise PartRefused.naming(self.group_id, refusal) from refusal
-        # The reply of the operation is made of others.
+        # The operation that joins this one has its own reply.
         return replace(decision, reply=None)
 
 
@@ -75,7 +77,10 @@ class TransactedGroups:
     def place(
         self, groups: Sequence[GroupOffsets], membership: Membership, context: CallContext
     ) -> Sequence[OffsetsWrite]:
-        """Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, and as `check_offsets`."""
+        """Return the offset writes of a request, one per group.
+
+        Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, and as `check_offsets`.
+        """
         writes: dict[str, OffsetsWrite] = {}
         for brought in groups:
             group_id = brought.group_id

@@ -1,9 +1,9 @@
-"""A group gets a new epoch, and a target for it.
+"""New epochs of a group, and the target for each.
 
-The epoch grows when what an assignment rests on changes: members, their subscriptions, the topics. The target follows
-at once, or when `consumer_assignment_interval_ms` has passed since the last one, so that a hundred members that start
-together cost two computations and not a hundred. A target whose computation would hold up the loop comes from another
-process (`ComputeTarget`), and is taken only if the epoch it was computed for still stands.
+The epoch grows when the basis of the assignment changes: members, their subscriptions, the topics. The target follows
+at once, or when `consumer_assignment_interval_ms` has passed since the last one. So a hundred members that start
+together cost two computations and not a hundred. A target whose computation would block the loop comes from another
+process (`ComputeTarget`), and is used only if its group epoch is still the same.
 
 Source: spec groups 3.4 (steps 5 and 6), 3.5.
 """
@@ -32,13 +32,13 @@ class ComputeTarget:
 
 
 def find_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
-    """None for a group that is not there, or of another kind."""
+    """Return the consumer group; None if it does not exist or is of another kind."""
     group = shard.groups.get(group_id)
     return group if isinstance(group, ConsumerGroup) else None
 
 
 def the_group(shard: GroupShard, group_id: str) -> ConsumerGroup:
-    """A group that an earlier step of the same operation found or made."""
+    """Return a group that an earlier step of the same operation found or made."""
     group = find_group(shard, group_id)
     assert group is not None, f"the consumer group {group_id!r} is there"
     return group
@@ -48,7 +48,7 @@ def the_group(shard: GroupShard, group_id: str) -> ConsumerGroup:
 
 
 def bump(shard: GroupShard, group_id: str, cause: str) -> Operation:
-    """The group gets a new epoch."""
+    """Return the operation that gives the group a new epoch."""
     return Operation(shard.key, partial(_decide_bump, group_id=group_id, cause=cause))
 
 
@@ -71,28 +71,28 @@ def _bumped(shard: GroupShard, group: ConsumerGroup, turn: Turn, hashed: int, ca
         values.append(records.RebalanceNoted(group_id, turn.now_ms))
     return Decision(
         records=tuple(Record(shard.key, value, cause) for value in values),
-        # Classic members must join again; the others need hear only of what they get or lose.
+        # Classic members must join again. Other members only need to know of partitions that they get or lose.
         effects=(GroupNews(group_id),) if len(group.classic) else (),
         events=tuple(events),
     )
 
 
 def rebalance_completed(group: ConsumerGroup, group_epoch: int, turn: Turn) -> RebalanceCompleted:
-    """Every member is where it is meant to be, or nobody is left."""
+    """Return the event of a completed rebalance: every member has reached its target, or the group is empty."""
     started_ms = turn.now_ms if group.rebalance_started_ms is None else group.rebalance_started_ms
     elapsed_ms = max(0, turn.now_ms - started_ms)
     return RebalanceCompleted(group.group_id, group.kind, group_epoch, len(group.members), elapsed_ms)
 
 
 def is_refresh_due(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> bool:
-    """True when the topics may have changed since somebody looked. Also when the clock was set back: nobody knows how
-    long ago that was."""
+    """Return True if the topics may have changed since the last check. Also if the clock was set back, since the age of
+    that check is then unknown."""
     checked_ms = group.checked_ms
     return checked_ms is None or not 0 <= turn.now_ms - checked_ms < shard.config.consumer_metadata_refresh_ms
 
 
 def refresh(shard: GroupShard, group_id: str) -> Operation:
-    """The group gets a new epoch if its topics changed."""
+    """Return the operation that gives the group a new epoch if its topics changed."""
     return Operation(shard.key, partial(_decide_refresh, group_id=group_id))
 
 
@@ -108,23 +108,26 @@ def _decide_refresh(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision
 
 
 def is_target_due(group: ConsumerGroup) -> bool:
-    """True while the target is that of an older epoch."""
+    """Return True while the target is that of an older epoch."""
     return group.epochs.group_epoch > group.epochs.assignment_epoch
 
 
 def assign(shard: GroupShard, group_id: str) -> Operation:
-    """The group gets a target for its epoch, if it has none: now, or as soon as may be."""
+    """Return the operation that gives the group a target for its epoch, if it has none: now, or as soon as the interval
+    allows."""
     return Operation(shard.key, partial(decide_target, group_id=group_id))
 
 
 def assign_soon(shard: GroupShard, group_id: str) -> ArmTimer:
-    """The group gets its target in an operation of its own, once what it rests on is durable."""
+    """Return the timer that gives the group its target in an operation of its own, once its basis is durable."""
     return ArmTimer(timer_of_target(group_id), 0, assign(shard, group_id))
 
 
 def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
-    """Compute the target that a group needs. The timer asks for it, too: for a group that is gone, or has its target,
-    there is nothing to do."""
+    """Compute the target that a group needs.
+
+    A timer performs it too, so there is nothing to do for a group that is gone, or that has its target.
+    """
     group = find_group(shard, group_id)
     if group is None or group.is_empty or not is_target_due(group):
         return Decision()
@@ -137,7 +140,7 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
 
 
 def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
-    """The group gets its target at once and on the loop, whatever it costs: for when the other process failed."""
+    """Compute the target at once and on the loop, whatever the cost, because the other process failed."""
     group = find_group(shard, group_id)
     if group is None or group.is_empty or not is_target_due(group):
         return Decision()
@@ -145,7 +148,7 @@ def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decis
 
 
 def _wait_ms(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> int:
-    """How long the last computation is still too fresh."""
+    """Return the time until the next computation is allowed; 0 or less if it is allowed now."""
     computed_ms, interval_ms = group.epochs.computed_ms, shard.config.consumer_assignment_interval_ms
     if computed_ms is None or turn.now_ms < computed_ms:
         return 0
@@ -158,8 +161,11 @@ def _computed(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Decision:
 
 
 def _leave_the_loop(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Decision:
-    """Members go on with the target that there is. The first members of a group have none, and epoch 0 means "joins":
-    so they get an empty one, and the group an epoch more for the one that is being computed."""
+    """Have the target computed in another process; members keep the current one.
+
+    The first members of a group have no target, and epoch 0 means joining. So they get an empty target, and the group a
+    further epoch for the target under computation.
+    """
     effects = (ComputeTarget(group.group_id),)
     epochs = group.epochs
     if epochs.assignment_epoch > 0:
@@ -171,8 +177,8 @@ def _leave_the_loop(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Deci
 
 
 def decide_result(shard: GroupShard, turn: Turn, *, result: TargetResult, away_us: int) -> Decision:
-    """A target was computed elsewhere, which took so long. The reply is True unless it came too late: then it is of no
-    use any more."""
+    """Use a target that another process computed in `away_us`. The reply is False if it came too late to be used, else
+    True."""
     group = find_group(shard, result.group_id)
     if group is None or group.epochs.group_epoch != result.group_epoch or not is_target_due(group):
         return Decision(reply=False)

@@ -1,10 +1,9 @@
-"""What works for consumer groups in the background: it notices topics that come, go and grow, computes large targets
-away from the loop, and holds the patterns of groups against the topics that there are.
+"""Background work for consumer groups: changes of topics, large targets, and patterns.
 
-Of each group one computation and one resolution is under way at a time. The result of a computation counts only if the
-epoch it was computed for still stands; if it does not, the next one begins at once, with the group as it is then. A
-resolution is of all patterns of a group, a bounded number at a time, and not twice within a short while. Topics of the
-system, and topics that the caller may not know of match nothing.
+Each group has at most one computation and one resolution under way. The result of a computation counts only if the
+group epoch is still the same; otherwise the next one begins at once, with the group as it is then. A resolution covers
+all patterns of a group, a bounded number of topics at a time, and is not repeated within a short pause. Patterns never
+match internal topics, or topics that the caller may not see.
 
 Source: spec groups 3.4 (step 5 and decision), 3.11; design 8.
 """
@@ -43,8 +42,8 @@ from group_coordinator.shard import GroupShard
 
 
 class CatalogWatch:
-    """Listens to the durable changes of the catalog. A shard of groups that is not there finds the difference by
-    itself: after a load its groups compare the topics with what they knew."""
+    """Listener for durable changes of the catalog. Shards of groups that are not loaded find changes on their own:
+    after a load their groups compare the topics with their stored hash."""
 
     def __init__(self, runtime: Runtime, topics: TopicMetadata) -> None:
         self._runtime = runtime
@@ -64,7 +63,7 @@ class CatalogWatch:
             self._tell(names)
 
     def hold_patterns_again(self) -> None:
-        """Other rules say now which topics members may know of."""
+        """Resolve all patterns again, because the permissions of members changed."""
         self._tell(frozenset())
 
     def _tell(self, names: frozenset[str]) -> None:
@@ -74,7 +73,7 @@ class CatalogWatch:
 
 
 class TargetComputer:
-    """Does what `ComputeTarget` asks for."""
+    """Handler of `ComputeTarget`."""
 
     def __init__(
         self, runtime: Runtime, router: ShardRouter, worker: Worker, assignors: Mapping[str, ServerAssignor]
@@ -83,7 +82,7 @@ class TargetComputer:
         self._router = router
         self._worker = worker
         self._assignors = assignors
-        """Functions that another process can be asked to call, by the names of the assignors."""
+        """Functions that the worker process can call, by the names of the assignors."""
         self._computing: set[str] = set()
         runtime.handle_effect(ComputeTarget, lambda wanted: self._compute(wanted.group_id))
 
@@ -104,7 +103,7 @@ class TargetComputer:
         try:
             result = computed.result()
         except CoordinatorError as error:
-            # The assignor failed, and would fail here, too. The next heartbeat asks again, of a group that may have
+            # The assignor failed, and would fail here too. The next heartbeat tries again, with a group that may have
             # changed.
             failed = TargetFailed(group_id, task.group_epoch, task.assignor_name, error.message)
             self._runtime.on_event(failed, Turn(now_ms=self._runtime.clock.wall_ms()))
@@ -122,15 +121,15 @@ class TargetComputer:
 
 
 NAMES_PER_STEP: Final = 1_000
-"""About a millisecond of the loop."""
+"""Number of topic names per step: about a millisecond of the loop."""
 
 PAUSE_MS: Final = 100
-"""Pause between two resolutions of a group. Kafka's 10,000 are for members that do not hear at once, and for its
-thread."""
+"""Pause between two resolutions of a group (ms). Kafka waits 10,000, to spare its thread, and since its members do not
+learn of a change at once."""
 
 
 class RegexResolver:
-    """The patterns of all groups here."""
+    """Resolver of the patterns of all groups here."""
 
     def __init__(self, runtime: Runtime, *, router: ShardRouter, topics: TopicMetadata, authorizer: Authorizer) -> None:
         self._runtime = runtime
@@ -138,14 +137,14 @@ class RegexResolver:
         self._topics = topics
         self._authorizer = authorizer
         self._readers: dict[str, CallContext] = {}
-        """The last caller that spoke for a group that uses patterns; after a start there is none, and the first
-        heartbeat resolves."""
+        """Last caller of each group that uses patterns. There is none after a start; the first heartbeat then
+        resolves."""
         self._under_way: dict[str, bool] = {}
-        """Groups that are being resolved, or rest; and whether it must be done once more."""
+        """Groups in resolution or in the pause after it. True = it must be repeated."""
         runtime.handle_effect(ResolveRegexes, lambda wanted: self._begin(wanted.group_id))
 
     def look(self, group_id: str, context: CallContext) -> None:
-        """A member was heard: resolve what must be, as far as this caller may know of topics."""
+        """Resolve the group's patterns if necessary, after a heartbeat. Only topics that this caller may see count."""
         shard, group = self._find(group_id)
         if shard is None or group is None or not group.uses_regexes:
             return
@@ -177,7 +176,7 @@ class RegexResolver:
             self._begin(group_id)
 
     def _resolve(self, group_id: str) -> Iterator[int]:
-        """Yields the pause before its next step, in milliseconds."""
+        """Resolve the patterns of a group. Yields the pause before its next step (ms)."""
         shard, group = self._find(group_id)
         if shard is None or group is None or not group.uses_regexes:
             del self._readers[group_id]
@@ -199,7 +198,7 @@ class RegexResolver:
             resolved[regex] = ResolvedRegex(frozenset(found), catalog_hash, now_ms)
         decide = partial(decide_resolved, group_id=group_id, resolved=resolved)
         self._runtime.write(Operation(shard.key, decide))
-        # Patterns that came meanwhile, and topics, have their turn after a while.
+        # Patterns and topics that were added meanwhile are handled after a pause.
         yield PAUSE_MS
 
     def _may_know(self, topic: str, context: CallContext) -> bool:
@@ -209,5 +208,5 @@ class RegexResolver:
 
 
 def _hash(names: list[str]) -> int:
-    """64 bits that differ when a name came or went. The same in every process."""
+    """Return a 64-bit hash that changes when a name is added or removed. The same in every process."""
     return int.from_bytes(blake2b("\n".join(names).encode(), digest_size=8).digest(), "big")

@@ -1,5 +1,5 @@
-"""Bytes of the records of consumer groups (storage/v1/group.proto). Keys: the group id, and behind a NUL the member id
-or the pattern."""
+"""Bytes of the records of consumer groups (storage/v1/group.proto). A key is the group id, then a NUL and the member id
+or pattern."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _target(record: records.TargetChanged) -> EncodedRecord:
             for topic_id, partitions in sorted(record.share.items())
         ]
     )
-    # No history: what the assignor made of an epoch can be computed again, what members held cannot.
+    # Targets have no history: they can be computed again from an epoch. Assignments cannot.
     key = _key(record.group_id, record.member_id)
     return EncodedRecord(CONSUMER_TARGET_MEMBER, key, value.SerializeToString(), has_history=False)
 

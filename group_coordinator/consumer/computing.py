@@ -1,7 +1,6 @@
-"""The computation of a target, from values to values, wherever it is done.
+"""Computation of a target, from values to values, in any process.
 
-The worker process imports this module and what an assignor needs, and nothing else of ours: so it starts soon, and
-stays small.
+The worker process imports only this module and the needs of an assignor, so that it starts quickly and stays small.
 
 Source: spec groups 3.5; design 8.
 """
@@ -19,7 +18,7 @@ from group_coordinator.assignors import ServerAssignor
 
 @dataclass(frozen=True, slots=True)
 class TargetTask:
-    """Everything that a computation needs, so that it can be done anywhere."""
+    """Everything that a computation needs, so that it can be done in any process."""
 
     group_id: str
     group_epoch: int
@@ -28,7 +27,7 @@ class TargetTask:
     topics: Mapping[bytes, TopicSpec]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Plain tuples pickle several times as fast as frozen classes, and the loop stands still meanwhile.
+        # Plain tuples pickle several times as fast as frozen classes, and the loop is blocked meanwhile.
         members = [
             (member_id, each.topics, each.instance_id, each.rack_id, each.owned, each.generation)
             for member_id, each in self.members.items()
@@ -58,17 +57,17 @@ def _unpacked(
 
 @dataclass(frozen=True, slots=True)
 class TargetResult:
-    """The answer of an assignor, as far as it is new."""
+    """Result of an assignor, limited to its changes."""
 
     group_id: str
     group_epoch: int
     assignor_name: str
     changed: Mapping[str, Share[bytes]]
-    """New shares by member id; members that are not here stay with theirs."""
+    """New shares by member id. A member that is missing keeps its share."""
 
 
 def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
-    """Ask the assignor. Raises Refused UNKNOWN_SERVER_ERROR if it fails, or leaves a member out."""
+    """Call the assignor. Raises Refused UNKNOWN_SERVER_ERROR if it fails, or leaves a member out."""
     try:
         shares = assignor(task.members, task.topics)
         changed = {
@@ -77,7 +76,7 @@ def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
             if shares[member_id] != known.owned
         }
     except Exception as error:
-        # An assignor may be somebody else's code; its group fails, and nothing else does.
+        # An assignor may be third-party code: its group fails, and nothing else.
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the assignor {task.assignor_name} failed on the group {task.group_id!a:.80}: {error!r:.300}; choose "
@@ -87,5 +86,5 @@ def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
 
 
 def compute_away(asked: tuple[TargetTask, ServerAssignor]) -> TargetResult:
-    """Ask the assignor in a worker process, which is sent one value."""
+    """Call the assignor in a worker process, which gets a single argument."""
     return compute(*asked)

@@ -1,9 +1,9 @@
-"""What a shard decides on a ConsumerGroupHeartbeat.
+"""Decisions of a shard on ConsumerGroupHeartbeat.
 
-One heartbeat takes up to four steps in one operation: what the member says of itself is noted; the group gets a new
-epoch if that concerns its assignment; a target for that epoch is computed; and the member moves a step towards its
-target. Other members are moved by their own heartbeats. One that says nothing new and holds its target changes nothing,
-writes nothing, and costs a few lookups.
+One heartbeat takes up to four steps in one operation. The member's new metadata is stored. The group gets a new epoch
+if that affects its assignment. A target for that epoch is computed. The member moves a step towards its target. Other
+members are moved by their own heartbeats. A heartbeat with nothing new, of a member that has reached its target,
+changes nothing, writes nothing, and costs a few lookups.
 
 Source: spec groups 3.2 to 3.8.
 """
@@ -60,17 +60,17 @@ from group_coordinator.state import GroupKind
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The member whose heartbeat it is, and where it stands."""
+    """Member that sent the heartbeat, and its assignment."""
 
     before: ConsumerMember | None
-    """What it said until now; of a static member that comes back, what the process before it said."""
+    """Metadata of the member until now. For a static member that comes back, that of its last process."""
     current: CurrentAssignment
     replaces: str | None = None
-    """Member id of the process before it."""
+    """Member id of the last process of a static member that comes back."""
 
 
 def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: HeartbeatRequest) -> Decision:
-    """The reply is a HeartbeatReply. Raises Refused as spec groups 3.2, 3.4, 3.7 and 3.8 say."""
+    """Decide a heartbeat. The reply is a HeartbeatReply. Raises Refused as spec groups 3.2, 3.4, 3.7 and 3.8 say."""
     if request.member_epoch in {LEAVE_EPOCH, AWAY_EPOCH}:
         return _decide_leave(shard, request)
     group = find_group(shard, request.group_id)
@@ -84,8 +84,7 @@ def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: HeartbeatRequest
 
 
 def _decide_first(shard: GroupShard, turn: Turn, request: HeartbeatRequest) -> Decision:
-    """There is no consumer group of this name: the first member that joins makes it, out of nothing or
-    out of a classic group."""
+    """Create the group for its first member, or convert a classic one."""
     other = shard.groups.get(request.group_id)
     if not request.is_join:
         raise Refused(
@@ -100,7 +99,7 @@ def _decide_first(shard: GroupShard, turn: Turn, request: HeartbeatRequest) -> D
     return replace(decision, events=(GroupCreated(request.group_id, GroupKind.CONSUMER), *decision.events))
 
 
-# Whose heartbeat it is
+# Member of a heartbeat
 
 
 def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -> _Entry:
@@ -123,8 +122,8 @@ def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -
 
 
 def _replacing(group: ConsumerGroup, holder: str, instance_id: str) -> _Entry:
-    """Another process comes under a static name: only when the last one has said that it goes. A classic member cannot
-    say so, and is replaced at once."""
+    """Let another process take over a static member, once the last process has left. A classic member cannot leave for
+    a moment, so it is replaced at once."""
     current = group.assignment(holder)
     member = group.members.get(holder)
     assert member is not None, "who holds an instance id is a member"
@@ -146,7 +145,7 @@ def _check_instance(group: ConsumerGroup, request: HeartbeatRequest, holder: str
 
 
 def check_room(shard: GroupShard, group: ConsumerGroup) -> None:
-    """May the group have one member more? Raises Refused GROUP_MAX_SIZE_REACHED."""
+    """Raise Refused GROUP_MAX_SIZE_REACHED if the group may not have another member."""
     if len(group.members) >= shard.config.consumer_size_max:
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -156,7 +155,7 @@ def check_room(shard: GroupShard, group: ConsumerGroup) -> None:
 
 
 def _merged(before: ConsumerMember | None, request: HeartbeatRequest, turn: Turn) -> ConsumerMember:
-    """What is known of the member now; the very same value if that is nothing new."""
+    """Return the member's metadata with this heartbeat; the same object if nothing is new."""
     if before is not None and request.says_nothing and _is_same_client(before, request, turn):
         return before
     known = ConsumerMember(member_id=request.member_id) if before is None else before
@@ -189,7 +188,7 @@ def _is_same_client(member: ConsumerMember, request: HeartbeatRequest, turn: Tur
     )
 
 
-# A member that says nothing new
+# A member without news
 
 
 def _decide_move(
@@ -210,7 +209,7 @@ def _decide_move(
     return Decision(_reply(shard, request, current, current), effects=(removal.session_timer(shard, group_id, member),))
 
 
-# A member that says something new, or is new
+# A member that is new, or has new metadata
 
 
 def _decide_change(
@@ -235,10 +234,11 @@ def _decide_change(
 def member_changes(
     shard: GroupShard, group: ConsumerGroup, member: ConsumerMember, *, replaces: str | None
 ) -> Decision:
-    """Notes what a member says of itself, and gives the group a new epoch if that concerns its assignment.
+    """Store the member's metadata, and give the group a new epoch if that affects its assignment.
 
-    `replaces`: the member that had its static name, and hands over all that it has. Racks, timeouts and preferred
-    assignors are nothing to give a new epoch for (spec groups 3.4, step 5)."""
+    `replaces` is the previous member with its instance id, which hands over everything it has. Racks, timeouts and
+    preferred assignors do not cause a new epoch (spec groups 3.4, step 5).
+    """
     group_id, member_id = group.group_id, member.member_id
     before = group.members.get(member_id if replaces is None else replaces)
     old = MemberSubscription() if before is None else before.subscription
@@ -251,7 +251,7 @@ def member_changes(
         values += _hand_over(group, replaces, member)
         effects += cancelled_timers(group_id, [replaces])
         events.append(MemberLeft(group_id, group.kind, replaces, LeaveReason.FENCED))
-        # The last process may still wait for an answer.
+        # The previous process may still wait for an answer.
         effects.append(GroupNews(group_id))
     else:
         values.append(records.MemberChanged(group_id, member))
@@ -323,7 +323,7 @@ def decide_step(
     *,
     is_subscription_new: bool,
 ) -> tuple[Decision, CurrentAssignment]:
-    """The member moves a step towards its target; and what it holds then."""
+    """Move the member a step towards its target. Returns also its new assignment."""
     group_id, current = group.group_id, group.assignment(member_id)
     member = group.members.get(member_id)
     assert member is not None, "an earlier step of the operation found the member"
@@ -354,7 +354,7 @@ def moved(
     *,
     is_subscription_new: bool = False,
 ) -> CurrentAssignment:
-    """Return where the member is after its next step; the very value that the group has if there is none."""
+    """Return the member's assignment after its next step; the group's own object if there is none."""
     member_id, topics = member.member_id, group.topics_of(member.subscription)
 
     def is_subscribed(topic_id: bytes) -> bool:
@@ -373,15 +373,18 @@ def moved(
 
 
 def has_news(shard: GroupShard, group: ConsumerGroup, member: ConsumerMember, owned: Owned | None) -> bool:
-    """True if a heartbeat would tell the member to hold something else. A new epoch alone can wait for the next
-    heartbeat: a member that keeps what it has need not hear of everybody who comes and goes."""
+    """Return True if a heartbeat would change the partitions of the member.
+
+    A new epoch alone can wait for the next heartbeat: a member that keeps its partitions need not know of every member
+    that joins or leaves.
+    """
     current = group.assignment(member.member_id)
     after = moved(shard, group, member, owned)
     return after is not current and not same_partitions(current.assigned, after.assigned)
 
 
 def releases(before: CurrentAssignment, after: CurrentAssignment) -> bool:
-    """True if something that was held is free now."""
+    """Return True if a partition that was held is free now."""
     return any(
         after.assignment_epoch(topic_id, partition) is None
         for held in (before.assigned, before.pending_revocation)
@@ -393,7 +396,8 @@ def releases(before: CurrentAssignment, after: CurrentAssignment) -> bool:
 def _reply(
     shard: GroupShard, request: HeartbeatRequest, before: CurrentAssignment, after: CurrentAssignment
 ) -> HeartbeatReply:
-    # A repetition comes from a member that missed an answer. One in an unknown state has shown that it owns nothing.
+    # A repetition comes from a member that missed an answer. A member in an unknown state has shown that it owns
+    # nothing.
     has_missed = request.crosses or is_repetition(before, request.member_epoch) or before.state is MemberState.UNKNOWN
     is_new = not same_partitions(before.assigned, after.assigned)
     is_told = request.is_join or request.is_full or has_missed or is_new
@@ -405,7 +409,7 @@ def _reply(
     )
 
 
-# A member that goes
+# A member that leaves
 
 
 def _decide_leave(shard: GroupShard, request: HeartbeatRequest) -> Decision:
@@ -426,7 +430,7 @@ def _decide_leave(shard: GroupShard, request: HeartbeatRequest) -> Decision:
 
 
 def _decide_away(shard: GroupShard, group: ConsumerGroup, member_id: str, reply: HeartbeatReply) -> Decision:
-    """Let the member's session run on; nobody else gets what it holds until that ends."""
+    """Mark a static member as away. Its session goes on, and until that ends no other member gets its partitions."""
     current = group.assignment(member_id)
     record = records.AssignmentChanged(group.group_id, member_id, away(current))
     return Decision(

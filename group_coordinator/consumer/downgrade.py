@@ -1,6 +1,6 @@
-"""A consumer group becomes a classic one when the last member goes that speaks the consumer protocol.
+"""Downgrade of a consumer group to a classic one, when the last member with the consumer protocol goes.
 
-Its generation is the group epoch, and every member is assigned its target, in the version that it speaks itself.
+The generation is the group epoch. Every member is assigned its target, encoded in its own version of the protocol.
 
 Source: spec groups 3.9.
 """
@@ -27,7 +27,7 @@ _CAUSE = "downgrade"
 
 
 def is_downgrade(shard: GroupShard, group: ConsumerGroup, leaving: Sequence[str]) -> bool:
-    """True if only classic members are left without these, and the group may become one of theirs."""
+    """Return True if only classic members remain after these leave, and the group may become a classic one."""
     config = shard.config
     going = sum(1 for member_id in leaving if member_id not in group.classic)
     return (
@@ -39,7 +39,8 @@ def is_downgrade(shard: GroupShard, group: ConsumerGroup, leaving: Sequence[str]
 
 
 def downgrade(shard: GroupShard, group_id: str, *, must_rebalance: bool) -> Operation:
-    """The group, of which only classic members are left, becomes theirs; in one step, or not at all."""
+    """Return the operation that makes the group, with only classic members left, a classic one: in one step, or not at
+    all."""
     return Operation(shard.key, partial(_decide_downgrade, group_id=group_id, must_rebalance=must_rebalance))
 
 

@@ -1,4 +1,4 @@
-"""Translates between the bytes that classic members send each other and what a consumer group knows."""
+"""Translation between the bytes that classic members exchange and the values of a consumer group."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from group_coordinator.consumer.state import ClassicMetadata, Owned
 
 
 def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> Subscription:
-    """What the member says under its preferred protocol. Raises Refused where that cannot be read, or names a topic
-    that cannot be."""
+    """Return the member's subscription under its preferred protocol. Raises Refused if it is unreadable, or names an
+    impossible topic."""
     subscription = decode_subscription(protocols[0].metadata)
     for topic in subscription.topics:
         check_topic_name(topic, reserved_allowed=True)
@@ -30,8 +30,8 @@ def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> Subscription:
 
 
 def owned_by(subscription: Subscription, topics: TopicMetadata) -> Owned:
-    """What the member says that it owns, without topics that are gone. An eager member has given up everything before
-    it joins, and says nothing."""
+    """Return the partitions that the member claims to own, without deleted topics. An eager member revokes everything
+    before it joins, so it claims none."""
     return {
         shape.topic_id: frozenset(partitions)
         for topic, partitions in subscription.owned.items()
@@ -40,8 +40,11 @@ def owned_by(subscription: Subscription, topics: TopicMetadata) -> Owned:
 
 
 def decoded_share(assignment: bytes, topics: TopicMetadata) -> Share[bytes]:
-    """Partitions that exist of what a leader assigned. Raises Refused where it cannot be read, or says more than
-    partitions: an assignor that hands things of its own to the members cannot be replaced by one of ours."""
+    """Return the existing partitions of a leader's assignment.
+
+    Raises Refused if it is unreadable or has user data: an assignor that sends its own data to members cannot be
+    replaced by one of the server's.
+    """
     if not assignment:
         return {}
     decoded = decode_assignment(assignment)
@@ -58,7 +61,7 @@ def decoded_share(assignment: bytes, topics: TopicMetadata) -> Share[bytes]:
 
 
 def encoded_share(share: Mapping[bytes, Iterable[int]], classic: ClassicMetadata, topics: TopicMetadata) -> bytes:
-    """An assignment in the version in which the member speaks."""
+    """Encode an assignment in the member's own version of the protocol."""
     named = {
         shape.topic: tuple(sorted(partitions))
         for topic_id, partitions in share.items()

@@ -1,8 +1,8 @@
-"""One consumer group: its members and everything that can be looked up about them, live and durable.
+"""One consumer group: its members and all lookups about them, live and durable.
 
-Each member, target and assignment is a value of its own, so that a heartbeat that changes one member costs what that
-member costs. What would need a walk over all members is an index, kept up to date in `replay`: who holds a partition,
-who has an instance id, which subscriptions there are.
+Each member, target and assignment is a value of its own, so a heartbeat costs as much as the one member it changes.
+Lookups that would need a walk over all members have an index, kept up to date in `replay`: the owner of a partition,
+the holder of an instance id, the current subscriptions.
 
 Source: spec groups 3.
 """
@@ -44,7 +44,7 @@ _ONLY: Final = None
 _BEFORE_ALL: Final = Epochs()
 
 MemberTimer = tuple[str, str, str]
-"""Name of a timer of a member: its kind, the group and the member. `removal` says what they are for."""
+"""Name of a member's timer: its kind, the group and the member. `removal` describes the timers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class MemberView:
 
 
 class ConsumerGroup:
-    """Implements `group_coordinator.state.Group`. Reads are live unless they say durable; only replay writes."""
+    """One consumer group. Implements `group_coordinator.state.Group`. Reads are live unless named durable; only replay
+    writes."""
 
     def __init__(self, group_id: str, journal: Journal) -> None:
         self._group_id = group_id
@@ -68,22 +69,22 @@ class ConsumerGroup:
         self.assignments: TimelineMap[str, CurrentAssignment] = TimelineMap(journal)
         self.regexes: TimelineMap[str, ResolvedRegex] = TimelineMap(journal)
         self.classic: TimelineMap[str, ClassicMetadata] = TimelineMap(journal)
-        """The members that speak the classic protocol."""
+        """Members that speak the classic protocol."""
         self.awaited: TimelineMap[str, None] = TimelineMap(journal)
-        """Classic members that were told to join again, and have not yet."""
+        """Classic members that must join again, and have not yet."""
         self._checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._rebalance_started_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._instances: TimelineMap[str, str] = TimelineMap(journal)
         self._regexes_checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._regex_users: TimelineMap[str, int] = TimelineMap(journal)
         self._subscriptions: TimelineMap[MemberSubscription, tuple[MemberSubscription, int]] = TimelineMap(journal)
-        """Each with the one object that all its members share, and how many they are."""
+        """Each subscription with the one object that all its members share, and their number."""
         self._settled: Tally[int] = Tally(journal)
-        """How many members hold what they are meant to hold at an epoch, by that epoch."""
+        """Number of members in the state STABLE, by member epoch."""
         self._owners: dict[bytes, TimelineMap[int, str]] = {}
-        """Member that holds a partition, or must still give it up, by topic id and partition."""
+        """Member that holds a partition, or must still revoke it, by topic id and partition."""
 
-    # What those see who need not know the kind
+    # Interface of all kinds of groups
 
     @property
     def group_id(self) -> str:
@@ -99,7 +100,7 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """Durable: Empty, Assigning, Reconciling or Stable (spec groups 3.1)."""
+        """Durable state: Empty, Assigning, Reconciling or Stable (spec groups 3.1)."""
         assignments = (view.assignment for view in self.durable_members())
         return rules.group_state(self.durable_epochs(), assignments).value
 
@@ -114,8 +115,8 @@ class ConsumerGroup:
         return not self.members
 
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
-        """Raises Refused: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION where that is what the caller
-        understands."""
+        """Raise Refused: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a classic member or in a
+        transaction."""
         if committer.generation_or_epoch < 0:
             is_unnamed = not committer.member_id and committer.instance_id is None
             if self.is_empty or (is_transactional and is_unnamed):
@@ -125,24 +126,24 @@ class ConsumerGroup:
         rules.check_commit(member, assignment, committer, partitions, is_transactional=is_transactional)
 
     def check_fetch(self, committer: Committer) -> None:
-        """Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION of a classic member."""
+        """Raise Refused: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a classic member."""
         if not committer.member_id and committer.generation_or_epoch < 0:
             return
         member = self.members.get(committer.member_id)
         rules.check_fetch(member, self.assignment(committer.member_id), committer)
 
     def check_offset_delete(self) -> None:
-        """Offsets of topics that nobody subscribes to may always be deleted."""
+        """Allow every deletion. Subscribed topics are refused one by one."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(subscription) for subscription in self.subscriptions())
 
     def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
-        """The time of the commit, also of a group without members (spec groups 4.7)."""
+        """Return the time of the commit, also for a group without members (spec groups 4.7)."""
         return None if self.is_subscribed_to(topic) else committed_ms
 
     def tombstones(self) -> tuple[object, ...]:
-        """Removes the group with all its members (spec groups 3.3)."""
+        """Return the records that remove the group with all its members (spec groups 3.3)."""
         member_ids = [member_id for member_id, _member in self.members.items()]
         values: list[object] = [records.AssignmentForgotten(self.group_id, each) for each in member_ids]
         values += [records.TargetForgotten(self.group_id, each) for each in member_ids]
@@ -163,16 +164,16 @@ class ConsumerGroup:
 
     @property
     def checked_ms(self) -> int | None:
-        """When the hash of the epoch was last compared with the topics, wall time; None: it must be."""
+        """Wall time of the last comparison of the epoch's hash with the topics; None if it is due."""
         return self._checked_ms.get(_ONLY)
 
     @property
     def rebalance_started_ms(self) -> int | None:
-        """Wall time at which the group was Stable for the last time; None: it is, or nobody knows."""
+        """Wall time at which the current rebalance began; None if there is none, or if a restart interrupted it."""
         return self._rebalance_started_ms.get(_ONLY)
 
     def is_stable_with(self, member_id: str, after: CurrentAssignment) -> bool:
-        """Is every member where it is meant to be, once this one is there?"""
+        """Return True if every member has reached its target once this one has this assignment."""
         epochs = self.epochs
         settled = self._settled.live(epochs.assignment_epoch)
         settled -= rules.is_settled(self.assignment(member_id), epochs)
@@ -186,24 +187,24 @@ class ConsumerGroup:
         return self.targets.get(member_id) or NO_SHARE
 
     def holder(self, instance_id: str) -> str | None:
-        """The member that has this instance id."""
+        """Return the member that has this instance id."""
         return self._instances.get(instance_id)
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that holds a partition, or must still say that it gave it up."""
+        """Return the member that holds a partition, or has not confirmed its revocation yet."""
         owners = self._owners.get(topic_id)
         return None if owners is None else owners.get(partition)
 
     def subscriptions(self) -> Iterator[MemberSubscription]:
-        """The subscriptions that members have, each once."""
+        """Return the subscriptions of the members, each once."""
         return iter(self._subscriptions.keys())
 
     def subscription_counts(self) -> Iterator[tuple[MemberSubscription, int]]:
-        """Each once, and how many members have it."""
+        """Return each subscription once, with the number of its members."""
         return self._subscriptions.values()
 
     def users_of(self, regex: str) -> int:
-        """How many members use the pattern."""
+        """Return the number of members that use the pattern."""
         return self._regex_users.get(regex) or 0
 
     @property
@@ -212,23 +213,23 @@ class ConsumerGroup:
 
     @property
     def has_unresolved_regex(self) -> bool:
-        # Resolved ones are forgotten with their last user, so counting is enough.
+        # A resolved pattern is removed with its last user, so comparing the numbers is enough.
         return len(self._regex_users) > len(self.regexes)
 
     @property
     def regexes_checked_ms(self) -> int | None:
-        """When all patterns were last held against the topics there are, wall time; None: they must be."""
+        """Wall time at which all patterns were last matched against the topics; None if that is due."""
         return self._regexes_checked_ms.get(_ONLY)
 
     def topics_of(self, subscription: MemberSubscription) -> frozenset[str]:
-        """Names, and what the pattern stands for as far as that is known."""
+        """Return the named topics, and those that the pattern matches as far as it is resolved."""
         if subscription.regex is None:
             return subscription.names
         resolved = self.regexes.get(subscription.regex)
         return subscription.names if resolved is None else subscription.names | resolved.topics
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that any member subscribes to, whether they exist or not."""
+        """Return the topics that any member subscribes to, existing or not."""
         return frozenset[str]().union(*map(self.topics_of, self.subscriptions()))
 
     def regexes_in_use(self) -> frozenset[str]:
@@ -236,7 +237,7 @@ class ConsumerGroup:
 
     @property
     def consumer_protocol_count(self) -> int:
-        """Members that speak the consumer protocol."""
+        """Number of members that speak the consumer protocol."""
         return len(self.members) - len(self.classic)
 
     # Reading what is on disk
@@ -296,7 +297,7 @@ class ConsumerGroup:
                 self._epochs.put(_ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
 
     def _replay_memory(self, value: object) -> None:
-        """What no restart must know."""
+        """Replay records that live in memory only."""
         match value:
             case records.MetadataChecked(_, checked_ms):
                 self._checked_ms.put(_ONLY, checked_ms)
@@ -384,7 +385,7 @@ class ConsumerGroup:
 
 
 def timer_of_target(group_id: str) -> tuple[str, str]:
-    """Name of the timer that computes a target once enough time has passed since the last one."""
+    """Return the name of the timer that computes a target once the interval since the last one has passed."""
     return "target", group_id
 
 
@@ -421,7 +422,7 @@ _MOVES_GROUP = (
     records.AssignmentChanged,
     records.AssignmentForgotten,
 )
-"""These may bring the group into another state."""
+"""Records that may bring the group into another state."""
 _CHANGES_GROUP = (
     records.TargetChanged,
     records.TargetForgotten,
@@ -435,7 +436,8 @@ _CHANGES_GROUP = (
 
 
 class ConsumerGroups:
-    """Implements `group_coordinator.shard.PartState`. A consumer group is an object that its records change."""
+    """Consumer groups of a shard. Implements `group_coordinator.shard.PartState`. Each group is an object that its
+    records change."""
 
     def __init__(self, shard: GroupShard) -> None:
         self._shard = shard

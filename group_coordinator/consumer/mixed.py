@@ -1,11 +1,11 @@
-"""Members of a consumer group that speak the classic protocol still, or again.
+"""Members of a consumer group that speak the classic protocol.
 
-Nobody leads, and nobody is parked: the server assigns, so a JoinGroup is answered at once, with the member's epoch as
-its generation, and SyncGroup gives it what it may hold. A member that must hold something else is told
-REBALANCE_IN_PROGRESS, and joins again: a cooperative one says with that what it has given up, an eager one has given up
-everything.
+There is no leader and nothing is parked, since the server assigns. A JoinGroup is answered at once, with the member's
+epoch as its generation, and SyncGroup returns the member's assignment. A member whose assignment must change is
+answered REBALANCE_IN_PROGRESS and joins again. A cooperative member reports its remaining partitions with that; an
+eager one has revoked everything.
 
-`registry` names the functions here as what decides on classic calls about consumer groups.
+`registry` lists the functions here as the decisions on classic calls about consumer groups.
 
 Source: spec groups 3.10.
 """
@@ -53,8 +53,11 @@ from group_coordinator.shard import GroupShard
 
 
 def decide_join(shard: GroupShard, turn: Turn, *, group: ConsumerGroup, request: JoinGroup) -> Decision:
-    """The reply is Joined. Raises JoinRefused MEMBER_ID_REQUIRED with the id to come again with, and Refused:
-    GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Decide JoinGroup. The reply is Joined.
+
+    Raises JoinRefused MEMBER_ID_REQUIRED with the id to join again with, and Refused: GROUP_MAX_SIZE_REACHED,
+    INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
     if request.member_id not in group.members and not _comes_back(group, request):
         check_room(shard, group)
     _check_protocols(group, request)
@@ -85,7 +88,7 @@ def _comes_back(group: ConsumerGroup, request: JoinGroup) -> bool:
 
 
 def _is_last(shard: GroupShard, group: ConsumerGroup, member_id: str) -> bool:
-    """True if nobody else speaks the consumer protocol, and the group may become a classic one."""
+    """Return True if no other member speaks the consumer protocol, and the group may become a classic one."""
     allows = shard.config.consumer_migration_policy.allows_downgrade
     return allows and group.consumer_protocol_count == 1 and len(group.members) <= shard.config.size_max
 
@@ -104,7 +107,7 @@ def _check_protocols(group: ConsumerGroup, request: JoinGroup) -> None:
 
 
 def _who_joins(group: ConsumerGroup, request: JoinGroup) -> tuple[str, str | None]:
-    """The id of the member, and the id of the one that it replaces."""
+    """Return the id of the joining member, and of the one that it replaces, if any."""
     instance_id, member_id = request.instance_id, request.member_id
     if instance_id is None:
         if not member_id and request.is_member_id_required:
@@ -171,8 +174,10 @@ def _decide_join_step(
 
 
 def decide_sync(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, request: SyncGroup, ticket: int) -> Decision:
-    """The reply is Synced, or an Answer to the ticket that refuses with REBALANCE_IN_PROGRESS. Raises Refused:
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL."""
+    """Decide SyncGroup. The reply is Synced, or an Answer to the ticket that refuses with REBALANCE_IN_PROGRESS.
+
+    Raises Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL.
+    """
     member, classic = _speaker(group, request.member_id, request.instance_id)
     current = group.assignment(member.member_id)
     _check_generation(group, current, request.generation_id)
@@ -198,7 +203,8 @@ def decide_sync(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, request
 
 
 def decide_heartbeat(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, request: Heartbeat) -> Decision:
-    """The reply is Heard. Raises Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+    """Decide Heartbeat. The reply is Heard. Raises Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION."""
     member, _classic = _speaker(group, request.member_id, request.instance_id)
     current = group.assignment(member.member_id)
     _check_generation(group, current, request.generation_id)
@@ -223,7 +229,7 @@ def _must_join(group: ConsumerGroup, member_id: str, current: CurrentAssignment)
 
 
 def decide_leave(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, request: LeaveGroup) -> Decision:
-    """The reply is one Left per entry; one new epoch for all who leave."""
+    """Decide LeaveGroup. The reply is one Left per entry; one new epoch follows for all."""
     leaving: dict[str, None] = {}
     results = tuple(_leave(group, each, leaving) for each in request.members)
     if not leaving:
@@ -245,11 +251,11 @@ def _leave(group: ConsumerGroup, each: LeavingMember, leaving: dict[str, None]) 
     return Left(each)
 
 
-# Who speaks, and what they are told
+# Lookup and checks of members, and their refusals
 
 
 def _speaker(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[ConsumerMember, ClassicMetadata]:
-    """A member that speaks the classic protocol. Raises Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Return a member that speaks the classic protocol. Raises Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     if instance_id is not None:
         holder = group.holder(instance_id)
         if holder is not None and holder != member_id:
@@ -270,7 +276,7 @@ def _classic_member(group: ConsumerGroup, member_id: str) -> tuple[ConsumerMembe
 
 def _check_generation(group: ConsumerGroup, current: CurrentAssignment, generation_id: int) -> None:
     if current.state is MemberState.UNKNOWN:
-        # The classic protocol's way to fence: its clients give everything up before they join again.
+        # The classic protocol's way to fence: its clients revoke everything before they join again.
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
             f"the member of group {group.group_id!a:.80} is stored in a state that only a newer server knows; join "
@@ -293,7 +299,7 @@ def _rebalancing(group: ConsumerGroup) -> Refused:
 def _told_to_join(
     shard: GroupShard, group: ConsumerGroup, member: ConsumerMember
 ) -> tuple[tuple[Record, ...], tuple[Effect, ...]]:
-    """The member has its rebalance timeout from the first time that it is told: saying so again gives no more."""
+    """Start the member's rebalance timeout if it must join again. A second notice does not extend it."""
     member_id = member.member_id
     if member_id in group.awaited:
         return (), ()

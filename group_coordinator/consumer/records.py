@@ -1,5 +1,5 @@
-"""Changes of consumer groups, as frozen values. A removal leaves in the order assignment, target, member; a group goes
-last of all.
+"""Records of consumer groups, as frozen values. A removal goes in the order assignment, target, member; the group goes
+last.
 
 Source: spec groups 3.3.
 """
@@ -12,44 +12,44 @@ from group_coordinator.state import OfGroup
 
 
 class OfMember(OfGroup, frozen=True):
-    """A record of one member."""
+    """Base of the records of one member."""
 
     member_id: str
 
 
 class MemberChanged(OfGroup, frozen=True):
-    """This is what the member says of itself now; it may be new."""
+    """New metadata of a member, which may be new itself."""
 
     member: ConsumerMember
 
 
 class MemberForgotten(OfMember, frozen=True):
-    """The member is gone; it held nothing and had no target any more."""
+    """Tombstone of a member. Its assignment and target were removed before."""
 
 
 class GroupEpochBumped(OfGroup, frozen=True):
-    """What the assignment rests on changed. The first one makes the group."""
+    """New group epoch, because the basis of the assignment changed. The first one creates the group."""
 
     group_epoch: int
     metadata_hash: int
 
 
 class ConsumerGroupForgotten(OfGroup, frozen=True):
-    """The group is gone; it had no members any more."""
+    """Tombstone of a group. Its members were removed before."""
 
 
 class TargetChanged(OfMember, frozen=True):
-    """This is what the member is meant to hold from now on."""
+    """New target of a member."""
 
     share: Share[bytes]
 
 
 class TargetForgotten(OfMember, frozen=True):
-    """The member is not in the target any more."""
+    """The member is no longer in the target."""
 
 
 class TargetEpochReached(OfGroup, frozen=True):
-    """The target is the one for this group epoch."""
+    """The target is now that of this group epoch."""
 
     assignment_epoch: int
     computed_ms: int
@@ -57,11 +57,11 @@ class TargetEpochReached(OfGroup, frozen=True):
 
 
 class TargetEpochForgotten(OfGroup, frozen=True):
-    """There is no target any more."""
+    """The group has no target any more."""
 
 
 class AssignmentChanged(OfMember, frozen=True):
-    """This is what the member holds now."""
+    """New assignment of a member."""
 
     assignment: CurrentAssignment
 
@@ -71,41 +71,41 @@ class AssignmentForgotten(OfMember, frozen=True):
 
 
 class RegexResolved(OfGroup, frozen=True):
-    """A pattern of the group stands for these topics."""
+    """Topics that a pattern of the group matches."""
 
     regex: str
     resolved: ResolvedRegex
 
 
 class RegexForgotten(OfGroup, frozen=True):
-    """No member uses the pattern any more."""
+    """Tombstone of a pattern that no member uses any more."""
 
     regex: str
 
 
 class MetadataChecked(OfGroup, frozen=True):
-    """The hash of the group's epoch was compared with the topics that there are. Memory only: every load checks
-    anew."""
+    """The hash of the group's epoch was compared with the existing topics. Memory only: every load compares again."""
 
     checked_ms: int | None
-    """Wall time; None: look again, the topics changed."""
+    """Wall time; None if it must be compared again, because the topics changed."""
 
 
 class RegexesChecked(OfGroup, frozen=True):
-    """All patterns of the group were held against the topics that there are. Memory only, as above."""
+    """All patterns of the group were matched against the existing topics. Memory only, as `MetadataChecked`."""
 
     checked_ms: int | None
-    """Wall time; None: again, the topics changed."""
+    """Wall time; None if they must be matched again, because the topics changed."""
 
 
 class RebalanceNoted(OfGroup, frozen=True):
-    """A rebalance of the group began, or is over. Memory only: nobody measures one that a restart interrupted."""
+    """A rebalance of the group began or ended. Memory only: the duration of one that a restart interrupted is not
+    measured."""
 
     started_ms: int | None
-    """Wall time; None: none is under way."""
+    """Wall time; None if no rebalance is under way."""
 
 
 class RejoinAwaited(OfMember, frozen=True):
-    """A classic member was told to join again, or did. Memory only: after a load it is told once more."""
+    """A classic member must join again, or has done so. Memory only: after a load it is notified once more."""
 
     is_awaited: bool

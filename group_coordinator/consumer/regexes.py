@@ -1,4 +1,4 @@
-"""The topics of a group change: patterns of its members stand for other topics, or topics come, go and grow.
+"""Changes of a group's topics: patterns match other topics, or topics are created, deleted or extended.
 
 Source: spec groups 3.4 (step 5), 3.11.
 """
@@ -18,14 +18,14 @@ from group_coordinator.shard import GroupShard
 
 @dataclass(frozen=True, slots=True)
 class ResolveRegexes:
-    """Effect: hold the patterns of a group against the topics there are, then `decide_resolved`."""
+    """Effect: match the patterns of a group against the existing topics, then `decide_resolved`."""
 
     group_id: str
 
 
 def is_resolution_due(shard: GroupShard, group: ConsumerGroup, now_ms: int) -> bool:
-    """True if a pattern of a group that has some was never held against the topics, or not since they changed, or not
-    for long."""
+    """Return True if a pattern of the group is unresolved, the topics changed since the last check, or that check is
+    too old."""
     checked_ms = group.regexes_checked_ms
     if group.has_unresolved_regex or checked_ms is None:
         return True
@@ -33,8 +33,8 @@ def is_resolution_due(shard: GroupShard, group: ConsumerGroup, now_ms: int) -> b
 
 
 def decide_resolved(shard: GroupShard, turn: Turn, *, group_id: str, resolved: Mapping[str, ResolvedRegex]) -> Decision:
-    """Patterns were held against the topics; those that nobody uses any more do not matter. A new epoch only if one of
-    them stands for other topics than before."""
+    """Store the topics that the patterns match; patterns no longer in use are ignored. The group gets a new epoch only
+    if the topics of a pattern changed."""
     group = find_group(shard, group_id)
     if group is None:
         return Decision()
@@ -58,8 +58,8 @@ def decide_resolved(shard: GroupShard, turn: Turn, *, group_id: str, resolved: M
 
 
 def decide_topics_changed(shard: GroupShard, turn: Turn, *, names: frozenset[str]) -> Decision:
-    """Topics of these names came, went or grew: their subscribers share them anew, and patterns are held against
-    them."""
+    """Give the subscribers of these topics, which were created, deleted or extended, a new target. Groups with patterns
+    resolve them again."""
     stale: list[Record] = []
     joins: list[Operation] = []
     effects: list[Effect] = []

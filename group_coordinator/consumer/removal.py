@@ -1,14 +1,14 @@
-"""Members go: they leave, fall silent, or do not do what they were told to. Their partitions are free at once.
+"""Removal of members that leave, are silent for too long, or exceed a timeout. Their partitions are free at once.
 
-| timer | armed | when it ends |
+| timer | armed | reason when it ends |
 | --- | --- | --- |
 | session | by every heartbeat | the member was silent |
-| rebalance | when the member must give something up | it did not |
-| join | when a classic member is told to join again | it did not |
-| sync | when a classic member was answered its JoinGroup | it did not fetch its assignment |
+| rebalance | when the member must revoke partitions | it did not |
+| join | when a classic member must join again | it did not |
+| sync | when the JoinGroup of a classic member was answered | it did not fetch its assignment |
 
-All four end the membership, and none outlives the member. They count from the answer that tells the member what to do,
-and a staged decision makes void what was armed before it (`ArmTimer`).
+All four end the membership, and none outlives the member. They count from the answer that instructs the member. A
+staged decision that arms or cancels a timer voids the one armed before it (`ArmTimer`).
 
 Source: spec groups 3.8.
 """
@@ -31,8 +31,10 @@ from group_coordinator.shard import GroupShard
 
 
 def decide_removal(shard: GroupShard, group: ConsumerGroup, member_ids: Sequence[str], reason: LeaveReason) -> Decision:
-    """These members are gone, and the others share what they had: in one new epoch, or as a classic group if nobody is
-    left who speaks the consumer protocol."""
+    """Remove these members. The others share their partitions, in one new epoch.
+
+    If no member with the consumer protocol remains, the group may become a classic one instead (`downgrade`).
+    """
     group_id = group.group_id
     effects: list[Effect] = [*cancelled_timers(group_id, member_ids), GroupNews(group_id)]
     if downgrade.is_downgrade(shard, group, member_ids):
@@ -40,7 +42,7 @@ def decide_removal(shard: GroupShard, group: ConsumerGroup, member_ids: Sequence
     else:
         follows = bump(shard, group_id, cause=f"member {reason}")
         if len(group.members) > len(member_ids):
-            # An operation of its own: an assignor that fails must not keep anybody in the group.
+            # An operation of its own, so that a failing assignor cannot prevent the removal.
             effects.append(assign_soon(shard, group_id))
     return Decision(
         records=tuple(Record(shard.key, value, cause=reason) for value in removal_values(group, member_ids)),
@@ -51,7 +53,7 @@ def decide_removal(shard: GroupShard, group: ConsumerGroup, member_ids: Sequence
 
 
 def removal_values(group: ConsumerGroup, member_ids: Sequence[str]) -> list[object]:
-    """The records that remove members, and the patterns that only they used, in the order that replay demands."""
+    """Return the records that remove members and the patterns that only they used, in the order that replay demands."""
     group_id = group.group_id
     values: list[object] = []
     dropped: Counter[str] = Counter()
@@ -74,7 +76,7 @@ def removal_values(group: ConsumerGroup, member_ids: Sequence[str]) -> list[obje
 
 
 def session_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> ArmTimer:
-    """Something was heard of the member."""
+    """Return the session timer of a member, to be armed again."""
     if member.classic is None:
         delay_ms = shard.part(GroupSettings).session_timeout_ms(group_id)
     else:
@@ -84,28 +86,28 @@ def session_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> A
 
 
 def rebalance_timer(shard: GroupShard, group_id: str, member: ConsumerMember, member_epoch: int) -> ArmTimer:
-    """The member, at this epoch, must give something up."""
+    """Return the timer of a member that must revoke partitions at this epoch."""
     end = partial(_decide_end_of_revocation, group_id=group_id, member_id=member.member_id, member_epoch=member_epoch)
     key = rebalance_key(group_id, member.member_id)
     return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end), since_answer=True)
 
 
 def join_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> ArmTimer:
-    """A classic member is told to join again."""
+    """Return the timer of a classic member that must join again."""
     end = partial(_decide_end, group_id=group_id, member_id=member.member_id, reason=LeaveReason.REBALANCE)
     key = join_key(group_id, member.member_id)
     return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end), since_answer=True)
 
 
 def sync_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> ArmTimer:
-    """A classic member is to fetch its assignment."""
+    """Return the timer of a classic member that must fetch its assignment."""
     end = partial(_decide_end, group_id=group_id, member_id=member.member_id, reason=LeaveReason.SYNC)
     key = sync_key(group_id, member.member_id)
     return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end), since_answer=True)
 
 
 def decide_loaded(shard: GroupShard, _turn: Turn) -> Decision:
-    """Every member of every group gets its time anew, and a target that is missing is computed."""
+    """Restart the timers of all members after a load, and schedule the targets that are missing."""
     effects: list[Effect] = []
     for group in shard.groups.values():
         if isinstance(group, ConsumerGroup) and not group.is_empty:
@@ -125,7 +127,7 @@ def _owed(shard: GroupShard, group: ConsumerGroup) -> Iterator[Effect]:
 
 
 def _decide_end(shard: GroupShard, turn: Turn, *, group_id: str, member_id: str, reason: LeaveReason) -> Decision:
-    """The member did not do in time what it had to. Of one that is gone there is nothing to do."""
+    """Remove a member that missed its deadline. Does nothing if it is already gone."""
     group = find_group(shard, group_id)
     if group is None or member_id not in group.members:
         return Decision()
@@ -135,7 +137,7 @@ def _decide_end(shard: GroupShard, turn: Turn, *, group_id: str, member_id: str,
 def _decide_end_of_revocation(
     shard: GroupShard, turn: Turn, *, group_id: str, member_id: str, member_epoch: int
 ) -> Decision:
-    """The member had to give something up, and has not. One that moved on since is left alone."""
+    """Remove a member that has not revoked its partitions in time. Does nothing if it has moved on since."""
     group = find_group(shard, group_id)
     if group is None:
         return Decision()

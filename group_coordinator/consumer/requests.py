@@ -1,4 +1,4 @@
-"""What members of consumer groups ask and are answered, as frozen values."""
+"""Requests of members of consumer groups and their answers, as frozen values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from group_coordinator.state import OfGroup
 
 
 class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
-    """One ConsumerGroupHeartbeat. None is "unchanged", or "none" from who joins (spec groups 3.2)."""
+    """One ConsumerGroupHeartbeat. None means unchanged, or none in a join (spec groups 3.2)."""
 
     member_id: str
     member_epoch: int
@@ -20,17 +20,17 @@ class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
     rebalance_timeout_ms: int | None = None
     subscribed_topic_names: frozenset[str] | None = None
     subscribed_topic_regex: str | None = None
-    """Empty: no pattern any more."""
+    """Empty if the member no longer uses a pattern."""
     server_assignor: str | None = None
     owned_names: tuple[PartitionName, ...] | None = None
-    """What the member owns, as it names it."""
+    """Partitions that the member owns, as it names them."""
     max_wait_ms: int = 0
-    """How long the answer may wait for news."""
+    """Longest time that the answer may wait for news (ms)."""
     owned: Owned | None = None
-    """What the member owns by topic id, as `ConsumerService` looks it up."""
+    """Partitions that the member owns by topic id, as `ConsumerService` looks them up."""
     crosses: bool = False
-    """An older heartbeat of the member was decided and not answered when this one came: the member cannot know that
-    decision, so the answer repeats the whole assignment."""
+    """True if an older heartbeat of the member was decided but not answered when this one came. The member cannot know
+    that decision, so the answer repeats the whole assignment."""
 
     @property
     def is_join(self) -> bool:
@@ -42,7 +42,7 @@ class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
 
     @property
     def says_nothing(self) -> bool:
-        """Nothing about the member itself: the member lives, and perhaps owns something."""
+        """True if the request has nothing new about the member: a sign of life, perhaps with owned partitions."""
         return (
             self.rack_id is None
             and self.rebalance_timeout_ms is None
@@ -52,38 +52,39 @@ class HeartbeatRequest(OfGroup, frozen=True, kw_only=True):
 
     @property
     def is_full(self) -> bool:
-        """It repeats all that the server must know, so it is told all, too: its client may have missed something."""
+        """True if the request repeats everything that the server needs. Its client may have missed something, so the
+        reply repeats everything too."""
         return self.rebalance_timeout_ms is not None and self.names_subscription and self.owned is not None
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """What the group replies."""
+    """Reply of the group, with topic ids only."""
 
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int = 0
     assigned: Held | None = None
-    """None: unchanged."""
+    """None if unchanged."""
 
 
 class TopicShare(Struct, frozen=True):
     """Partitions of one topic."""
 
     topic: str
-    """Empty for a topic that is gone."""
+    """Empty for a topic that no longer exists."""
     topic_id: bytes
     partitions: list[int]
     """Ascending."""
 
 
 class HeartbeatAnswer(Struct, frozen=True):
-    """What the member is to do."""
+    """Answer to a member, with topic names."""
 
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int
     assigned: tuple[TopicShare, ...] | None
-    """None: unchanged."""
+    """None if unchanged."""
 
 
 class MemberDescription(Struct, frozen=True):
@@ -96,7 +97,7 @@ class MemberDescription(Struct, frozen=True):
 
 
 class ConsumerGroupDescription(OfGroup, frozen=True):
-    """One consumer group as it is on disk, or why it is not shown."""
+    """One consumer group as it is on disk, or the refusal to show it."""
 
     refusal: Refused | None = None
     state_name: str = ""

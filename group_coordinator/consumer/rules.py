@@ -1,7 +1,7 @@
-"""What a consumer group answers: pure checks, and how a member moves towards its target.
+"""Rules of consumer groups: pure checks, and the steps of a member towards its target.
 
-A partition is given to a member only when nobody else holds it, and somebody who must give one up holds it until he
-says that he did, or is gone. So it never has two owners (spec groups 3.6).
+A partition is given to a member only if no other member holds it. A member that must revoke a partition holds it until
+it confirms the revocation, or is gone. So a partition never has two owners (spec groups 3.6).
 
 Source: KIP-848, KIP-1251, spec groups 3.2, 3.6, 3.7, 4.2 to 4.4.
 """
@@ -37,18 +37,18 @@ _GONE_FOR_A_MOMENT: Final = "the static member said that it goes for a moment"
 
 
 def group_state(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> GroupState:
-    """Source: spec groups 3.1."""
+    """Return the state of a group. Source: spec groups 3.1."""
     members = list(assignments)
     return counted_group_state(epochs, len(members), sum(is_settled(each, epochs) for each in members))
 
 
 def is_settled(assignment: CurrentAssignment, epochs: Epochs) -> bool:
-    """The member holds what the target of the group gives it."""
+    """Return True if the member holds its part of the group's target."""
     return assignment.state is MemberState.STABLE and assignment.member_epoch == epochs.assignment_epoch
 
 
 def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupState:
-    """The state of a group, from the numbers of its members and of those that are settled."""
+    """Return the state of a group from the number of its members, and of those that are settled."""
     if not members:
         return GroupState.EMPTY
     if epochs.group_epoch > epochs.assignment_epoch:
@@ -56,11 +56,11 @@ def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupStat
     return GroupState.STABLE if settled == members else GroupState.RECONCILING
 
 
-# Who may speak
+# Checks of callers
 
 
 def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> None:
-    """Is this a heartbeat at all? Raises Refused: INVALID_GROUP_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
+    """Raise Refused unless this is a valid heartbeat: INVALID_GROUP_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
     UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
     if not request.group_id.strip():
         raise _invalid("the group id is empty; give the group a name")
@@ -86,7 +86,7 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
 
 
 def _check_names(request: HeartbeatRequest) -> None:
-    """Names are stored, and take part in keys."""
+    """Check the names, which are stored and are parts of keys."""
     check_group_id(request.group_id)
     for what, text in (
         ("member id", request.member_id),
@@ -115,7 +115,7 @@ def _invalid(why: str) -> Refused:
 
 
 def unknown_member(group_id: str, member_id: str) -> Refused:
-    """The refusal for who is no member."""
+    """Return the refusal for a caller that is no member."""
     return Refused(
         ErrorCode.UNKNOWN_MEMBER_ID,
         f"{member_id!a:.80} is no member of the group {group_id!a:.80}: it left, or was silent for too long; join "
@@ -124,7 +124,7 @@ def unknown_member(group_id: str, member_id: str) -> Refused:
 
 
 def fenced_instance(instance_id: str) -> Refused:
-    """The refusal for who names an instance that is somebody else now."""
+    """Return the refusal for a caller whose instance id now belongs to another member."""
     return Refused(
         ErrorCode.FENCED_INSTANCE_ID,
         f"the static member {instance_id!a:.80} was taken over by another process; stop this one",
@@ -132,14 +132,15 @@ def fenced_instance(instance_id: str) -> Refused:
 
 
 def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | None, *, crosses: bool = False) -> None:
-    """May a member that names this epoch go on? The one before is forgiven to who missed one reply and owns nothing
-    that it should not. `crosses`: the member cannot have heard of its epoch yet, so it need not say what it owns. A
-    member in a state that only a newer server knows must show that it owns nothing.
+    """Raise Refused FENCED_MEMBER_EPOCH unless the member may go on with this epoch (spec groups 3.6, 3.7).
 
-    Raises Refused FENCED_MEMBER_EPOCH (spec groups 3.6, 3.7)."""
+    The previous epoch is accepted from a member that missed one reply, if it owns only partitions assigned to it. With
+    `crosses` the member cannot know its epoch yet, so it need not send its owned partitions. A member in a state that
+    only a newer server knows must show that it owns nothing.
+    """
     stored = current.member_epoch
     if current.state is MemberState.UNKNOWN and (owned is None or owned):
-        # As Kafka's CurrentAssignmentBuilder: what the member was about to do is not known here.
+        # As in Kafka's CurrentAssignmentBuilder: the next step of such a member is not known here.
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "the member is stored in a state that only a newer server knows, and does not show that it owns nothing: "
@@ -165,9 +166,11 @@ def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | No
 
 
 def is_repetition(current: CurrentAssignment, member_epoch: int) -> bool:
-    """True for a heartbeat that `check_epoch` lets pass with the epoch before: it was sent before its member heard of
-    the newest decision, and so was what it says of the partitions that the member owns. It gets that decision as its
-    answer, and none is made on it (spec groups 3.7). Where the state is unknown there is no such decision."""
+    """Return True for a heartbeat with the previous epoch that `check_epoch` accepted (spec groups 3.7).
+
+    It was sent before its member learned of the newest decision, so the partitions that it owns are out of date too. It
+    is answered with that decision and causes no new one. In an unknown state there is no such decision.
+    """
     return member_epoch not in {current.member_epoch, JOIN_EPOCH} and current.state is not MemberState.UNKNOWN
 
 
@@ -183,9 +186,12 @@ def check_commit(
     *,
     is_transactional: bool,
 ) -> None:
-    """May a member commit these offsets? An older epoch will do for partitions that it has held since then (KIP-1251).
+    """Raise Refused unless the member may commit these offsets.
 
-    Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (spec groups 4.2, 4.4)."""
+    An older epoch is accepted for partitions that the member has held since then (KIP-1251).
+
+    Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (spec groups 4.2, 4.4).
+    """
     if member is None:
         raise _unknown_committer(committer)
     epoch = committer.generation_or_epoch
@@ -200,7 +206,7 @@ def check_commit(
 
 
 def check_fetch(member: ConsumerMember | None, assignment: CurrentAssignment, committer: Committer) -> None:
-    """May a member read offsets? Raises Refused as `check_commit` (spec groups 4.3)."""
+    """Raise Refused unless the member may read offsets, with the errors of `check_commit` (spec groups 4.3)."""
     if member is None:
         raise _unknown_committer(committer)
     if committer.generation_or_epoch != assignment.member_epoch:
@@ -225,28 +231,29 @@ def _stale(assignment: CurrentAssignment, committer: Committer, *, is_generation
     )
 
 
-# How a member moves towards its target
+# Steps of a member towards its target
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """The share that a member is on its way to."""
+    """Target that a member moves to."""
 
     epoch: int
-    """The assignment epoch of the target."""
+    """Assignment epoch of the target."""
     share: Share[bytes]
-    """What of the target the member subscribes to."""
+    """Part of the target in topics that the member subscribes to."""
     is_free: Callable[[bytes, int], bool]
-    """True for a partition that nobody else holds."""
+    """True for a partition that no other member holds."""
     is_subscribed: Callable[[bytes], bool]
-    """True for the topics that the member wants."""
+    """True for a topic that the member subscribes to."""
 
 
 def reconcile(
     current: CurrentAssignment, destination: Destination, owned: Owned | None, *, is_subscription_new: bool = False
 ) -> CurrentAssignment:
-    """The next step of a member; the very same value if there is none.
+    """Return the assignment after the member's next step; the same object if there is none.
 
-    `owned`: what the client says it owns, None if it does not say. Source: spec groups 3.6, with its decisions."""
+    `owned` is None if the client did not send its owned partitions. Source: spec groups 3.6, with its decisions.
+    """
     match current.state:
         case MemberState.STABLE:
             if current.member_epoch == destination.epoch and not is_subscription_new:
@@ -257,8 +264,8 @@ def reconcile(
         case MemberState.UNRELEASED:
             pass
         case MemberState.UNKNOWN:
-            # It joins again, or shows that it owns nothing. All that it may still own is its own until it says that it
-            # is not.
+            # The member joins again, or shows that it owns nothing. Until it confirms a revocation, it may still own
+            # everything that it held.
             current = replace(current, assigned=_all_held(current), pending_revocation={})
     return _step(current, destination, owned)
 
@@ -294,7 +301,7 @@ def _changed(before: CurrentAssignment, after: CurrentAssignment) -> CurrentAssi
 
 
 def _split(assigned: Held, share: Share[bytes]) -> tuple[Held, Held]:
-    """What of the assigned partitions is in the share, and what is not."""
+    """Return the assigned partitions that are in the share, and those that are not."""
     keep: dict[bytes, Mapping[int, int]] = {}
     revoke: dict[bytes, Mapping[int, int]] = {}
     for topic_id, epochs in assigned.items():
@@ -310,7 +317,8 @@ def _split(assigned: Held, share: Share[bytes]) -> tuple[Held, Held]:
 
 
 def _take_free(keep: Held, destination: Destination) -> tuple[Held, bool]:
-    """What stays, together with what of the share is free; and whether somebody else still holds something of it."""
+    """Return the kept partitions together with the free ones of the share. Also returns True if another member still
+    holds a partition of the share."""
     assigned = dict(keep)
     is_waiting = False
     for topic_id, wanted in destination.share.items():
@@ -331,7 +339,7 @@ def _take_free(keep: Held, destination: Destination) -> tuple[Held, bool]:
 
 
 def _drop_unsubscribed(current: CurrentAssignment, destination: Destination) -> CurrentAssignment:
-    """What the member does not even want any more it must give up, too, beside what it was already told to."""
+    """Add partitions of topics that the member no longer subscribes to, to those that it must already revoke."""
     unwanted = {
         topic_id: held for topic_id, held in current.assigned.items() if not destination.is_subscribed(topic_id)
     }
@@ -356,7 +364,8 @@ def _meets(owned: Owned, held: Held) -> bool:
 
 
 def away(current: CurrentAssignment) -> CurrentAssignment:
-    """A static member goes for a moment: it keeps what is assigned, and what it had to give up is free."""
+    """Return the assignment of a static member that leaves for a moment. It keeps its assigned partitions and releases
+    those that it had to revoke."""
     return replace(
         current,
         member_epoch=AWAY_EPOCH,
@@ -367,12 +376,12 @@ def away(current: CurrentAssignment) -> CurrentAssignment:
 
 
 def back(left: CurrentAssignment) -> CurrentAssignment:
-    """What the next process under a static member's name starts with: what the last one held."""
+    """Return the first assignment of a static member's next process: the partitions assigned to the last one."""
     return CurrentAssignment(JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, left.assigned)
 
 
 def same_partitions(one: Held, other: Held) -> bool:
-    """True where two hold the same, whenever they were given it."""
+    """Return True if both hold the same partitions, regardless of the epochs in which they were given."""
     return one is other or (
         one.keys() == other.keys()
         and all(partitions.keys() == other[topic].keys() for topic, partitions in one.items())

@@ -1,4 +1,4 @@
-"""The services of consumer groups for their members: heartbeats (`waiting` answers them), and descriptions."""
+"""Services of consumer groups for their members: heartbeats (`waiting` answers them), and descriptions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from group_coordinator.shard import GroupShard
 
 
 class ConsumerService:
-    """Use cases. Each asks for the caller's permission and checks the command before the group is asked."""
+    """Use cases of consumer groups. Each checks the caller's permission and the command before it asks the group."""
 
     def __init__(
         self,
@@ -64,10 +64,12 @@ class ConsumerService:
         self._heartbeats = Heartbeats(runtime, router=router, config=config, news=news, on_written=resolver.look)
 
     def heartbeat(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatAnswer]:
-        """Answered at once if there is something new for the member, else when there is, at the latest after the wait.
-        One that a newer heartbeat of the member overtakes is answered no later than that one.
+        """Answer a heartbeat as soon as there is something new for the member, and at the latest after the wait.
 
-        Errors: GROUP_AUTHORIZATION_FAILED, as `rules.check_heartbeat`, and as spec groups 3.2, 3.4, 3.7 and 3.8."""
+        If a newer heartbeat of the member overtakes it, it is answered no later than that one.
+
+        Errors: GROUP_AUTHORIZATION_FAILED, as `rules.check_heartbeat`, and as spec groups 3.2, 3.4, 3.7 and 3.8.
+        """
         ask = partial(require, self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
         ask()
         request = self._checked(request, context)
@@ -81,7 +83,8 @@ class ConsumerService:
         return self._heartbeats.ask(request, context, wait_ms).map(answer)
 
     def _checked(self, request: HeartbeatRequest, context: CallContext) -> HeartbeatRequest:
-        """The request with topic ids in place of names, and a member id. Raises: Refused, see `heartbeat`."""
+        """Return the checked request, with topic ids in place of names, and a member id. Raises Refused, see
+        `heartbeat`."""
         self._check_subscription(request.subscribed_topic_names or (), context)
         if request.owned_names is not None:
             request = replace(request, owned=self._owned(request.owned_names))
@@ -91,8 +94,8 @@ class ConsumerService:
         return request if request.member_id else replace(request, member_id=uuid_text(new_uuid()))
 
     def _check_subscription(self, topics: Iterable[str], context: CallContext) -> None:
-        """Raises Refused unless the caller may see all of them; whether there are such topics does not matter. It does
-        not name the one, as in Kafka (KAFKA-18813)."""
+        """Raise Refused unless the caller may see all these topics, existing or not. The error names no topic, as in
+        Kafka (KAFKA-18813)."""
         may = self._authorizer.is_allowed
         for topic in topics:
             if not may(context, Permission.DESCRIBE, ResourceType.TOPIC, topic):
@@ -103,8 +106,8 @@ class ConsumerService:
                 )
 
     def _owned(self, names: tuple[PartitionName, ...]) -> Owned:
-        """What the member owns, by topic id. A topic that is known by a name alone, and is gone, is nothing that one
-        could own."""
+        """Return the partitions that the member owns, by topic id. A topic given only by name that no longer exists is
+        ignored, since no member can own it."""
         check_names(names)
         owned: dict[bytes, set[int]] = {}
         for name in names:
@@ -122,7 +125,7 @@ class ConsumerService:
         return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
 
     def _shares(self, held: Mapping[bytes, Iterable[int]]) -> tuple[TopicShare, ...]:
-        """Partitions by topic, in the order of the names."""
+        """Return the partitions by topic, in the order of the topic names."""
         shares = []
         for topic_id, partitions in held.items():
             shape = self._topics.shape_of_id(topic_id)
@@ -130,9 +133,11 @@ class ConsumerService:
         return tuple(sorted(shares, key=lambda share: (share.topic, share.topic_id)))
 
     def describe(self, group_ids: Iterable[str], context: CallContext) -> list[ConsumerGroupDescription]:
-        """What is on disk of consumer groups, in the order asked. A group is refused by itself:
-        GROUP_AUTHORIZATION_FAILED; INVALID_GROUP_ID; GROUP_ID_NOT_FOUND, also for a group of another kind;
-        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        """Describe consumer groups as they are on disk, in the given order.
+
+        Each group is refused on its own: GROUP_AUTHORIZATION_FAILED; INVALID_GROUP_ID; GROUP_ID_NOT_FOUND, also for a
+        group of another kind; NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
         described = []
         for group_id in group_ids:
             try:

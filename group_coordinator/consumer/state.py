@@ -1,10 +1,10 @@
-"""Values of a consumer group: its members, what each holds, what each is meant to hold, and three kinds of epochs.
+"""Values of a consumer group: its members, their assignments and targets, and three kinds of epochs.
 
-The *group epoch* grows when what an assignment rests on changes. The *assignment epoch* is the group epoch that the
+The *group epoch* grows when the basis of the assignment changes. The *assignment epoch* is the group epoch that the
 current target was computed for. A *member epoch* is the assignment epoch that the member has reached.
 
-    STABLE      holds what its epoch wants            UNREVOKED   must give something up, and has not said that it did
-    UNRELEASED  waits for what others still hold      UNKNOWN     stored by a newer program, which knows what it means
+    STABLE      holds its part of its epoch's target  UNREVOKED   must give partitions up, and has not confirmed it
+    UNRELEASED  waits for partitions of other members UNKNOWN     stored by a newer program, with a meaning of its own
 
 Source: KIP-848, spec groups 3.1 and 3.6.
 """
@@ -21,43 +21,43 @@ from coordinator_protocol.assignors.values import Share
 from group_coordinator.classic.state import ClassicProtocol
 
 JOIN_EPOCH: Final = 0
-"""Member epoch of who joins, or joins again."""
+"""Member epoch of a member that joins, or joins again."""
 LEAVE_EPOCH: Final = -1
 AWAY_EPOCH: Final = -2
-"""A static member is away for a moment and keeps its partitions until its session ends."""
+"""Member epoch of a static member that is away for a moment. It keeps its partitions until its session ends."""
 
 Held = Mapping[bytes, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch in which the member was given it. A topic without any is left out. Nobody
-changes a Held after it was made."""
+"""Partitions by topic id, each with the epoch in which the member was given it. Topics without partitions are left out.
+Never changed once made."""
 
 Owned = Mapping[bytes, frozenset[int]]
-"""Partitions by topic id, as a client says that it owns them."""
+"""Partitions by topic id, as a client claims to own them."""
 
 NONE_OF_TOPIC: Final[Mapping[int, int]] = {}
 NO_SHARE: Final[Share[bytes]] = {}
 
 
 class GroupState(StrEnum):
-    """States of a group, as users see and filter by them. Never stored: they follow from the members (spec groups
-    3.1)."""
+    """States of a group, as shown to users and used in their filters. Never stored: they are derived from the members
+    (spec groups 3.1)."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """There is no target for the group epoch yet."""
+    """The group epoch has no target yet."""
     RECONCILING = "Reconciling"
-    """Somebody does not hold what the target gives it."""
+    """A member does not hold its part of the target yet."""
     STABLE = "Stable"
 
 
 class MemberState(IntEnum):
-    """Where a member stands on its way to its target. The numbers are stored."""
+    """Progress of a member towards its target. The numbers are stored."""
 
     STABLE = 0
     UNREVOKED = 1
     UNRELEASED = 2
     UNKNOWN = 127
-    """Any other number that is stored. The member must give up all it has and join again, as Kafka demands; what it
-    holds is nobody else's until it did, or is gone."""
+    """Any other stored number. The member must give up everything and join again, as in Kafka. Until it has done so or
+    is gone, no other member gets what it holds."""
 
     @classmethod
     def _missing_(cls, value: object) -> MemberState:
@@ -65,7 +65,7 @@ class MemberState(IntEnum):
 
 
 class MemberSubscription(Struct, frozen=True):
-    """Which topics a member wants: those named, and those whose names match."""
+    """Topics that a member subscribes to: named topics, and topics whose names match its pattern."""
 
     names: frozenset[str] = frozenset()
     regex: str | None = None
@@ -75,15 +75,15 @@ NO_SUBSCRIPTION: Final = MemberSubscription()
 
 
 class ClassicMetadata(Struct, frozen=True):
-    """What a member said who speaks the classic protocol in a consumer group."""
+    """Metadata of a member that speaks the classic protocol in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocol, ...]
-    """The preferred one first; the metadata of each is an embedded subscription."""
+    """Protocols, the preferred one first; the metadata of each is an embedded subscription."""
 
 
 class ConsumerMember(Struct, frozen=True, kw_only=True):
-    """What a member says of itself."""
+    """Metadata of a member, as the member sent it."""
 
     member_id: str
     instance_id: str | None = None
@@ -91,26 +91,26 @@ class ConsumerMember(Struct, frozen=True, kw_only=True):
     client_id: str = ""
     client_host: str = ""
     rebalance_timeout_ms: int = -1
-    """How long it may take to give up what it must."""
+    """Time that the member has to revoke partitions."""
     subscription: MemberSubscription = NO_SUBSCRIPTION
     server_assignor: str | None = None
     classic: ClassicMetadata | None = None
-    """None: it speaks the consumer protocol."""
+    """None if it speaks the consumer protocol."""
 
 
 class CurrentAssignment(Struct, frozen=True):
-    """What a member holds, and how far it is."""
+    """Partitions that a member holds, and its progress."""
 
     member_epoch: int = JOIN_EPOCH
     previous_member_epoch: int = JOIN_EPOCH
-    """The epoch before the last change of anything here: who still names it has missed one reply."""
+    """Epoch before the last change of any field here. A member that still sends it has missed one reply."""
     state: MemberState = MemberState.STABLE
     assigned: Held = field(default_factory=dict)
     pending_revocation: Held = field(default_factory=dict)
-    """What it was told to give up; nobody else gets it until the member says that it did."""
+    """Partitions that it must revoke. No other member gets them until it confirms that."""
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """The epoch in which the member was given a partition that it holds; None for one it does not hold."""
+        """Return the epoch in which the member was given a partition that it holds; None if it does not hold it."""
         for held in (self.assigned, self.pending_revocation):
             epoch = held.get(topic_id, {}).get(partition)
             if epoch is not None:
@@ -119,25 +119,25 @@ class CurrentAssignment(Struct, frozen=True):
 
 
 NOT_YET: Final = CurrentAssignment()
-"""The assignment of a member that was never given anything."""
+"""Assignment of a member that was never given anything."""
 
 
 class Epochs(Struct, frozen=True):
-    """Where a group stands."""
+    """Epochs of a group."""
 
     group_epoch: int = 0
     metadata_hash: int = 0
-    """Hash of the subscribed topics, as they were when the group epoch was set."""
+    """Hash of the subscribed topics, as of the group epoch."""
     assignment_epoch: int = 0
     computed_ms: int | None = None
-    """When the target was computed, wall time; None: never."""
+    """Wall time of the target's computation; None if there was none."""
     assignor_name: str = ""
 
 
 class ResolvedRegex(Struct, frozen=True):
-    """Which topics a pattern stands for."""
+    """Topics that a pattern matches."""
 
     topics: frozenset[str]
     catalog_hash: int
-    """Hash of the names of all topics when it was resolved: the same hash, the same result."""
+    """Hash of the names of all topics at the time of the resolution. The same hash gives the same result."""
     resolved_ms: int

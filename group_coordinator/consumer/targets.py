@@ -1,7 +1,7 @@
-"""What an assignor is told of a group, and whether its work may be done on the loop.
+"""Input of an assignor for a group, and the decision to compute its target on the loop or away from it.
 
-A small target is computed where it is needed, in the operation that needs it. A large one would hold up everybody on
-the loop: it is computed in another process (`background`), and counts only if its group epoch still stands.
+A small target is computed in the operation that needs it. A large one would delay all callers on the loop. So another
+process computes it (`background`), and the result counts only if the group epoch is still the same.
 
 Source: spec groups 3.5, 5.8; design 8.
 """
@@ -19,25 +19,25 @@ from group_coordinator.consumer.computing import TargetTask
 from group_coordinator.consumer.group import ConsumerGroup
 
 ON_LOOP_US_MAX: Final = 2_000
-"""An estimate of the computation beyond which it leaves the loop."""
+"""Estimated duration of a computation above which it leaves the loop (us)."""
 
-# What the assignors need, measured (`python -m bench assignors`), right to a factor of two.
+# Measured costs of the assignors (`python -m bench assignors`), right to a factor of two.
 _US_PER_MEMBER: Final = 0.5
 _US_PER_TOPIC: Final = 6.0
 _US_PER_PARTITION: Final = 0.25
 _US_PER_PARTITION_UNEQUAL: Final = 1.0
 _US_PER_WISH_UNEQUAL: Final = 0.4
-"""Cost of each topic of each member, where members subscribe to different ones."""
+"""Cost of each topic of each member, if members subscribe to different topics."""
 
 
 def shapes_of(names: Iterable[str], topics: TopicMetadata) -> list[TopicShape]:
-    """The topics of these names that exist, by id."""
+    """Return the existing topics of these names, sorted by id."""
     found = [shape for name in names if (shape := topics.shape(name)) is not None]
     return sorted(found, key=lambda shape: shape.topic_id)
 
 
 def metadata_hash(shapes: Iterable[TopicShape]) -> int:
-    """64 bits that differ when a topic came, went or grew. The same in every process."""
+    """Return a 64-bit hash that changes when a topic is created, deleted or extended. The same in every process."""
     digest = blake2b(digest_size=8)
     for shape in shapes:
         digest.update(f"{shape.topic_id.hex()} {shape.topic} {shape.partition_count}\n".encode())
@@ -45,7 +45,7 @@ def metadata_hash(shapes: Iterable[TopicShape]) -> int:
 
 
 def is_large(group: ConsumerGroup, topics: TopicMetadata) -> bool:
-    """True if the computation would hold the loop up for too long."""
+    """Return True if the computation would block the loop for too long."""
     return _cost_us(group, shapes_of(group.subscribed_topics(), topics)) > ON_LOOP_US_MAX
 
 
@@ -59,14 +59,14 @@ def _cost_us(group: ConsumerGroup, shapes: Sequence[TopicShape]) -> float:
 
 
 def target_task(group: ConsumerGroup, topics: TopicMetadata, assignors: tuple[str, ...]) -> TargetTask:
-    """What must be computed for the group as it is now. `assignors`: those there are, the default one first."""
+    """Return the computation that the group needs now. `assignors` are the available ones, the default first."""
     shapes = shapes_of(group.subscribed_topics(), topics)
     ids = {shape.topic: shape.topic_id for shape in shapes}
     wanted: dict[frozenset[bytes], frozenset[bytes]] = {}
     subscribed: dict[object, frozenset[bytes]] = {}
     for subscription in group.subscriptions():
         topic_ids = frozenset(ids[name] for name in group.topics_of(subscription) if name in ids)
-        # One object for equal sets: assignors compare them, and so it costs nothing.
+        # Equal sets share one object, so that assignors can compare them at no cost.
         subscribed[subscription] = wanted.setdefault(topic_ids, topic_ids)
     members = {
         member_id: MemberSpec(
@@ -89,6 +89,6 @@ def target_task(group: ConsumerGroup, topics: TopicMetadata, assignors: tuple[st
 
 
 def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:
-    """The one that most members name, at a tie the one that is listed first; the first if nobody names any."""
+    """Return the assignor that most members name, at a tie the one listed first; the first if no member names any."""
     votes = Counter(member.server_assignor for member in group.members.values() if member.server_assignor is not None)
     return max(assignors, key=lambda name: (votes[name], -assignors.index(name)))

@@ -1,7 +1,7 @@
-"""A classic group becomes a consumer group when its first member joins that speaks the consumer protocol.
+"""Upgrade of a classic group to a consumer group, when the first member with the consumer protocol joins.
 
-The generation becomes the group epoch, the member epochs and the epoch of the target; every classic member holds what
-the leader gave it. Calls that wait are answered: their members join again, and find the new kind.
+The generation becomes the group epoch, the member epochs and the epoch of the target. Every classic member keeps the
+partitions that the leader assigned. Parked calls are refused; their members join again and find the new kind.
 
 Source: spec groups 3.9.
 """
@@ -35,10 +35,11 @@ _CAUSE = "upgrade"
 
 
 def decide_upgrade(shard: GroupShard, group: Group, then: Callable[[GroupShard, Turn], Decision]) -> Decision:
-    """The group becomes a consumer group, and then somebody joins that; in one step, or not at all. An empty one is
+    """Turn the group into a consumer group, then perform the join `then`; in one step, or not at all. An empty group is
     simply replaced.
 
-    Raises Refused GROUP_ID_NOT_FOUND where it may not."""
+    Raises Refused GROUP_ID_NOT_FOUND if the group may not change its kind.
+    """
     goes_on = Operation(shard.key, then)
     if group.is_empty:
         tombstones = tuple(Record(shard.key, value, _CAUSE) for value in group.tombstones())
@@ -117,7 +118,7 @@ def _group_values(shard: GroupShard, group: ClassicGroup, members: list[Consumer
     hashed = metadata_hash(shapes_of(subscribed, shard.topics))
     values.append(records.GroupEpochBumped(group_id, generation, hashed))
     values += [records.TargetChanged(group_id, member_id, share) for member_id, share in shares.items()]
-    # The leader's assignor is none of ours, and its assignment is old: the next target need not wait.
+    # Computed at time 0, so that the next target need not wait: this one comes from the leader's own assignor.
     values.append(records.TargetEpochReached(group_id, generation, 0, ""))
     for member_id, share in shares.items():
         held = {topic_id: dict.fromkeys(partitions, generation) for topic_id, partitions in share.items()}
@@ -127,8 +128,8 @@ def _group_values(shard: GroupShard, group: ClassicGroup, members: list[Consumer
 
 
 def _shares(shard: GroupShard, group: ClassicGroup) -> dict[str, Share[bytes]]:
-    """What each member was assigned. A leader may have given one partition to two members; then the first keeps it,
-    and the other learns so when it joins again."""
+    """Return the partitions of each member. If the leader gave one partition to two members, the first keeps it; the
+    other learns that when it joins again."""
     taken: set[tuple[bytes, int]] = set()
     shares: dict[str, Share[bytes]] = {}
     for member_id, member in group.members.items():

@@ -1,8 +1,9 @@
-"""Heartbeats that wait for news of their group, each decided on until its member has heard of it.
+"""Heartbeats that wait for news of their group. Their members learn of each decision before the next one.
 
-What a member owns is as its newest heartbeat says, so a decision is of use only once the member has heard of it. Two
-things could come before that. The same heartbeat could be decided on again: a `Question` does not. And a newer one may
-come, from a client that gave up the older: both get one answer, with the whole assignment (decision 55).
+The owned partitions of a member are those of its newest heartbeat. So a decision is of use only once the member has
+learned of it. Two things could come before that. The same heartbeat could be decided again: `Question` prevents that.
+Or a newer one comes, from a client that gave up the older: then both get one answer, with the whole assignment
+(decision 55).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
 
 _DEADLINE_MARGIN_MS: Final = 100
-"""An answer leaves this long before its caller stops waiting for it."""
+"""Time before its caller's deadline at which an answer leaves (ms)."""
 
 
 class Heartbeats:
-    """The heartbeats of one server, decided on and answered."""
+    """Waiting and undecided heartbeats of one server."""
 
     def __init__(
         self,
@@ -50,10 +51,11 @@ class Heartbeats:
         self._news = news
         self._on_written = on_written
         self._unanswered: dict[tuple[str, str], _Unanswered] = {}
-        """The newest heartbeat of each member that waits, for news or for the disk, by group id and member id."""
+        """Newest unanswered heartbeat of each member, waiting for news or for the disk, by group id and member id."""
 
     def wait_ms(self, request: HeartbeatRequest, context: CallContext) -> int:
-        """The time that a heartbeat may wait: one that leaves does not, and the next one must come in the session."""
+        """Return the time that a heartbeat may wait (ms). A leave does not wait, and the next heartbeat must come
+        within the session."""
         if request.max_wait_ms <= 0 or request.member_epoch < 0:
             return 0
         shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
@@ -68,13 +70,16 @@ class Heartbeats:
         return wait_ms
 
     def ask(self, request: HeartbeatRequest, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
-        """The reply to a heartbeat: at once if there is something new for the member, else when there is, at the latest
-        after the wait. One that a newer heartbeat of the member overtakes is answered no later than that one."""
+        """Return the reply to a heartbeat as soon as there is something new for the member, and at the latest after the
+        wait.
+
+        If a newer heartbeat of the member overtakes it, it is answered no later than that one.
+        """
         key = (request.group_id, request.member_id)
         older = self._unanswered.get(key)
         if older is None:
             return self._decide(request, context, wait_ms, key)
-        # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
+        # The owned partitions in an older heartbeat are out of date, so it must not be decided again.
         older.stop()
         replied = self._decide(replace(request, crosses=older.is_undurable), context, wait_ms, key)
         older.answer_beside(replied)
@@ -83,8 +88,10 @@ class Heartbeats:
     def _decide(
         self, request: HeartbeatRequest, context: CallContext, wait_ms: int, key: tuple[str, str]
     ) -> Pending[HeartbeatReply]:
-        """Decide on a heartbeat, and again while it waits. Until it is answered, and what was decided on it is durable,
-        the next one finds it."""
+        """Decide a heartbeat, and again while it waits.
+
+        Until it is answered and its last decision is durable, the member's next heartbeat finds it in `_unanswered`.
+        """
         beat = _Unanswered(self._router.shard_key(request.group_id))
         operation = Operation(beat.shard, partial(decide_heartbeat, request=request))
 
@@ -126,8 +133,11 @@ class Heartbeats:
         return self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
 
     def _may_have_news(self, request: HeartbeatRequest, beat: _Unanswered) -> bool:
-        """Looked up for every member that waits whenever something happens to one of them, so it must be cheap: most
-        have what they are meant to have, and the very same values say so."""
+        """Return False if the group certainly has nothing new for the member.
+
+        It is called for every waiting member at each change, so it must be cheap. Most members have reached their
+        target, which the identity of the two values shows.
+        """
         assert beat.told is not None, "it was asked once"
         shard: GroupShard | None = self._runtime.table.find(beat.shard)
         group = None if shard is None else find_group(shard, request.group_id)
@@ -144,7 +154,7 @@ class Heartbeats:
     def _settled_on(
         self, request: HeartbeatRequest, beat: _Unanswered
     ) -> tuple[CurrentAssignment, Share[bytes]] | None:
-        """What the member holds and is meant to hold, if that is the same."""
+        """Return assignment and target of the member if it has reached its target, else None."""
         shard: GroupShard | None = self._runtime.table.find(beat.shard)
         group = None if shard is None else find_group(shard, request.group_id)
         if group is None:
@@ -154,14 +164,14 @@ class Heartbeats:
         return (assignment, group.target(request.member_id)) if is_settled else None
 
     def _write(self, operation: Operation, group_id: str, context: CallContext) -> Pending[HeartbeatReply]:
-        # Most heartbeats store nothing, and what the others store lets partitions move on.
+        # Most heartbeats store nothing, and the records of the others let partitions move on.
         written: Pending[HeartbeatReply] = self._runtime.write(operation, context, is_urgent=True)
         written.on_settled(lambda _reply: self._on_written(group_id, context))
         return written
 
 
 class _Unanswered:
-    """A heartbeat that waits: for news, or until what was decided on it is durable."""
+    """Heartbeat that waits for news, or for its decision to be durable."""
 
     __slots__ = ("_asked", "_is_stopped", "answer", "decided", "settled_on", "shard", "told")
 
@@ -169,26 +179,27 @@ class _Unanswered:
         self.shard = shard
         self.answer: Pending[HeartbeatReply] = Pending()
         self.decided: Pending[HeartbeatReply] | None = None
-        """The reply to what was decided on it last."""
+        """Reply to the last decision on it."""
         self.told: HeartbeatReply | None = None
-        """What the group said when it was last asked; None: it has not answered yet."""
+        """Last reply of the group; None until the first."""
         self.settled_on: tuple[CurrentAssignment, Share[bytes]] | None = None
-        """What the member held and was meant to hold when that was the same: as long as both stand, nothing is new."""
+        """Assignment and target of the member when it had reached its target. While both are the same objects, nothing
+        is new."""
         self._asked: Pending[HeartbeatReply] | None = None
         self._is_stopped = False
 
     @property
     def is_undurable(self) -> bool:
-        """True while a decision on it stands that its member cannot have heard of."""
+        """True while a decision on it is not durable, so that its member cannot know it."""
         return self.decided is not None and not self.decided.is_settled
 
     @property
     def is_over(self) -> bool:
-        """True once it has its answer and nothing of it waits for the disk."""
+        """True once it is answered and no decision on it waits for the disk."""
         return self.answer.is_settled and not self.is_undurable
 
     def follow(self, asked: Pending[HeartbeatReply]) -> None:
-        """Answer as this is settled, unless it is stopped before."""
+        """Answer with the result of `asked`, unless stopped before."""
         self._asked = asked
         self.answer.on_cancel = asked.cancel
         asked.on_settled(self._settle)
@@ -198,14 +209,16 @@ class _Unanswered:
             self.answer.settle_as(asked)
 
     def stop(self) -> None:
-        """A newer one has come: ask no more, and leave the answer to `answer_beside`."""
+        """Stop asking, because a newer heartbeat has come. `answer_beside` gives the answer."""
         self._is_stopped = True
         if self._asked is not None:
             self._asked.cancel()
 
     def answer_beside(self, newer: Pending[HeartbeatReply]) -> None:
-        """Say what was last said, if nothing was decided since. Otherwise say the same as the newer one, whose answer
-        repeats the whole assignment, so that it does not matter which of the two arrives first."""
+        """Answer with the last reply if no decision was made since. Otherwise answer as the newer heartbeat.
+
+        That answer repeats the whole assignment, so the order of their arrival does not matter.
+        """
         if self.told is not None and not self.is_undurable:
             self.answer.succeed(self.told)
         else:

@@ -1,5 +1,5 @@
-"""Bytes of the transaction coordinator's records (storage/v1/transaction.proto). The only protobuf user in here besides
-the edge."""
+"""Bytes of the transaction coordinator's records (storage/v1/transaction.proto). No other module here but the edge uses
+protobuf."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SINK_TYPE: Final = 2
 PRODUCER_ID_BLOCK_TYPE: Final = 1
 CSN_TYPE: Final = 2
 UNOWNED_MARKER_TYPE: Final = 3
-"""Type of rows that are only ever in the history, with no value: the key says it all."""
+"""Type of rows that exist only in the history, without a value: the key has all fields."""
 PLAIN_PRODUCER_ID_BLOCK_TYPE: Final = 4
 
 _UNOWNED_MARKER_KEY: Final = struct.Struct(">HQIQ")
@@ -45,7 +45,7 @@ _CAUSES: Final = (
     *("", "init", "add", "client", "timeout", "fence", "topic_deleted", "admin", "keep", "prepare", "lost_line"),
     *("join", "decision", "given_up"),
 )
-"""Why a step was taken, by stored number: never change one, only add at the end."""
+"""Causes of steps, by stored number: never change one, only add at the end."""
 _NONE: Final[frozenset[Any]] = frozenset()
 
 
@@ -53,13 +53,13 @@ _NUMBERS_OF_CAUSES: Final = {cause: number for number, cause in enumerate(_CAUSE
 _UNKNOWN_CAUSE: Final = "unknown cause "
 
 TransactionValueOf = Callable[[Transaction, int], bytes]
-"""Makes the bytes of the message `TransactionValue`, from an id and the number of its cause. Raises what is a bug of
-ours: something that its field cannot hold."""
+"""Function from an id and the number of its cause to the bytes of the message `TransactionValue`. It raises if a field
+cannot hold its value, which is a bug of this program."""
 
 
 def transaction_value(transaction: Transaction, cause: int) -> bytes:
-    """Make what `TransactionValueOf` says. The compiled transport brings the same function, compiled."""
-    # Set one by one: the constructor of a message takes more than twice as long for its keywords.
+    """Encode an id, as `TransactionValueOf`. The compiled transport has a compiled version of this function."""
+    # Set one by one: the constructor of a message takes more than twice as long for its keyword arguments.
     stored = storage.TransactionValue()
     stored.producer_id = transaction.producer_id
     stored.producer_epoch = transaction.producer_epoch
@@ -108,7 +108,7 @@ class TransactionCodec:
         if isinstance(value, TransactionForgotten):
             return EncodedRecord(TRANSACTION_TYPE, value.transactional_id.encode(), None)
         if isinstance(value, SinkChanged):
-            # Without history: each member's step tells what was decided for it, and under which number.
+            # Without history: the step of each member has its decision, with the csn.
             return EncodedRecord(SINK_TYPE, value.sink.name.encode(), _encode_sink(value.sink), has_history=False)
         if isinstance(value, SinkForgotten):
             return EncodedRecord(SINK_TYPE, value.name.encode(), None, has_history=False)
@@ -135,8 +135,8 @@ class TransactionCodec:
 
 
 class CountersRows(StateRows):
-    """Rows of the COUNTERS shard. Every outcome takes a csn, and only the newest one means anything: it is encoded once
-    per group."""
+    """Rows of the COUNTERS shard. Every outcome takes a csn, and only the newest one matters: it is encoded once per
+    group."""
 
     def __init__(self) -> None:
         super().__init__(CountersCodec())
@@ -145,15 +145,15 @@ class CountersRows(StateRows):
         given = record.value
         if isinstance(given, CsnGiven):
             staged.encoded_later[_CSN_ROW] = storage.CsnValue(csn=given.csn).SerializeToString
-            # Each counts, so that a commit group holds as much as if all had been given one by one.
+            # Each csn counts, so that a commit group holds as much as if all had been given one by one.
             staged.size_bytes += given.count * _CSN_KEY_BYTES
         else:
             super().stage(record, turn, staged)
 
 
 class CountersCodec:
-    """The other records of the COUNTERS shard, and what is read back. Of the numbers only the newest value means
-    anything."""
+    """Codec of the other records of the COUNTERS shard, and of all that are read back. Only the newest value of a
+    number matters."""
 
     def encode(self, value: ProducerIdBlockTaken | ProducerIdGiven | UnownedMarkerWritten) -> EncodedRecord | None:
         match value:
@@ -176,23 +176,23 @@ class CountersCodec:
 
 
 def decode_unowned_marker(key: bytes) -> UnownedMarkerWritten:
-    """What a row of history of UNOWNED_MARKER_TYPE tells."""
+    """Decode a history row of UNOWNED_MARKER_TYPE."""
     coordinator_shard, csn, ordinal, producer_id = _UNOWNED_MARKER_KEY.unpack(key)
     return UnownedMarkerWritten(OutcomeNumber(coordinator_shard, csn), ordinal, producer_id)
 
 
 def cause_of_number(number: int) -> str:
-    """Why a step was taken. One that only a newer program knows keeps its number."""
+    """Return the cause of a step. A cause that only a newer program knows keeps its number."""
     return _CAUSES[number] if number < len(_CAUSES) else f"{_UNKNOWN_CAUSE}{number}"
 
 
 def is_known_cause(cause: str) -> bool:
-    """False: only a newer program knows it."""
+    """Return False for a cause that only a newer program knows."""
     return cause in _NUMBERS_OF_CAUSES
 
 
 def step_of(value: TransactionChanged) -> StoredStep:
-    """What the history tells of a change."""
+    """Return the step that the history stores for a change."""
     after = value.transaction
     decided = after if after.state in DECIDED else value.decided
     producer_id, producer_epoch = after.client_identity
@@ -217,7 +217,7 @@ def step_of(value: TransactionChanged) -> StoredStep:
 
 
 def _step_through(ran: TransactionRanThrough) -> StoredStep:
-    """What the history tells of a whole transaction."""
+    """Return the step that the history stores for a whole transaction."""
     before, after = ran.before, ran.transaction
     decided = DecidedFor(
         before.producer_id, before.producer_epoch, after.producer_epoch, ran.partitions, ran.groups, is_transact=True
@@ -245,7 +245,7 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         next_producer_epoch=value.next_producer_epoch,
         txn_timeout_ms=value.txn_timeout_ms,
         state=TransactionState(value.state),
-        # Most ids are idle: to look is cheaper than to make an empty set.
+        # Most ids are idle: this test is cheaper than an empty set.
         partitions=frozenset(value.partitions) if value.partitions else _NONE,
         groups=frozenset(value.groups) if value.groups else _NONE,
         start_ms=value.start_ms,

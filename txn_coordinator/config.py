@@ -1,4 +1,4 @@
-"""How transactions are coordinated."""
+"""Configuration of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ EXPIRATION_MS: Final = 7 * 24 * 3_600_000
 
 
 class TwoPhase(StrEnum):
-    """How an outcome travels from PREPARE to COMPLETE."""
+    """Path of an outcome from PREPARE to COMPLETE."""
 
     FUSED = "fused"
-    """One batch, where all participants are local and few enough: one flush per commit."""
+    """One batch, if all participants are local and few enough: one flush per commit."""
     SPLIT = "split"
-    """Three batches: needed for participants elsewhere, and to watch the phases."""
+    """PREPARE, markers and COMPLETE in separate batches: for participants elsewhere, and to watch the phases."""

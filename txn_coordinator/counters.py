@@ -1,8 +1,8 @@
-"""Producer ids and commit sequence numbers: the one shard that every transaction shares.
+"""Producer ids and commit sequence numbers: the one shard that all transactions share.
 
-Producer ids come from durable blocks of 1,000: the end of a block is stored with or before the first use of one of its
+Producer ids come from durable blocks of 1,000. The end of a block is stored with or before the first use of one of its
 ids, so a crash can skip ids but never give one twice (spec transactions 6). Transactional ids and plain producers have
-blocks of their own, because the number says whose it is. The commit sequence number counts decided outcomes; it is
+blocks of their own, because the number shows the kind. The commit sequence number counts decided outcomes, and is
 stored with the decision that takes it.
 """
 
@@ -24,7 +24,7 @@ _CSN, _GIVEN = "csn", "given"
 
 
 class _Kind(NamedTuple):
-    """Producer ids of one kind, and where the counters keep how far they were given."""
+    """Producer ids of one kind, and the keys of their counters."""
 
     first: int
     end: int
@@ -41,28 +41,29 @@ def _kind_of(producer_id: int) -> _Kind:
 
 
 class CountersShard:
-    """Knows the next producer id and the last csn. To ask for the next one changes nothing: the records that give it
-    away, once replayed, count."""
+    """Source of producer ids and csns. A request for the next one changes nothing: only the replay of its records
+    does."""
 
     def __init__(self, journal: Journal, incarnation: Incarnation = FIRST) -> None:
         self._incarnation = incarnation
         self._least_csn = incarnation.least_csn
-        """What a lost incarnation of the store gave away is not given again, though nobody knows how far that came."""
+        """Csns up to this one may have been given by a lost incarnation of the store, so they are not given again."""
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
     def next_producer_id(self, records: list[Record]) -> int:
-        """The next unused producer id for a transactional id; what gives it away is added to `records`. To be asked
-        once in an operation.
+        """Return the next unused producer id for a transactional id, and add the records that give it to `records`.
+        Call it once in an operation.
 
-        Raises Refused COORDINATOR_LOAD_IN_PROGRESS when they are used up, which Kafka's clients take as "not now"."""
+        Raises Refused COORDINATOR_LOAD_IN_PROGRESS if they are used up; Kafka's clients retry on that.
+        """
         return self._next(_OF_TRANSACTIONS, records)
 
     def next_plain_producer_id(self, records: list[Record]) -> int:
-        """The next unused producer id for a producer without a transactional id, as `next_producer_id`."""
+        """Return the next unused producer id for a producer without a transactional id, as `next_producer_id`."""
         return self._next(_PLAIN, records)
 
     def unused_producer_ids(self) -> range:
-        """The producer ids for transactional ids that are left of the present block, the next one first."""
+        """Return the producer ids for transactional ids that are left of the current block, the next one first."""
         return self._unused(_OF_TRANSACTIONS)
 
     def _unused(self, kind: _Kind) -> range:
@@ -87,30 +88,31 @@ class CountersShard:
 
     @property
     def least_producer_id(self) -> int:
-        """The first producer id of a transactional id that no lost incarnation can have given; 0: there is no lost
-        incarnation."""
+        """First producer id of a transactional id that no lost incarnation can have given; 0 if none was lost."""
         return self._least(_OF_TRANSACTIONS)
 
     def _least(self, kind: _Kind) -> int:
-        """The first producer id of this kind that no lost incarnation can have given."""
+        """Return the first producer id of this kind that no lost incarnation can have given."""
         return kind.first + self._incarnation.least_producer_id
 
     def next_csn(self) -> tuple[int, Record]:
-        """The number for the next outcome, and the record that gives it."""
+        """Return the number for the next outcome, and the record that gives it."""
         csn = max(self._values.get(_CSN) or 0, self._least_csn) + 1
         return csn, Record(COUNTERS, CsnGiven(csn))
 
     def check_given(self, producer_id: int, csn: int) -> None:
-        """Return only for numbers that may have been given away: what comes from the future would block those who get
-        them. Raises Refused INVALID_REQUEST."""
+        """Raise Refused INVALID_REQUEST unless these numbers may have been given. A number from the future would block
+        its later owner."""
         if producer_id >= self._next_of(_kind_of(producer_id)):
             raise Refused(ErrorCode.INVALID_REQUEST, f"producer id {producer_id} was never given to a producer")
         if csn > (self._values.get(_CSN) or 0):
             raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
 
     def check_line(self, producer_id: int) -> None:
-        """Return only for a producer id that this incarnation may have given. Nobody has one of a lost incarnation any
-        more, and what was decided there for it is not so here. Raises Refused INVALID_REQUEST."""
+        """Raise Refused INVALID_REQUEST unless this incarnation may have given the producer id.
+
+        No producer has an id of a lost incarnation any more, and an outcome that was decided there does not apply here.
+        """
         if producer_id < self._least(_kind_of(producer_id)):
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -119,8 +121,8 @@ class CountersShard:
             )
 
     def check_plain(self, producer_id: int) -> None:
-        """Return only for a producer id that no transactional id has or ever had, in no incarnation of the store, so
-        that no fence concerns it. Raises Refused INVALID_TXN_STATE."""
+        """Raise Refused INVALID_TXN_STATE for a producer id that a transactional id has or had, in any incarnation of
+        the store. Other producer ids are never fenced."""
         if not is_plain(producer_id) and producer_id < max(
             self._next_of(_OF_TRANSACTIONS), self._least(_OF_TRANSACTIONS)
         ):
@@ -131,12 +133,12 @@ class CountersShard:
             )
 
     def durable_csn(self) -> int:
-        """The number of the newest outcome that is on disk, 0 before the first."""
+        """Return the number of the newest outcome on disk; 0 before the first."""
         return self._values.durable(_CSN) or 0
 
     @property
     def given_producer_ids(self) -> int:
-        """Producer ids given away since this process started, as far as that is durable."""
+        """Number of producer ids given since this process started, as far as that is durable."""
         return self._values.durable(_GIVEN) or 0
 
     def replay(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven | UnownedMarkerWritten) -> None:
@@ -144,7 +146,7 @@ class CountersShard:
             case CsnGiven(csn=csn):
                 self._values.put(_CSN, csn)
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
-                # After a load the rest of the last block is skipped: which of its ids were used is not known.
+                # After a load the rest of the last block is skipped, because its used ids are unknown.
                 kind = _kind_of(block_end - 1)
                 if kind.next_producer_id not in self._values:
                     self._values.put(kind.next_producer_id, block_end)
@@ -153,7 +155,7 @@ class CountersShard:
                 self._values.put(_kind_of(producer_id).next_producer_id, producer_id + 1)
                 self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + count)
             case UnownedMarkerWritten():
-                pass  # For the history alone.
+                pass  # Only the history uses it.
 
     def on_loaded(self, turn: Turn) -> Decision:
         return Decision()

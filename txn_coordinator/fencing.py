@@ -1,11 +1,12 @@
-"""Which identity may still act for a transactional id, and what any other one is told.
+"""Fencing: the identities that may act for a transactional id, and the refusals of all others.
 
-A client that shows an identity that is over hears one of two things. It is *fenced* where a newer instance or an
-administrator has the id: it must stop. It is *outdated* where its own transaction was aborted by the server, at its
-timeout say, or where it has gone on itself: nobody else is there, and InitProducerId with the identity it holds gives
-the one to go on with. Both have Kafka's code; the class in the reply tells them apart. The state knows:
-`last_producer_epoch` is what the client had before the last bump that was not made for somebody else, and a newer
-instance erases it.
+A client that shows an old identity gets one of two refusals. It is *fenced* if a newer instance or an administrator has
+the id: it must stop. It is *outdated* if the server aborted its transaction, for example at its timeout, or if the
+client itself has gone on. Then no other client has the id, and InitProducerId with the old identity returns the current
+one. Both have Kafka's code; the class in the reply tells them apart.
+
+The state shows which applies: `last_producer_epoch` is the client's epoch before the last bump that was not made for
+another client. A newer instance erases it.
 
 Source: spec transactions 2.2, 2.6, 3.1, 3.2, 3.10; KIP-360, KIP-588.
 """
@@ -28,7 +29,8 @@ _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.CO
 
 
 def check_expected(current: Transaction, expected: Identity | None, limits: Limits) -> None:
-    """Spec transactions 2.2, row 12: the identity a recovering producer shows must be one that this id had."""
+    """Raise Refused unless this id had the identity that a recovering producer shows (spec transactions 2.2, row
+    12)."""
     if expected is None or current.producer_epoch == NO_EPOCH:
         return
     if expected.producer_id == current.client_identity.producer_id:
@@ -40,25 +42,27 @@ def check_expected(current: Transaction, expected: Identity | None, limits: Limi
 
 
 def check_init_on_open(current: Transaction, expected: Identity | None) -> None:
-    """Spec transactions 2.2, row Ongoing [D]: a zombie with an old epoch must not abort the live owner's
-    transaction."""
+    """Raise Refused for an old epoch: a zombie must not abort the live owner's transaction (spec transactions 2.2, row
+    Ongoing [D])."""
     owned = (current.client_identity.producer_epoch, current.last_producer_epoch)
     if expected is not None and expected.producer_epoch not in owned:
         raise fenced(current, expected)
 
 
 def not_current(current: Transaction, shown: Identity) -> Refused:
-    """The refusal of a producer who does not show exactly `client_identity`; higher epochs are refused too (spec
-    transactions 3.1)."""
+    """Return the refusal for a producer that does not show exactly `client_identity`. Higher epochs are refused too
+    (spec transactions 3.1)."""
     if shown.producer_id not in (current.client_identity.producer_id, current.producer_id):
         return wrong_producer_id(current, shown)
     return fenced(current, shown)
 
 
 def is_outdated(current: Transaction, shown: Identity) -> bool:
-    """True for the identity before the current one, if its holder asked for the bump, or the server made it.
-    InitProducerId that expects it gives the current one, without another bump. Not while a transaction is open: the
-    client that opened it has the current identity, and to initialise would abort it."""
+    """Return True for the identity before the current one, if its own client or the server made the bump.
+
+    An InitProducerId that expects it gets the current one, without another bump. False while a transaction is open: the
+    client that opened it has the current identity, and initialising would abort it.
+    """
     if shown.producer_epoch != current.last_producer_epoch or shown.producer_epoch == NO_EPOCH:
         return False
     is_mine = shown.producer_id in (current.client_identity.producer_id, current.prev_producer_id)
@@ -66,7 +70,7 @@ def is_outdated(current: Transaction, shown: Identity) -> bool:
 
 
 def fenced(current: Transaction, shown: Identity) -> Refused:
-    """The refusal of an identity whose epoch is over, or never was."""
+    """Return the refusal for an identity whose epoch is over, or never existed."""
     epoch = f"epoch {shown.producer_epoch} of producer id {shown.producer_id}"
     if not is_outdated(current, shown):
         return Refused(

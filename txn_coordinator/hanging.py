@@ -1,9 +1,11 @@
-"""Hanging transactions: open in a partition, and nobody will end them.
+"""Hanging transactions: open in a partition, without an owner that will end them.
 
-They cannot come about, because a partition is added to a transaction in the same operation as its first record. So one
-that is found is the trace of a defect or of damage, and it freezes the partition's last stable offset. The auditor
-compares what all partitions hold open with what all transactional ids know, in one step and on live state: nothing can
-happen in between, so what it finds is true. `ProducerOwners` answers whose a producer id is.
+They cannot come about, because a partition is added to a transaction in the same operation as its first record. So each
+one found is the trace of a defect or of damage, and it blocks the partition's last stable offset.
+
+The auditor compares the open transactions of all partitions with the state of all transactional ids, in one step and on
+live state. No change is possible in between, so its findings are true. `ProducerOwners` finds the owner of a producer
+id.
 
 Source: spec log-and-runtime 3; spec transactions 2.8 (admin abort of a hanging transaction).
 """
@@ -34,18 +36,19 @@ AUDIT_PAUSE_MS: Final = 10_000
 class ProducerOwners:
     """Transactional ids by producer id, over all shards. Implements `coordinator_runtime.ports.MarkerGuard`.
 
-    That nobody owns a producer id is said only while all shards serve; else the question is refused, retriably."""
+    A producer id is reported as unowned only while all shards serve. Otherwise the question is refused, retriably.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     def owner_of(self, producer_id: int) -> Transaction | None:
-        """The id whose transactions have this producer id, live state."""
+        """Return the live id whose transactions have this producer id."""
         found = self._find(producer_id)
         return None if found is None else found[1]
 
     def owners_of(self, producer_ids: Iterable[int]) -> dict[int, Transaction]:
-        """The owners of many producer ids at once; those without an owner are missing."""
+        """Return the owners of many producer ids at once; those without an owner are missing."""
         wanted = set(producer_ids)
         found: dict[int, Transaction] = {}
         shards = self._all_shards() if wanted else []
@@ -61,12 +64,12 @@ class ProducerOwners:
             owner = shard.durable_owner_of(producer_id)
             if owner is not None:
                 return owner
-        # Refused unless nobody was missed.
+        # Refuses unless every shard was asked.
         self._all_shards()
         return None
 
     def check(self, ordinal: int, marker: Marker) -> Operation:
-        """Refuses a marker from outside that contradicts what is decided or undecided here."""
+        """Return the operation that refuses a marker from outside if it contradicts the state here."""
 
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
             self._check_shard(marker.coordinator_shard)
@@ -83,7 +86,7 @@ class ProducerOwners:
         return Operation(COUNTERS, decide)
 
     def _check_shard(self, coordinator_shard: int) -> None:
-        """Raises Refused INVALID_REQUEST for a number that no coordinator's shard has."""
+        """Raise Refused INVALID_REQUEST for a number that no coordinator shard has."""
         count = len(self._all_shards())
         if not 0 <= coordinator_shard < count:
             raise Refused(
@@ -100,7 +103,7 @@ class ProducerOwners:
         return None
 
     def _all_shards(self) -> list[TransactionShard]:
-        """Raises Refused unless all serve: that nobody owns a producer id can only be said when nobody was missed."""
+        """Return all shards. Raises Refused unless all serve: only then is a producer id certain to have no owner."""
         return self._runtime.table.all_serving(Coordinator.TRANSACTIONS)
 
 
@@ -116,30 +119,30 @@ def _check(shard: TransactionShard, owner: Transaction, ordinal: int, marker: Ma
 
 
 class HangingReason(StrEnum):
-    """Why nobody will end a transaction."""
+    """Reason for which no owner will end a transaction."""
 
     UNKNOWN_PRODUCER = "unknown_producer"
     """No transactional id has the producer id."""
     NOT_OPEN = "not_open"
-    """The id that has it has no transaction open."""
+    """The owner of the producer id has no open transaction."""
     OTHER_EPOCH = "other_epoch"
-    """The open transaction of the id is another one."""
+    """The open transaction of the owner has another epoch."""
     NOT_A_MEMBER = "not_a_member"
-    """The open transaction of the id does not know the partition."""
+    """The partition is not in the open transaction of the owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hanging:
-    """A transaction that nobody will end."""
+    """Transaction that no owner will end."""
 
     opened: OpenInPartition
     reason: HangingReason
     owner: Transaction | None
-    """The id that has the producer id, if one has."""
+    """Id that has the producer id, if any."""
 
 
 def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
-    """None for a transaction that its owner will end."""
+    """Return the finding on an open transaction; None if its owner will end it."""
     if owner is None:
         return Hanging(opened, HangingReason.UNKNOWN_PRODUCER, None)
     if owner.state in IDLE:
@@ -153,8 +156,8 @@ def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
 
 
 def marker_for(hanging: Hanging, number: OutcomeNumber) -> Marker:
-    """The marker that ends it. Late batches of its epoch are fenced, unless the producer id has an owner that still
-    uses this epoch."""
+    """Return the marker that ends a hanging transaction. It fences late batches of its epoch, unless the producer id
+    has an owner that still uses this epoch."""
     opened, owner = hanging.opened, hanging.owner
     is_epoch_over = owner is None or owner.producer_epoch > opened.producer_epoch
     return Marker(
@@ -169,8 +172,8 @@ def marker_for(hanging: Hanging, number: OutcomeNumber) -> Marker:
 
 
 class HangingTransactions:
-    """Finds hanging transactions, at start, every ten seconds and when asked, and ends them when an administrator says
-    so."""
+    """Auditor of hanging transactions: at start, every ten seconds and on request. An administrator can have them
+    ended."""
 
     def __init__(
         self,
@@ -187,20 +190,20 @@ class HangingTransactions:
         self._markers = markers
         self._known: frozenset[OpenInPartition] = frozenset()
         self.on_found: Callable[[Hanging], None] = lambda _hanging: None
-        """Told once of each that an audit finds."""
+        """Called once for each new one that an audit finds."""
 
     @property
     def count(self) -> int:
-        """How many the last audit found."""
+        """Number of hanging transactions that the last audit found."""
         return len(self._known)
 
     def audit(self) -> None:
-        """Look now, and again after every pause."""
+        """Audit now, and again after every pause."""
         self._runtime.arm("audit", AUDIT_PAUSE_MS, self.audit)
         try:
             found = self.find()
         except Refused:
-            # A shard does not serve, so nobody can say whose the open transactions are. The next audit may.
+            # A shard does not serve, so the owners of the open transactions are unknown. The next audit may succeed.
             return
         for hanging in found:
             if hanging.opened not in self._known:
@@ -215,8 +218,11 @@ class HangingTransactions:
     def abort(
         self, ordinal: int, producer_id: int | None, context: CallContext, *, dry_run: bool
     ) -> Pending[list[Hanging]]:
-        """End the hanging transactions of a partition, or those of one producer in it. The reply is what was ended, or
-        with `dry_run` would be. Raises Refused INVALID_TXN_STATE where nothing hangs."""
+        """End the hanging transactions of a partition, or those of one producer in it. Returns them; with `dry_run` it
+        only returns them.
+
+        Raises Refused INVALID_TXN_STATE if there are none.
+        """
 
         def decide(opened: Sequence[OpenInPartition]) -> Decision:
             wanted = [each for each in opened if producer_id in (None, each.producer_id)]
@@ -246,8 +252,11 @@ class HangingTransactions:
         return Operation(COUNTERS, decide)
 
     def _shard_of(self, hanging: Hanging) -> int:
-        """The coordinator shard in whose order the abort has its csn: the one by which the partition will judge it.
-        Where it knows none, that of the owner; without an owner, that of the empty transactional id."""
+        """Return the coordinator shard in whose order the abort has its csn, because the partition compares it with
+        that shard's.
+
+        If the partition knows none, it is that of the owner; without an owner, that of the empty transactional id.
+        """
         owner, known = hanging.owner, hanging.opened.coordinator_shard
         if known >= 0:
             return known

@@ -1,8 +1,8 @@
-"""What happened to a transactional id, from HISTORY.
+"""History of a transactional id, read from HISTORY.
 
-The steps of a shard lie in one order, those of all its ids among each other. So the newest rows are searched backwards,
-up to a bound, a part at a time, and the caller is told when the search ended early. An index by id would cost a row
-more with every step of every transaction, for a question that people ask.
+The steps of a shard are in one order, with those of all its ids mixed. So the newest rows are searched backwards, up to
+a limit, a part at a time. The answer says if the search ended early. An index by id would cost another row with every
+step of every transaction, for a question that only people ask.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from txn_coordinator.state import NO_EPOCH, Identity, Transaction
 from txn_coordinator.steps import StoredStep, decode_step
 
 STEPS_MAX: Final = 100
-"""Steps that one question may ask for."""
+"""Largest number of steps that one question may ask for."""
 
 STEPS_PER_PART: Final = 1_000
-"""Steps that are searched at a time: a few milliseconds of the loop."""
+"""Number of steps that are searched at a time: a few milliseconds of the loop."""
 
 STEPS_SEARCHED_MAX: Final = 50_000
-"""Steps of all ids that are searched for one question."""
+"""Number of steps, of all ids, that are searched for one question."""
 
 
 def check_history_limit(limit: int) -> None:
-    """Raises Refused INVALID_REQUEST for a number of steps that nobody could mean, or that are too many."""
+    """Raise Refused INVALID_REQUEST for an impossible or too large number of steps."""
     if not 0 <= limit <= STEPS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"history_limit is {limit}; it must be 0 to {STEPS_MAX}")
 
 
 class TransactionHistory:
-    """Answers what happened, from durable rows."""
+    """Reader of the history of ids, from durable rows."""
 
     def __init__(self, runtime: Runtime, store: Store, shard_of_id: Callable[[str], ShardKey]) -> None:
         self._runtime = runtime
@@ -49,15 +49,15 @@ class TransactionHistory:
         self._shard_of_id = shard_of_id
 
     def last_steps(self, transactional_id: str, limit: int, *, until: Transaction | None = None) -> Pending[History]:
-        """Return the last steps of an id, at most `limit`, up to the one that led to this durable state of it, if one
-        is given."""
+        """Return the last steps of an id, newest first, at most `limit`. With `until`, start at the step that led to
+        this durable state."""
         shard = self._shard_of_id(transactional_id)
         rows = self._runtime.rows(Coordinator.TRANSACTIONS)
         assert isinstance(rows, StateRows), "transactional ids have a history"
         search = _Search(self._runtime, self._store, rows, shard, transactional_id.encode(), limit)
         if until is not None:
             return search.start(until)
-        # What is staged by now is searched, and only once it is durable.
+        # Everything staged by now is searched, once it is durable.
         durable: Pending[None] = self._runtime.write(once_durable(shard), is_urgent=True)
         return durable.then(lambda _nothing: search.start())
 
@@ -74,7 +74,7 @@ class _Search:
         self._key = key
         self._limit = limit
         self._until: Transaction | None = None
-        """Steps are left out until the one that led to this state is met."""
+        """State to start at: newer steps than the one that led to it are skipped. None once found."""
         self._end = rows.history_end(shard, runtime.groups.open.rows)
         self._stop = max(0, self._end - STEPS_SEARCHED_MAX)
         self._found: list[Snapshot] = []
@@ -86,7 +86,7 @@ class _Search:
         return self._reply
 
     def _search_part(self) -> None:
-        """Search a part. When nothing more is to be had, or enough was found: reply; else go on in a moment."""
+        """Search a part. Reply if the search is over or enough was found; else continue in the next turn."""
         part_end = max(self._end - STEPS_PER_PART, self._stop)
         is_over = True
         try:
@@ -98,10 +98,10 @@ class _Search:
                     is_over = first <= self._stop
                     break
         except StoreUnreadable:
-            # What is older cannot be told. It is never needed to go on, so this is nobody's failure.
+            # Older steps cannot be read. No operation needs them, so this is no failure of the server.
             self._tell(is_complete=False)
             return
-        # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
+        # One step more than the limit: the identity fenced by the oldest step is known only from the step before it.
         if is_over or len(self._found) > self._limit or self._reply.is_cancelled:
             self._tell(is_complete=len(self._found) <= self._limit and self._end == 0 and self._until is None)
         else:
@@ -120,12 +120,12 @@ class _Search:
 
 
 Snapshot = tuple[HistoryRow, StoredStep | None]
-"""A stored step, and one state that it led to. None: the id was forgotten."""
+"""Stored step, and one state that it led to; None if the id was forgotten."""
 
 
 def _led_to(stored: HistoryRow, after: StoredStep | None, state: Transaction) -> bool:
-    """Whether this is the step that led to a state of the id. A cause that only a newer program knows is a number in
-    the state, and a word in the step."""
+    """Return True if this step led to a state of the id. A cause that only a newer program knows is a number in the
+    state, and a word in the step."""
     is_of_its_time = stored.wall_ms == state.last_update_ms
     if after is None or not is_of_its_time or (stored.cause != state.cause and is_known_cause(state.cause)):
         return False
@@ -133,7 +133,7 @@ def _led_to(stored: HistoryRow, after: StoredStep | None, state: Transaction) ->
 
 
 def _told(newest_first: Sequence[Snapshot], limit: int) -> list[StepDescription]:
-    """States as steps; one more than the limit says what came before the last of them."""
+    """Return the states as steps. One state beyond the limit shows the identity before the last of them."""
     steps: list[StepDescription] = []
     for at, (stored, after) in enumerate(newest_first[:limit]):
         before = newest_first[at + 1][1] if at + 1 < len(newest_first) else None
@@ -143,10 +143,10 @@ def _told(newest_first: Sequence[Snapshot], limit: int) -> list[StepDescription]
 
 
 _ON_ITS_OWN_BEHALF: Final = frozenset({"client", "add"})
-"""Causes of steps whose new epoch goes to the very client that had the old one."""
+"""Causes of steps that give the new epoch to the client that had the old one."""
 
 _TAKING_THE_ID: Final = frozenset({"init", "keep"})
-"""Causes of steps that may be those of the client that had the id before. Then its old epoch is remembered."""
+"""Causes of steps that the previous client of the id may have taken itself. Then its old epoch is kept."""
 
 
 def _fenced(before: StoredStep | None, after: StoredStep | None, cause: str) -> Identity | None:

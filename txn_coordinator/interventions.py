@@ -1,6 +1,8 @@
-"""What a shard decides about a transaction because an administrator asks, and not its producer. As everything that a
-shard decides, each changes nothing and returns a Decision; an abort goes through `Outcomes.decide`, as the end of every
-transaction does."""
+"""Decisions of a shard on a transaction at the request of an administrator, and not of its producer.
+
+As all decisions of a shard, each changes nothing and returns a Decision. An abort goes through `Outcomes.decide`, as
+the end of every transaction does.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ from txn_coordinator.rules.ending import by_server
 from txn_coordinator.state import Transaction, TransactionState
 
 ADMIN_CAUSE: Final = "admin"
-"""Cause of an abort that an administrator asked for."""
+"""Cause of an abort that an administrator requested."""
 
 
 class Interventions:
-    """Decides what administrators do to the ids of one shard."""
+    """Decisions of administrators on the ids of one shard."""
 
     def __init__(
         self,
@@ -38,14 +40,14 @@ class Interventions:
     ) -> None:
         self._key = key
         self._readable = readable
-        """The transaction of an id, live state; None: there is none. Raises Refused where only a newer program can
-        read it."""
+        """Returns the live transaction of an id; None if there is none. Raises Refused if only a newer program can read
+        it."""
         self._outcomes = outcomes
         self._counters = counters
         self._limits = limits
 
     def decide_abort(self, transactional_id: str, asked: Asked, turn: Turn) -> Decision:
-        """Abort the open transaction, whatever it waits for. The reply is Acted."""
+        """Abort the open transaction, even if it awaits an outside decision. The reply is Acted."""
         current = self._meant(transactional_id, asked, turn)
         administering.check_open(current)
         if asked.dry_run:
@@ -55,9 +57,11 @@ class Interventions:
     def decide_fence(
         self, transactional_id: str, asked: Asked, turn: Turn, *, may_abort_and_fence: bool, begun: Acted | None = None
     ) -> Decision:
-        """Raise the epoch of an id on nobody's behalf: its holder is fenced, and the stored timeout stays. An open
-        transaction is aborted first, as for InitProducerId. The reply is Acted, or FenceBegun when only that was
-        done."""
+        """Raise the epoch of an id without giving it to a client: its holder is fenced, and the stored timeout stays.
+
+        An open transaction is aborted first, as for InitProducerId. The reply is Acted, or FenceBegun if only the abort
+        was done.
+        """
         current = self._meant(transactional_id, asked, turn)
         acted = Acted.to(current) if begun is None else begun
         if asked.dry_run:

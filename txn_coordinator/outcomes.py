@@ -1,11 +1,11 @@
-"""How an outcome is decided, and how it gets from PREPARE to COMPLETE. Nobody else decides one (promise 3).
+"""Decision on an outcome, and its path from PREPARE to COMPLETE. No other module decides an outcome (promise 3).
 
 A decided outcome follows one of two paths with the same steps (design 5):
 - fused: PREPARE, COMPLETE and a marker in every participant, all in this operation and this batch;
 - split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
 
-A Transact brings what it writes along. It ends in the same way, and in the fused path each partition that it writes to
-appends the batches with the marker behind them.
+A Transact includes its writes. It ends in the same way. In the fused path each partition that it writes to appends the
+batches, followed by the marker.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Ended(Struct, frozen=True, gc=False):
 
 
 class Contribution(Struct, frozen=True):
-    """What a Transact writes, besides the outcome."""
+    """Writes of a Transact, besides the outcome."""
 
     partitions: Sequence[PartitionWrite] = ()
     groups: Sequence[GroupWrite] = ()
 
     def operations(self, last: OutcomeNumber, marker: Marker | None) -> list[Operation]:
-        """What writes it: to partitions first. Each ends the transaction where it writes, if there is a marker.
-        `last`: the number of the id's last outcome."""
+        """Return the operations that write it, to partitions first. If there is a marker, each also ends the
+        transaction in its participant. `last` is the number of the id's last outcome."""
         return [
             *[write.append(last.coordinator_shard, marker) for write in self.partitions],
             *[write.hold(last, marker) for write in self.groups],
@@ -88,12 +88,12 @@ class Transacted(Struct, frozen=True):
 
     ended: Ended
     first_offsets: Sequence[int | None]
-    """Offset of the transaction's first record in each partition that was written to, in that order. None in a
-    repetition: the partition has forgotten it, and only its store may know."""
+    """Offset of the transaction's first record in each partition that it wrote to, in that order. None in a repetition
+    if the partition has forgotten it; only its store may know it."""
 
 
 def transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:
-    """The first replies are those of the partitions that were written to."""
+    """Build the reply to Transact. The first replies are those of the partitions that were written to."""
     return Transacted(ended, replies[:written])
 
 
@@ -101,7 +101,7 @@ _shard_of = attrgetter("shard")
 
 
 class Outcomes:
-    """Decides outcomes of transactions of one shard."""
+    """Decisions on outcomes of the transactions of one shard."""
 
     def __init__(
         self, key: ShardKey, *, counters: CountersShard, markers: MarkerPort, limits: Limits, two_phase: TwoPhase
@@ -113,7 +113,7 @@ class Outcomes:
         self._fused_participants_max = limits.fused_participants_max if two_phase is TwoPhase.FUSED else -1
         self.coordinator_epoch = 0
         self.is_served: Callable[[ShardKey], bool] = lambda _key: True
-        """Whether a shard serves here at this moment, so that an operation on it can be joined."""
+        """True for a shard that serves here at this moment, so that an operation on it can be joined."""
 
     def decide(
         self,
@@ -125,12 +125,14 @@ class Outcomes:
         reply: object | None = None,
         then: tuple[Operation, ...] = (),
     ) -> Decision:
-        """PREPARE, and what follows from it; the first effect cancels the timer of the timeout. `brings`: what a
-        Transact writes, to participants of the transaction. `then` is joined at the end, and replies, if all of that is
-        done in this operation.
+        """Decide the outcome: PREPARE, and in the fused path also all markers and COMPLETE.
 
-        All shards of a runtime share its commit groups, so those that serve here are one atomic domain; a participant
-        that does not serve gets its marker when it is back (design 5)."""
+        The first effect cancels the timer of the timeout. `brings` has the writes of a Transact, to participants of the
+        transaction. `then` is joined last and gives the reply, but only in the fused path.
+
+        All shards of a runtime share its commit groups, so those that serve here are one atomic domain. A participant
+        that does not serve gets its marker when it is back (design 5).
+        """
         given: list[Record] = []
         csn, csn_given = (ending.csn, None) if ending.csn else self._counters.next_csn()
         decided = ending_rules.decide(
@@ -144,7 +146,8 @@ class Outcomes:
         if csn_given is not None:
             given.append(csn_given)
         fused = decide_complete(decided, self._key, turn, before=current)
-        # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
+        # The reply has the client's next identity from COMPLETE, which is certain now. It is never the fencing epoch
+        # (KAFKA-18660).
         reply = fused.reply if reply is None else reply
         last = OutcomeNumber(self._key.number, current.csn)
         joins = self._finishing(decided, last, brings)
@@ -157,8 +160,10 @@ class Outcomes:
         return Decision(reply, (*given, *fused.records), (*joins, *then), effects=fused.effects, events=fused.events)
 
     def end_at_once(self, current: Transaction, ending: Ending, turn: Turn) -> tuple[Decision, Marker]:
-        """The fused path of `decide` without its joins, for an outcome that has its number already. The caller brings
-        the marker to the participants. Raises NotCommon where `decide` does anything else."""
+        """Perform the fused path of `decide` without its joins, for an outcome that has its number already.
+
+        The caller writes the marker to the participants. Raises NotCommon if `decide` does anything else.
+        """
         participant_count = len(current.partitions) + len(current.groups)
         if current.member is not None or participant_count > self._fused_participants_max:
             raise NotCommon
@@ -169,7 +174,7 @@ class Outcomes:
         return decide_complete(decided, self._key, turn, before=current), marker
 
     def can_finish_at_once(self, transactions: Sequence[Transaction]) -> bool:
-        """Whether `decide` for all of these together takes the fused path."""
+        """Return True if `decide` takes the fused path for all of these together."""
         if sum(each.participant_count for each in transactions) > self._fused_participants_max:
             return False
         decided = [replace(each, state=PREPARE_STATES[Outcome.COMMIT]) for each in transactions]
@@ -186,8 +191,10 @@ class Outcomes:
         csn: int,
         now_ms: int,
     ) -> tuple[TransactionRanThrough, Marker]:
-        """A fused commit by Transact, of the common shape that `transacting.commit_in_one_step` takes: the change of
-        the id, and the marker for its participants, partitions and groups. Raises NotCommon."""
+        """Return a fused commit by Transact, of the common shape that `transacting.commit_in_one_step` takes.
+
+        That is the change of the id, and the marker for its participants: partitions and groups. Raises NotCommon.
+        """
         limits, count = self._limits, len(participants[0]) + len(participants[1])
         after = transacting.commit_in_one_step(current, identity, request_id, csn=csn, now_ms=now_ms, limits=limits)
         if after is None or count > self._fused_participants_max or count > limits.partitions_per_transaction_max:
@@ -206,8 +213,12 @@ class Outcomes:
     def _finishing(
         self, decided: Transaction, last: OutcomeNumber, brings: Contribution | None = None
     ) -> list[Operation] | None:
-        """What finishes a transaction in the operation that decides it: what it brings, which ends what that writes to,
-        and a marker for each other participant. None where it must be finished later, step by step."""
+        """Return the operations that finish a transaction in the operation that decides it; None if it must be finished
+        later.
+
+        They are the writes that it brings, which also end it in their participants, and a marker for each other
+        participant.
+        """
         partitions, groups = decided.partitions, decided.groups
         if len(partitions) + len(groups) > self._fused_participants_max:
             return None
@@ -222,7 +233,7 @@ class Outcomes:
         return joins if all(map(self.is_served, map(_shard_of, joins))) else None
 
     def send_markers(self, decided: Transaction) -> SendMarkers:
-        """What is owed for a decided transaction."""
+        """Return the effect that sends the markers of a decided transaction."""
         marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
 
@@ -232,11 +243,13 @@ def _not_common() -> int:
 
 
 def decide_complete(decided: Transaction, key: ShardKey, turn: Turn, *, before: Transaction | None = None) -> Decision:
-    """COMPLETE, for a transaction of which every participant has its marker, or gets it in this operation. Calls that
-    wait for it may go on, and the id of a member, which was for this one transaction, is forgotten.
+    """Decide COMPLETE, for a transaction whose participants all have their marker, or get it in this operation.
 
-    `before`: the transaction before PREPARE, where this operation decides it too (fused). Then the decision is that of
-    both steps: its first effect cancels the timer of the timeout, and the reply is Ended."""
+    Calls that wait for it may go on. The id of a member, which existed for this one transaction, is forgotten.
+
+    `before` is the transaction before PREPARE, if this operation decides it too (fused). Then the decision has both
+    steps: its first effect cancels the timer of the timeout, and the reply is Ended.
+    """
     completed = ending_rules.complete(decided, now_ms=turn.now_ms)
     transactional_id, cause = completed.transactional_id, completed.cause
     changed = TransactionChanged(completed, None if before is None else decided)
@@ -257,11 +270,11 @@ def decide_complete(decided: Transaction, key: ShardKey, turn: Turn, *, before: 
 
 
 def look_after(key: ShardKey, sink: str, delay_ms: int = 0) -> ArmTimer:
-    """Looks after a sink, at once or later: what is due for its members, and for itself."""
+    """Return the timer that performs the due work of a sink and its members, at once or later."""
     operation = Operation(key, lambda shard, turn: shard.sinks.decide_due(sink, turn))
     return ArmTimer((SINK_DUE, sink), delay_ms, operation)
 
 
 def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operation:
-    """COMPLETE for the outcome `csn`, once every marker is written."""
+    """Return the operation for COMPLETE of the outcome `csn`, once every marker is written."""
     return Operation(key, lambda shard, turn: shard.decide_complete(transactional_id, csn, turn))

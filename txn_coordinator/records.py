@@ -1,5 +1,8 @@
-"""What happens to transactions, as frozen values: the stored records, whose bytes `codec` knows, and the events that
-observers, metrics and logs, are told of once they are durable."""
+"""Records and events of transactions, as frozen values.
+
+`codec` encodes the records for the store. The events are reported to observers, such as metrics and logs, once they are
+durable.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,30 @@ from txn_coordinator.state import Transaction
 
 
 class TransactionChanged(Struct, frozen=True, gc=False):
-    """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
+    """Newest snapshot of a transactional id (TRANSACTIONS shards)."""
 
     transaction: Transaction
     decided: Transaction | None = None
-    """The Prepare state on the way, where one operation decided and completed: for the history, which alone has it."""
+    """Prepare state on the way, if one operation decided and completed. Only the history has it."""
 
 
 class TransactionRanThrough(Struct, frozen=True, gc=False):
-    """A Transact of the common shape took an id from rest through a whole transaction, which committed (TRANSACTIONS
-    shards): all steps in one, as a record and as an event, because it is the most frequent one of all."""
+    """A Transact of the common shape took an idle id through a whole committed transaction (TRANSACTIONS shards).
+
+    One value for all steps, as a record and as an event, because it is the most frequent of all.
+    """
 
     before: Transaction
     transaction: Transaction
-    """The newest snapshot."""
+    """Newest snapshot."""
     partitions: tuple[int, ...]
     """Ordinals of the participants, ascending."""
     groups: tuple[str, ...]
 
 
 class TransactionUnreadable(Struct, frozen=True, gc=False):
-    """A transactional id in a state that only a newer program knows (TRANSACTIONS shards). Only ever read: nobody here
-    may take a step for it."""
+    """Transactional id in a state that only a newer program knows (TRANSACTIONS shards). Only ever read: this program
+    takes no step for it."""
 
     transactional_id: str
     producer_id: int
@@ -40,19 +45,19 @@ class TransactionUnreadable(Struct, frozen=True, gc=False):
 
 
 class TransactionForgotten(Struct, frozen=True, gc=False):
-    """A tombstone: the id expired (TRANSACTIONS shards)."""
+    """Tombstone: the id expired (TRANSACTIONS shards)."""
 
     transactional_id: str
 
 
 class SinkChanged(Struct, frozen=True, gc=False):
-    """The newest snapshot of a sink (TRANSACTIONS shards)."""
+    """Newest snapshot of a sink (TRANSACTIONS shards)."""
 
     sink: Sink
 
 
 class SinkForgotten(Struct, frozen=True, gc=False):
-    """A tombstone: the sink expired (TRANSACTIONS shards)."""
+    """Tombstone: the sink expired (TRANSACTIONS shards)."""
 
     name: str
 
@@ -68,18 +73,18 @@ TransactionRecord = (
 
 
 class ProducerIdBlockTaken(Struct, frozen=True, gc=False):
-    """Every producer id of its kind, plain or not, below this one may have been given away (COUNTERS shard)."""
+    """Every producer id of its kind, plain or not, below this one may have been given (COUNTERS shard)."""
 
     next_unassigned_producer_id: int
 
 
 class ProducerIdGiven(Struct, frozen=True, gc=False):
-    """Producer ids of the current block were given away. Not stored: after a restart the rest of the block is skipped
-    (spec transactions 6)."""
+    """Producer ids of the current block were given. Not stored: after a restart the rest of the block is skipped (spec
+    transactions 6)."""
 
     producer_id: int
     count: int = 1
-    """How many were given at once, of which it is the last."""
+    """Number of ids given at once; `producer_id` is the last of them."""
 
 
 class CsnGiven(Struct, frozen=True, gc=False):
@@ -87,13 +92,15 @@ class CsnGiven(Struct, frozen=True, gc=False):
 
     csn: int
     count: int = 1
-    """How many were given at once, of which it is the last."""
+    """Number of csns given at once; `csn` is the last of them."""
 
 
 class UnownedMarkerWritten(Struct, frozen=True, gc=False):
-    """A marker was written for a producer id that no transactional id here owns: by an administrator who ended what
-    hung, or for a coordinator elsewhere (COUNTERS shard). History only: it tells why a marker is there that nobody here
-    decided."""
+    """A marker was written for a producer id that no transactional id here owns (COUNTERS shard).
+
+    An administrator ended a hanging transaction, or a coordinator elsewhere sent the marker. History only: it explains
+    a marker that no coordinator here decided.
+    """
 
     number: OutcomeNumber
     ordinal: int
@@ -104,7 +111,7 @@ class UnownedMarkerWritten(Struct, frozen=True, gc=False):
 
 
 class TransactionExpired(Struct, frozen=True, gc=False):
-    """An idle transactional id was not used for so long that it was forgotten."""
+    """An idle transactional id was unused for so long that it expired."""
 
     before: Transaction
 
@@ -118,14 +125,14 @@ class TransactionStepped(Struct, frozen=True, gc=False):
 
 
 class SinkDecided(Struct, frozen=True, gc=False):
-    """It was decided what becomes of members of a sink."""
+    """The outcome of members of a sink was decided."""
 
     sink: str
     batch_id: int
     result: str
-    """committed; repeated (it had been committed before); given_up (members that nobody decided on)."""
+    """committed; repeated (it had been committed before); given_up (members without a decision)."""
     member_count: int
-    """How many members that is about: those that commit, or are given up."""
+    """Number of members that commit, or are given up."""
 
 
 class SinkJoined(Struct, frozen=True, gc=False):
@@ -134,7 +141,7 @@ class SinkJoined(Struct, frozen=True, gc=False):
     sink: str
     batch_id: int
     answer: str
-    """member (it is a new one); committed (the batch is committed already, so the task writes nothing)."""
+    """member (a new one); committed (the batch is committed already, so the task writes nothing)."""
 
 
 class HangingTransactionAborted(Struct, frozen=True, gc=False):

@@ -1,5 +1,7 @@
-"""What callers ask of the transaction coordinator, and what they are answered: frozen values, nothing of which has been
-checked. Identities may be impossible, ids too long, partitions unknown: `service` finds out."""
+"""Requests to the transaction coordinator and their answers: frozen values, unchecked.
+
+Identities may be impossible, ids too long, partitions unknown: `service` checks them.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from txn_coordinator.steps import StoredStep
 
 
 class KeyType(IntEnum):
-    """What a coordinator can be asked for, with the numbers of the wire."""
+    """Kinds of keys that have a coordinator, with the numbers of the wire."""
 
     TRANSACTION = 1
     GROUP = 3
 
 
 class Located(Struct, frozen=True):
-    """The shard that a key belongs to, or why that is not told."""
+    """Shard of a key, or the error."""
 
     key: str
     shard: int = 0
@@ -31,78 +33,78 @@ class Located(Struct, frozen=True):
 
 
 class InitProducerId(Struct, frozen=True, kw_only=True):
-    """Gives a producer its identity."""
+    """Request for a producer identity."""
 
     transactional_id: str | None
-    """None: the producer has no transactions, and gets an identity that nobody had before."""
+    """None for a producer without transactions, which gets a new identity."""
     transaction_timeout_ms: int = 0
     expected: Identity | None = None
-    """The identity that a recovering producer holds; None: a new instance takes over."""
+    """Identity that a recovering producer holds; None if a new instance takes over."""
     enable_2pc: bool = False
-    """Transactions wait for somebody else's decision, without a timeout."""
+    """True if transactions wait for an outside decision, without a timeout."""
     keep_prepared: bool = False
-    """An open transaction is kept for that decision, not aborted."""
+    """True if an open transaction is kept for that decision, not aborted."""
 
 
 class OfProducer(Struct, frozen=True):
-    """What a producer asks for, and whom it says it is."""
+    """Base of the requests of a producer, with the identity that it shows."""
 
     transactional_id: str
     identity: Identity
 
 
 class AddPartitions(OfProducer, frozen=True, kw_only=True):
-    """Adds partitions to a transaction, or only asks whether they are in it."""
+    """Add partitions to a transaction, or only verify that they are in it."""
 
     partitions: Sequence[PartitionName]
     verify_only: bool = False
 
 
 class AddPartitionsBatch(Struct, frozen=True):
-    """Several of these, by another server."""
+    """AddPartitions for several transactions, sent by another server."""
 
     transactions: Sequence[AddPartitions]
     is_mixed: bool = False
-    """The request says besides what a request for one transaction says."""
+    """True if the request also has the fields for a single transaction."""
 
 
 class AddedPartitions(Struct, frozen=True):
-    """What became of each partition, in the order named. All of them were added, or none."""
+    """Result for each partition, in the order of the request. All of them were added, or none."""
 
     results: Sequence[tuple[PartitionName, CoordinatorError | None]]
     error: CoordinatorError | None = None
-    """Why none was added. Then every result has an error: the same, or, where it lies with some partitions, their own,
-    and OPERATION_NOT_ATTEMPTED for the others."""
+    """Error if none was added. Then every result has an error: the same one, or, if some partitions are the cause,
+    their own, and OPERATION_NOT_ATTEMPTED for the others."""
 
 
 class AddedBatch(Struct, frozen=True):
-    """What became of each transaction, in the order asked."""
+    """Result for each transaction, in the order of the request."""
 
     transactions: Sequence[AddedPartitions]
     error: CoordinatorError | None = None
-    """Why nothing was looked at. Every transaction repeats it."""
+    """Error if the request was refused as a whole. Every transaction repeats it."""
 
 
 class AddOffsets(OfProducer, frozen=True, kw_only=True):
-    """Adds a group to a transaction: offsets of the group may be committed in it."""
+    """Add a group to a transaction, so that its offsets may be committed in it."""
 
     group_id: str
 
 
 class PrepareTransaction(OfProducer, frozen=True, kw_only=True):
-    """Prepares the open transaction for an outside decision."""
+    """Prepare the open transaction for an outside decision."""
 
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
-    """What the log must hold, as in EndTxn."""
+    """Records that the log must hold, as in EndTxn."""
 
 
 class EndTxn(OfProducer, frozen=True, kw_only=True):
-    """Commits or aborts the open transaction."""
+    """Commit or abort the open transaction."""
 
     outcome: Outcome
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
-    """The sequence number of the last record that the client sent to each partition in this transaction. A commit is
-    refused unless the log holds them; an abort needs nothing to be there."""
+    """Sequence number of the last record that the client sent to each partition in this transaction. A commit is
+    refused unless the log holds them; an abort needs none of them."""
 
 
 class Transact(OfProducer, frozen=True):
@@ -114,13 +116,13 @@ class Transact(OfProducer, frozen=True):
 
 
 class TransactionFilter(Struct, frozen=True, kw_only=True):
-    """What ListTransactions keeps; all of it must hold (spec transactions 2.8)."""
+    """Filter of ListTransactions; all its conditions must hold (spec transactions 2.8)."""
 
     states: Sequence[str] = ()
-    """API names; empty = all. Names that do not exist match nothing."""
+    """API names; empty for all. Names that do not exist match nothing."""
     producer_ids: Sequence[int] = ()
     open_longer_than_ms: int = -1
-    """Negative = any duration, also of ids without a transaction."""
+    """Negative for any duration, and for ids without a transaction too."""
     id_pattern: str = ""
 
 
@@ -130,43 +132,42 @@ class Listing(Struct, frozen=True):
     transactions: Sequence[Transaction]
     unknown_states: Sequence[str]
     now_ms: int
-    """Wall time of the answer, against which ages are told."""
+    """Wall time of the answer, for ages relative to it."""
 
 
 class StepDescription(Struct, frozen=True):
-    """One step of an id, with what is known of who took it."""
+    """One step of an id, and the client that took it."""
 
     after: StoredStep | None
-    """None: the id was forgotten."""
+    """None if the id was forgotten."""
     at_ms: int
     client_id: str
     host: str
     cause: str
     fenced: Identity | None
-    """The identity that nobody may show any more."""
+    """Identity that may no longer act."""
 
 
 class History(Struct, frozen=True):
-    """The last steps of an id, the newest first."""
+    """Last steps of an id, the newest first."""
 
     steps: Sequence[StepDescription]
     is_complete: bool
-    """False: there are older steps, or the search ended before it found them."""
+    """False if there are older steps, or if the search ended before it found them."""
 
 
 class Description(Struct, frozen=True):
-    """The durable state of one transactional id, or why it is not told."""
+    """Durable state of one transactional id, or the refusal to show it."""
 
     transactional_id: str
     now_ms: int
-    """Wall time of the answer, against which ages are told."""
+    """Wall time of the answer, for ages relative to it."""
     error: CoordinatorError | None = None
     transaction: Transaction | None = None
     partitions: Sequence[PartitionRef] = ()
-    """Partitions of the transaction that have a name and that the caller may know of; of a decided one, only those
+    """Partitions of the transaction that have a name and that the caller may see. In a decided transaction only those
     whose marker is not durable yet."""
     groups: Sequence[str] = ()
-    """Groups of the transaction that the caller may know of."""
+    """Groups of the transaction that the caller may see."""
     history: History | None = None
-    """The last steps of the id, even if it was forgotten. None: they were not asked for, or the caller may not know of
-    the id."""
+    """Last steps of the id, even if it was forgotten. None if not requested, or if the caller may not see the id."""

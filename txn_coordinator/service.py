@@ -1,7 +1,7 @@
-"""What producers ask of the transaction coordinator: one method per use case, each with a Pending reply.
+"""Use cases of producers in the transaction coordinator: one method each, with a Pending reply.
 
-The service checks who asks and what, resolves the names of partitions, writes the operation to the shard of the
-transactional id, and says what a call does when it meets a transaction that is being completed. Questions about
+The service checks the caller and the command, resolves the names of partitions, and writes the operation to the shard
+of the transactional id. It also sets the park key of a call that meets a transaction under completion. Queries about
 transactions are in `reading`.
 """
 
@@ -64,12 +64,12 @@ from txn_coordinator.shard import AbortStarted, Initialised, PlacedTransact, Tra
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
 
 BATCH_MAX = 1_000
-"""Transactions in one AddPartitionsToTxn of another server."""
+"""Largest number of transactions in one AddPartitionsToTxn of another server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPorts:
-    """The parts of the server that the use cases ask."""
+    """Other parts of the server that the use cases need."""
 
     authorizer: Authorizer
     catalog: TopicCatalog
@@ -79,12 +79,12 @@ class TransactionPorts:
 
 
 class TransactResult(Struct, frozen=True):
-    """The outcome is durable."""
+    """Reply to Transact: the outcome is durable."""
 
     ended: Ended
     first_offsets: Sequence[tuple[PartitionRef | PartitionName, int]]
-    """The partition of each batch, and the offset of the transaction's first record there. A mere name: the partition
-    does not exist any more, and the request is a repetition."""
+    """Partition of each batch, and the offset of the transaction's first record there. A mere name if the partition
+    does not exist any more and the request is a repetition."""
 
 
 class TransactionService:
@@ -106,14 +106,16 @@ class TransactionService:
         self._authorizer = ports.authorizer
         self.shard_key = router.shard_key
         self.verifications = {"all": 0, "missing": 0, "refused": 0}
-        """Calls of AddPartitionsToTxn that only verify and that were answered, by what they found."""
+        """Number of answered verify-only calls of AddPartitionsToTxn, by result."""
 
     def init_producer_id(self, command: InitProducerId, context: CallContext) -> Pending[Initialised]:
-        """The identity to go on with; every older one is fenced. Keeps an open transaction if the command says so; else
-        aborts it first, and waits for its markers where they take a phase of their own. Without a transactional id: an
-        identity that nobody had before, for plain appends only.
+        """Return the producer's identity; every older one is fenced.
 
-        Raises Refused, as every other use case, or refuses the reply."""
+        An open transaction is kept if the command says so. Otherwise it is aborted first; split aborts make the call
+        wait for their markers. Without a transactional id the identity is new, and for plain appends only.
+
+        Raises Refused, as every other use case, or refuses the reply.
+        """
         transactional_id = command.transactional_id
         if transactional_id is None:
             require(self._authorizer, context, Permission.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -169,12 +171,16 @@ class TransactionService:
         ).then(after)
 
     def add_partitions(self, command: AddPartitions, context: CallContext) -> Pending[AddedPartitions]:
-        """The partitions are in the transaction, which is open from then on; or, with `verify_only`, they are in it
-        already, and nothing was changed. A refusal is in the reply, and never raised."""
+        """Add partitions to the transaction, which is open from then on. With `verify_only`, only check that they are
+        in it.
+
+        A refusal is in the reply, and never raised.
+        """
         return self._added(command, context, is_owner=True)
 
     def add_partitions_batch(self, batch: AddPartitionsBatch, context: CallContext) -> Pending[AddedBatch]:
-        """`add_partitions` for other servers: several transactions, each of which is added to or refused by itself."""
+        """Perform `add_partitions` for another server, on several transactions. Each is added to or refused on its
+        own."""
         count = len(batch.transactions)
         try:
             require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -200,7 +206,7 @@ class TransactionService:
         except Refused as refusal:
             return settled(_none_added(command, refusal))
         if isinstance(ordinals, AddedPartitions):
-            # What there is, and is not, may rest on a change of the catalog that is not durable yet.
+            # These results may rest on a change of the catalog that is not durable yet.
             return self._runtime.write(once_durable(CATALOG_KEY, ordinals), is_urgent=True)
 
         def ask() -> None:
@@ -240,9 +246,11 @@ class TransactionService:
     def _resolve_each(
         self, names: Sequence[PartitionName], context: CallContext | None
     ) -> Sequence[int] | AddedPartitions:
-        """The ordinals, or, where some partitions do not exist or may not be written, what to answer: they say so, and
-        the others were not attempted (spec transactions 2.3). No context: for a server that has asked for its client.
-        Raises Refused for names that mean nothing."""
+        """Return the ordinals, or the answer if some partitions do not exist or may not be written.
+
+        Those partitions have their own errors, the others OPERATION_NOT_ATTEMPTED (spec transactions 2.3). Without a
+        context no permission is checked: another server has checked its client. Raises Refused for invalid names.
+        """
         check_partitions(names)
         ordinals: list[int] = []
         refused: dict[PartitionName, Refused] = {}
@@ -258,8 +266,8 @@ class TransactionService:
         return AddedPartitions([(name, refused.get(name, others)) for name in names], next(iter(refused.values())))
 
     def _resolve(self, name: PartitionName, permission: Permission, context: CallContext | None) -> int:
-        """The ordinal of a partition, for a caller who may do this with its topic. Raises Refused."""
-        # Asked by name first, so that who may not do it does not learn whether the topic exists.
+        """Return the ordinal of a partition, if the caller has the permission on its topic. Raises Refused."""
+        # The permission is checked by name first, so that an unauthorized caller does not learn if the topic exists.
         if name.topic and context is not None:
             require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
         ref = self.ports.catalog.resolve(*name)
@@ -268,7 +276,7 @@ class TransactionService:
         return ref.ordinal
 
     def add_offsets(self, command: AddOffsets, context: CallContext) -> Pending[bool]:
-        """The group is in the transaction, which is open from then on."""
+        """Add the group to the transaction, which is open from then on."""
         transactional_id, group_id = command.transactional_id, command.group_id
 
         def ask() -> None:
@@ -299,7 +307,8 @@ class TransactionService:
         return self._runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
 
     def prepare_transaction(self, command: PrepareTransaction, context: CallContext) -> Pending[Identity]:
-        """The open transaction is prepared for an outside decision; the reply is the identity to note beside that."""
+        """Prepare the open transaction for an outside decision. The reply is the identity to store with that
+        decision."""
         transactional_id, identity = command.transactional_id, command.identity
         ask = partial(self._check_caller, transactional_id, context, identity, may_prepare=True)
         ask()
@@ -316,18 +325,19 @@ class TransactionService:
         return self._runtime.write(operation, context, park_key=park_key, ask_again=ask)
 
     def end_txn(self, command: EndTxn, context: CallContext) -> Pending[Ended]:
-        """The outcome is decided; a repetition is answered as the first time.
+        """Decide the outcome. A repetition gets the same answer.
 
-        A commit is refused unless the log holds what the client says that it sent. Those partitions are asked in the
-        same step and after everything that came in before, so a client may send Produce and EndTxn without waiting in
-        between."""
+        A commit is refused unless the log holds the records that the client says it sent. Their partitions are checked
+        in the same step, after all earlier requests. So a client may send Produce and EndTxn without waiting in
+        between.
+        """
         transactional_id = command.transactional_id
         sink = coordinator_key(transactional_id)
         if sink != transactional_id:
             return self._leave_batch(command, sink, context)
         self._check_caller(transactional_id, context, command.identity)
         last_sequences: Sequence[tuple[int, int]] = ()
-        # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
+        # An abort does not depend on earlier records, so the client's sequences are only checked for a commit.
         if command.last_sequences and command.outcome is Outcome.COMMIT:
             try:
                 last_sequences = self._resolve_sequences(command.last_sequences, context)
@@ -345,8 +355,11 @@ class TransactionService:
         return self._runtime.write(operation, context, park_key=park_key, is_urgent=True, ask_again=ask)
 
     def _leave_batch(self, command: EndTxn, sink: str, context: CallContext) -> Pending[Ended]:
-        """A member of a sink's batch ends by itself: a task that failed aborts what it wrote, and its batch goes on
-        without it. Only the decision on the batch commits a member."""
+        """Abort one member of a sink's batch: a task that failed aborts its own writes, and its batch goes on without
+        it.
+
+        Only the decision on the batch commits a member.
+        """
 
         def ask() -> None:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, sink)
@@ -369,9 +382,10 @@ class TransactionService:
         return self._runtime.write(operation, context, park_key=park_key, is_urgent=True, ask_again=ask)
 
     def transact(self, command: Transact, context: CallContext) -> Pending[TransactResult]:
-        """The transaction has ended as asked, with all that it brings, or nothing has happened.
+        """Perform a whole transaction with all its writes, or nothing.
 
-        Raises Refused, also for what a participant would not take."""
+        Raises Refused, also for a write that a participant does not take.
+        """
         transactional_id, identity = command.transactional_id, command.identity
         self._check_caller(transactional_id, context, identity)
         _check_transact(context)
@@ -409,8 +423,8 @@ class TransactionService:
         return written.map(result)
 
     def _ask_again(self, command: Transact, placed: PlacedBatches, context: CallContext) -> None:
-        """What `transact` and those who place its parts have asked; offsets are placed, and asked for, in the decision.
-        Raises Refused."""
+        """Repeat the permission checks of `transact` and of its parts. Offsets are also checked in the decision. Raises
+        Refused."""
         self._check_caller(command.transactional_id, context)
         for topic in {target.topic for target in placed.targets if target.topic}:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
@@ -418,8 +432,8 @@ class TransactionService:
             require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group.group_id)
 
     def _begins(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> dict[int, int]:
-        """Where the transaction begins in each partition, by ordinal; what a partition has forgotten, its store still
-        tells."""
+        """Return the offset at which the transaction begins in each partition, by ordinal. If a partition has forgotten
+        it, its store is asked."""
         shard, csn = self.shard_key(command.transactional_id).number, transacted.ended.csn
         identity, find = EndIdentity(shard, csn, command.identity.producer_id), self.ports.partitions.remembered_offset
         return {
@@ -436,9 +450,11 @@ class TransactionService:
         is_owner: bool = True,
         may_prepare: bool = False,
     ) -> None:
-        """Return only for a caller who may write to a transactional id that can be one, and shows what can be an
-        identity. `is_owner`: False for another server, whose permission is another one. `may_prepare`: the caller wants
-        to take part in somebody else's two-phase commit."""
+        """Raise Refused unless the caller may write to this valid transactional id, and shows a possible identity.
+
+        `is_owner` is False for another server, which needs another permission. `may_prepare` requires the permission to
+        take part in an outside two-phase commit.
+        """
         if is_owner:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         check_transactional_id(transactional_id)
@@ -448,10 +464,11 @@ class TransactionService:
             self._check_may_prepare(transactional_id, context)
 
     def _check_may_prepare(self, transactional_id: str, context: CallContext) -> None:
-        """Return only for a caller who may take part in somebody else's two-phase commit (KIP-939).
+        """Raise Refused unless the caller may take part in an outside two-phase commit (KIP-939).
 
-        Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED where that is switched off, too: on purpose the same as
-        "not allowed" (spec transactions 2.2, row 6)."""
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED also if that is switched off: deliberately the same as "not allowed" (spec
+        transactions 2.2, row 6).
+        """
         if not self._two_phase_commit_enable:
             raise Refused(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -463,8 +480,10 @@ class TransactionService:
     def _resolve_sequences(
         self, last_sequences: Sequence[tuple[PartitionName, int]], context: CallContext
     ) -> list[tuple[int, int]]:
-        """Last sequences by the ordinal of their partition. Raises Refused, also for a topic that the caller may not
-        see: else the answer would tell whether it exists."""
+        """Return the last sequences by the ordinal of their partition.
+
+        Raises Refused, also for a topic that the caller may not see: the answer would otherwise reveal its existence.
+        """
         resolved = []
         for name, sequence in last_sequences:
             check_partition(*name)
@@ -477,8 +496,11 @@ class TransactionService:
     def sequence_checks(
         self, command: PrepareTransaction, context: CallContext
     ) -> Callable[[TransactionShard], tuple[Operation, ...]]:
-        """Makes the operations that refuse unless the log holds what the client says that it sent. Raises Refused as
-        `prepare_transaction`, for a refusal that rests on the catalog."""
+        """Return a function that makes the checks of `last_sequences`: operations that refuse unless the log holds
+        these records.
+
+        Raises Refused as `prepare_transaction`, for a refusal that rests on the catalog.
+        """
         last_sequences = self._resolve_sequences(command.last_sequences, context)
         return lambda shard: self._checks(shard, command, last_sequences)
 
@@ -497,7 +519,7 @@ def _decide_plain(counters: CountersShard, _turn: Turn) -> Decision:
 
 
 def _check_expected(expected: Identity | None) -> None:
-    """Raises Refused INVALID_REQUEST (spec transactions 2.2, row 3)."""
+    """Raise Refused INVALID_REQUEST for an invalid expected identity (spec transactions 2.2, row 3)."""
     if expected is None:
         return
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_EPOCH):
@@ -518,12 +540,12 @@ def _impossible(identity: Identity) -> Refused:
 
 
 def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartitions:
-    """The one error, repeated for every partition (spec transactions 2.3)."""
+    """Return an answer with this error for every partition (spec transactions 2.3)."""
     return AddedPartitions([(name, error) for name in command.partitions], error)
 
 
 def _check_transact(context: CallContext) -> None:
-    """Return only for a caller who can send a Transact. Raises Refused UNSUPPORTED_VERSION, INVALID_REQUEST."""
+    """Raise Refused unless the caller can send a Transact: UNSUPPORTED_VERSION, INVALID_REQUEST."""
     if context.client_txn_version < 2:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION,

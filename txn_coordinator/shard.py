@@ -1,7 +1,7 @@
-"""One shard of transactional ids: looks up, asks the rules, and says what follows.
+"""One shard of transactional ids: lookups, calls of the rules, and the decisions that follow.
 
-Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. How an outcome is
-decided and carried out is in `outcomes`, what administrators ask in `interventions`.
+Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. Outcomes are decided and
+carried out in `outcomes`, requests of administrators in `interventions`.
 """
 
 from __future__ import annotations
@@ -70,20 +70,21 @@ class AbortStarted(Struct, frozen=True):
 
 
 class Initialised(Struct, frozen=True):
-    """Reply to an InitProducerId: the identity to go on with."""
+    """Reply to an InitProducerId: the producer's new identity."""
 
     identity: Identity
     ongoing: Identity | None = None
-    """Identity of the open transaction that was kept; None: none was open."""
+    """Identity of the open transaction that was kept; None if none was open."""
 
 
 class PlacedTransact(Struct, frozen=True):
-    """A whole transaction in one request, and what its participants made of what it brings."""
+    """A whole transaction in one request, with its writes resolved by the participants."""
 
     request: transacting.TransactRequest
     contribution: Contribution
     refusal: Operation | None = None
-    """Refuses the request unless it is a repetition: what it wants to write to does not exist."""
+    """Operation that refuses the request unless it is a repetition, because a partition does not exist; None if all
+    exist."""
 
 
 _TIMEOUT_CAUSE: Final = "timeout"
@@ -92,7 +93,7 @@ _EXPIRATION_TIMER: Final = "transaction_expiration"
 
 
 class TransactionShard:
-    """Transactions by transactional id. See the module for the path of an outcome."""
+    """Transactions by transactional id. `outcomes` describes the path of an outcome."""
 
     def __init__(
         self,
@@ -112,26 +113,26 @@ class TransactionShard:
         self.expiration_ms = EXPIRATION_MS
         """Time after which an idle id is forgotten."""
         self.levels: Levels | None = None
-        """How many ids and open transactions callers may hold; None: as many as they want."""
+        """Limits on ids and open transactions by principal; None for no limits."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
         self.sinks = SinkDecisions(key, Sinks(journal), self._transactions.get, self.outcomes, counters, limits)
         """Transactions that are decided together."""
         self.interventions = Interventions(key, self._readable, self.outcomes, counters, limits)
-        """What administrators ask."""
+        """Decisions for administrators."""
         self.acting: Callable[[str], Transaction | None] = (
             self._in_this_line if counters.least_producer_id else self._transactions.get
         )
-        """The transaction of an id for whoever acts for that, live; None: there is none."""
+        """Live transaction of an id, for callers that act for it; None if there is none."""
         self.unreadable: dict[str, TransactionUnreadable] = {}
-        """Ids that a newer program stored. Each is as good as a shard that failed: nothing is done for it, and nothing
-        of it is forgotten."""
+        """Ids that a newer program stored. Each is treated as a failed shard: no operation changes it, and nothing of
+        it is forgotten."""
 
     # Reading
 
     def check_readable(self, transactional_id: str) -> None:
-        """Raises Refused KAFKA_STORAGE_ERROR for an id that only a newer program can go on with."""
+        """Raise Refused KAFKA_STORAGE_ERROR for an id that only a newer program can go on with."""
         found = self.unreadable.get(transactional_id)
         if found is not None:
             raise Refused(
@@ -141,13 +142,13 @@ class TransactionShard:
             )
 
     def _readable(self, transactional_id: str) -> Transaction | None:
-        """The transaction of an id, live state. Raises Refused as `check_readable`."""
+        """Return the live transaction of an id. Raises Refused as `check_readable`."""
         self.check_readable(transactional_id)
         return self._transactions.get(transactional_id)
 
     @property
     def coordinator_epoch(self) -> int:
-        """How often the shard was opened; markers carry it."""
+        """Number of times that the shard was opened; markers carry it."""
         return self.outcomes.coordinator_epoch
 
     def durable(self, transactional_id: str) -> Transaction | None:
@@ -160,20 +161,22 @@ class TransactionShard:
         return self._transactions.values()
 
     def owner_of(self, producer_id: int) -> Transaction | None:
-        """The id whose transactions have this producer id, live state. Raises Refused as `check_readable`."""
+        """Return the live id whose transactions have this producer id. Raises Refused as `check_readable`."""
         transactional_id = self._ids.get(producer_id)
         if transactional_id in self.unreadable:
             self.check_readable(transactional_id)
         return None if transactional_id is None else self._transactions.get(transactional_id)
 
     def owners_among(self, producer_ids: Set[int]) -> dict[int, Transaction]:
-        """The owners of those producer ids among many that are at home here. Raises Refused as `check_readable`."""
+        """Return the owners of those producer ids that belong to this shard. Raises Refused as `check_readable`."""
         at_home = self._ids.keys() & producer_ids
         return {producer_id: owner for producer_id in at_home if (owner := self.owner_of(producer_id)) is not None}
 
     def durable_owner_of(self, producer_id: int) -> Transaction | None:
-        """Return the id whose transactions have this producer id in durable state. The refusal, as `check_readable`,
-        does not name the id: not everybody who asks may know it."""
+        """Return the id whose transactions have this producer id in durable state.
+
+        The refusal of an unreadable id, as `check_readable`, does not name it, since not every caller may know it.
+        """
         transactional_id = self._ids.durable(producer_id)
         if transactional_id in self.unreadable:
             raise Refused(
@@ -184,8 +187,11 @@ class TransactionShard:
         return None if transactional_id is None else self._transactions.durable(transactional_id)
 
     def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
-        """Open transactions, live state, with one of these partitions. Those that await an outside decision are left
-        out: a commit of records that are deleted anyway harms nobody, an abort would break the promise."""
+        """Return the live open transactions with one of these partitions.
+
+        Those that await an outside decision are left out. A commit of records that are deleted anyway does no harm,
+        while an abort would break the promise.
+        """
         return [
             transaction
             for transaction in self._transactions.values()
@@ -195,16 +201,19 @@ class TransactionShard:
         ]
 
     def written_as(self, transactional_id: str, shown: Identity) -> Identity:
-        """The identity under which the records of a transaction were written, whose client shows this one."""
+        """Return the identity under which the records of a transaction were written, given the identity of its
+        client."""
         current = self._transactions.get(transactional_id)
         return shown if current is None or shown != current.client_identity else current.identity
 
     # Deciding
 
     def decide_init(self, request: initialising.InitRequest, turn: Turn, *, may_abort_and_init: bool) -> Decision:
-        """InitProducerId. An open transaction is kept if the request says so. Else it is aborted first; with
-        `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
-        AbortStarted."""
+        """Decide InitProducerId. An open transaction is kept if the request says so.
+
+        Otherwise it is aborted first. With `may_abort_and_init`, and if the abort can be fused, the initialisation is
+        joined to it. Else the reply is AbortStarted.
+        """
         self.check_readable(request.transactional_id)
         current = self.acting(request.transactional_id)
         if current is not None:
@@ -230,8 +239,11 @@ class TransactionShard:
     def init_at_once(
         self, request: initialising.InitRequest, turn: Turn, allocate: Callable[[], int]
     ) -> TransactionStepped | None:
-        """InitProducerId that expects nothing, for an id that is new or idle: the step that `decide_init` takes. None
-        where that does anything else. Raises Refused as it does."""
+        """Return the step of `decide_init`, for an InitProducerId without expected identity and an id that is new or
+        idle.
+
+        None if `decide_init` does anything else. Raises Refused as it does.
+        """
         initialising.check_init_arguments(request, self._limits)
         name = request.transactional_id
         current = self.acting(name)
@@ -248,8 +260,10 @@ class TransactionShard:
         turn: Turn,
         allocate: Callable[[], int],
     ) -> TransactionStepped:
-        """The step of an id that is new (None) or idle to its next identity. Raises Refused for a caller who holds too
-        many ids, and as `initialising.initialise`."""
+        """Return the step of a new (None) or idle id to its next identity.
+
+        Raises Refused if the caller holds too many ids, and as `initialising.initialise`.
+        """
         if current is None:
             if self.levels is not None:
                 self.levels.check(Level.TRANSACTIONAL_IDS, turn.principal)
@@ -279,7 +293,7 @@ class TransactionShard:
     def _abort_before_init(
         self, current: Transaction, request: initialising.InitRequest, turn: Turn, *, may_abort_and_init: bool
     ) -> Decision:
-        # Who shows the identity that the transaction has is its own client, and fences nobody (KIP-360).
+        # A client that shows the identity of the transaction is its own client, and fences no other (KIP-360).
         how = by_server(TAKEN_OVER if request.expected is None else "client")
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
         then = (again,) if may_abort_and_init else ()
@@ -322,13 +336,13 @@ class TransactionShard:
         )
 
     def decide_verify(self, transactional_id: str, identity: Identity, partitions: frozenset[int]) -> Decision:
-        """Which of the partitions are in the open transaction; writes nothing."""
+        """Return the partitions that are in the open transaction; writes nothing."""
         return Decision(reply=adding.verify(self._known(transactional_id, identity), identity, partitions))
 
     def decide_verify_group(
         self, transactional_id: str, identity: Identity, group: str, then: Callable[[OutcomeNumber], Decision]
     ) -> Decision:
-        """What `then` decides, told the number of the id's last outcome, if the group is in the open transaction."""
+        """Return the decision of `then` on the id's last outcome number, if the group is in the open transaction."""
         current = self._known(transactional_id, identity)
         adding.check_group(current, identity, group)
         return then(OutcomeNumber(self.key.number, current.csn))
@@ -341,19 +355,21 @@ class TransactionShard:
         then: Callable[[OutcomeNumber], Decision],
         turn: Turn,
     ) -> Decision:
-        """Add the group, and go on with what `then` decides, told the number of the id's last outcome."""
+        """Add the group, and continue with the decision of `then` on the id's last outcome number."""
         additions = adding.Additions(groups=frozenset({group}))
         added = self.decide_add(transactional_id, identity, additions, turn, client_txn_version=2)
         last = OutcomeNumber(self.key.number, self._known(transactional_id, identity).csn)
         go_on = Operation(self.key, lambda _shard, _turn: then(last))
-        # The reply is that of what follows.
+        # The reply is that of `then`.
         return replace(added, reply=None, joins=(*added.joins, go_on))
 
     def decide_prepare(
         self, transactional_id: str, identity: Identity, turn: Turn, *, checks: tuple[Operation, ...] = ()
     ) -> Decision:
-        """PrepareTransaction. The reply is the identity of the transaction, to be noted beside the outside decision.
-        `checks` are joined first and refuse the whole request, nothing written."""
+        """Decide PrepareTransaction. The reply is the identity of the transaction, to store with the outside decision.
+
+        `checks` are joined first and refuse the whole request, before anything is written.
+        """
         current = self._known(transactional_id, identity)
         prepared = adding.prepare(current, identity, now_ms=turn.now_ms)
         if prepared is None:
@@ -369,7 +385,7 @@ class TransactionShard:
     def decide_end(
         self, command: EndTxn, turn: Turn, *, client_txn_version: int = 2, checks: tuple[Operation, ...] = ()
     ) -> Decision:
-        """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
+        """Decide EndTxn. `checks` are joined first and refuse the whole request, before anything is written."""
         current = self.acting(command.transactional_id)
         if current is None:
             raise self._unknown(command.transactional_id, command.identity)
@@ -380,14 +396,14 @@ class TransactionShard:
         return replace(decision, joins=(*checks, *decision.joins))
 
     def decide_leave(self, command: EndTxn, turn: Turn) -> Decision:
-        """EndTxn of a member of a sink's batch, which aborts it alone. What its sink has decided on is refused: that
-        outcome stands."""
+        """Decide EndTxn of a member of a sink's batch, which aborts it alone. Refused once its sink has decided on it,
+        since that outcome is final."""
         current = self._known(command.transactional_id, command.identity)
         check_member(self.sinks.state.get(coordinator_key(command.transactional_id)), current)
         return self.decide_end(command, turn)
 
     def decide_transact(self, transact: PlacedTransact, turn: Turn) -> Decision:
-        """Transact. The reply is Transacted."""
+        """Decide Transact. The reply is Transacted."""
         request = transact.request
         current = self._known(request.transactional_id, request.identity)
         opened = transacting.judge_transact(current, request, now_ms=turn.now_ms, limits=self._limits)
@@ -399,14 +415,17 @@ class TransactionShard:
         how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
         decision = self.outcomes.decide(opened, how, turn, brings=transact.contribution)
         opening = () if opened is current else (TransactionStepped(current, opened),)
-        # Where it was opened just now no timer waits for it.
+        # A transaction that was opened in this operation has no timer yet.
         effects = decision.effects if current.state is TransactionState.ONGOING else decision.effects[1:]
         combine = partial(transacted, decision.reply, len(transact.contribution.partitions))
         return replace(decision, reply=None, effects=effects, events=(*opening, *decision.events), combine=combine)
 
     def _repeated(self, current: Transaction, transact: PlacedTransact) -> Decision:
-        """The answer that the Transact had. The partitions are asked in this very operation: in the next one, another
-        transaction may have taken the place of this one in them."""
+        """Return the answer that the Transact had.
+
+        The partitions are asked in this very operation: before the next one, another transaction may take the place of
+        this one in them.
+        """
         identity = EndIdentity(self.key.number, current.csn, transact.request.identity.producer_id)
         ended = Ended(current.identity, current.csn)
         return Decision(
@@ -416,9 +435,12 @@ class TransactionShard:
         )
 
     def decide_abort(self, turn: Turn, *, meant: Transaction, cause: str) -> Decision:
-        """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction
-        that it was meant for is still open (spec transactions 9, row 15), nor to one that awaits an outside decision,
-        which only an administrator may break. No reply: it may be joined to something that has one."""
+        """Abort by the server: a timeout, a deleted topic, an administrator, or a lost incarnation.
+
+        It does nothing unless exactly the intended transaction is still open (spec transactions 9, row 15), or if its
+        sink has decided on it. A transaction that awaits an outside decision is aborted only for an administrator or
+        after a lost incarnation. It has no reply, since it may be joined to an operation that has one.
+        """
         current = self._transactions.get(meant.transactional_id)
         if current is None or not ending.is_due(current, meant) or self.sinks.state.is_settled(current):
             return Decision()
@@ -427,14 +449,15 @@ class TransactionShard:
         return replace(self.outcomes.decide(current, by_server(cause), turn), reply=None)
 
     def decide_complete(self, transactional_id: str, csn: int, turn: Turn) -> Decision:
-        """Every participant has its marker: COMPLETE. Does nothing when the outcome `csn` is complete already."""
+        """Decide COMPLETE, once every participant has its marker. Does nothing if the outcome `csn` is complete
+        already."""
         current = self._transactions.get(transactional_id)
         if current is None or current.state not in DECIDED or current.csn != csn:
             return Decision()
         return decide_complete(current, self.key, turn)
 
     def decide_expire(self, turn: Turn, progress: Progress = START) -> Decision:
-        """Forget ids that were idle for too long, and look again when the next one may be due (spec transactions 5)."""
+        """Forget ids that were idle for too long, and schedule the next look (spec transactions 5)."""
         now_ms, rest = turn.now_ms, islice(self._transactions.values(), progress.position, None)
         last_uses = ((each.last_update_ms if each.state in IDLE else now_ms, each) for each in rest)
         found = sweep(last_uses, progress, now_ms=now_ms, expiration_ms=self.expiration_ms)
@@ -475,15 +498,15 @@ class TransactionShard:
                 self.outcomes.coordinator_epoch = coordinator_epoch
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """Open transactions go on, their timeout counted from their stored start, if they have one; decided ones are
-        finished; ids that expired meanwhile are forgotten soon."""
+        """Resume after a load: timeouts count from the stored start, decided transactions are finished, expired ids are
+        forgotten soon."""
         effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
             if self._is_forsaken(transaction):
                 decide = partial(TransactionShard.decide_abort, meant=transaction, cause=LOST_INCARNATION)
                 effects.append(ArmTimer((TIMEOUT, transaction.transactional_id), 1, Operation(self.key, decide)))
             elif transaction.state is TransactionState.ONGOING and transaction.member is not None:
-                pass  # Its sink looks after it.
+                pass  # Its sink takes care of it.
             elif transaction.state is TransactionState.ONGOING and not transaction.never_times_out:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
                 effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
@@ -498,11 +521,13 @@ class TransactionShard:
             self._ids.remove(before.producer_id)
 
     def _in_this_line(self, transactional_id: str) -> Transaction | None:
-        """The transaction of an id as in `acting`, where the store has lost something. In the lost incarnation the id
-        may have gone on, under epochs that would be given again: so nobody goes on with a producer id of that line.
-        What it had prepared, or decided, ends first.
+        """Return the transaction of an id as `acting`, if the store has lost something.
 
-        Raises Refused CONCURRENT_TRANSACTIONS while its open transaction is being aborted."""
+        In the lost incarnation the id may have gone on, under epochs that would be given again here. So no client goes
+        on with a producer id of that incarnation. A prepared or decided transaction ends first.
+
+        Raises Refused CONCURRENT_TRANSACTIONS while its open transaction is being aborted.
+        """
         found = self._transactions.get(transactional_id)
         if found is None or found.producer_id >= self._counters.least_producer_id:
             return found
@@ -515,7 +540,7 @@ class TransactionShard:
         return None if found.state in IDLE else found
 
     def _is_forsaken(self, transaction: Transaction) -> bool:
-        """Whether a transaction is open, and part of what was written in it may be lost."""
+        """Return True if a transaction is open, and part of its writes may be lost."""
         return (
             transaction.state is TransactionState.ONGOING
             and not transaction.is_closed
@@ -529,7 +554,7 @@ class TransactionShard:
         return current
 
     def _unknown(self, transactional_id: str, identity: Identity) -> Refused:
-        """Raises Refused instead for an id that only a newer program knows."""
+        """Return the refusal for an unknown id. Raises Refused instead for an id that only a newer program knows."""
         self.check_readable(transactional_id)
         if transactional_id.startswith(MEMBER_PREFIX):
             return given_up(transactional_id)
@@ -539,8 +564,10 @@ class TransactionShard:
         )
 
     def _seals(self, transaction: Transaction) -> tuple[Operation, ...]:
-        """Partitions know the open transaction by its identity alone, and would take records of a zombie that shows
-        it."""
+        """Return the operations that seal the partitions of a transaction.
+
+        Partitions know it by its identity alone, and would otherwise take records of a zombie with that identity.
+        """
         return tuple(
             self._markers.partition_seal(ordinal, *transaction.identity) for ordinal in sorted(transaction.partitions)
         )
@@ -550,5 +577,6 @@ class TransactionShard:
 
     def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
         decide = partial(TransactionShard.decide_abort, meant=transaction, cause=_TIMEOUT_CAUSE)
-        # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
+        # One more millisecond: at the deadline itself the client may still end it (strictly later, spec transactions
+        # 5).
         return ArmTimer((TIMEOUT, transaction.transactional_id), delay_ms + 1, Operation(self.key, decide))

@@ -1,23 +1,23 @@
 """The state of one transactional id, and the table of its legal steps.
 
 A transaction is decided by a durable Prepare state and finished by markers in every participant; then it is Complete
-and the next one may open. The table is the law: a step that is not in it is a bug of ours, never a client's error, and
-every change of `state` goes through `step`.
+and the next one may open. The table is binding: a step outside it is a bug of this program, never a client's error.
+Every change of `state` goes through `step`.
 
     Empty ----> Ongoing ----> PrepareCommit ----> CompleteCommit ---+
       ^            ^   \\----> PrepareAbort -----> CompleteAbort ----+
       |            +--------------- next transaction --------------- |
       +------------------------------ InitProducerId ----------------+
 
-What each state answers:
-- Empty: identity exists, nothing is open. Adding opens; a commit is INVALID_TXN_STATE.
+Answers of each state:
+- Empty: the identity exists, no transaction is open. Adding opens; a commit is INVALID_TXN_STATE.
 - Ongoing: accepts adds and data; its end is the client's, the timeout's, or a newer instance's. Once *prepared* for an
   outside decision, or *kept* by a newer instance that recovers it, it accepts no more, and ends as that decision says.
 - PrepareCommit, PrepareAbort: the outcome is durable and can never change. Everything waits (CONCURRENT_TRANSACTIONS).
 - CompleteCommit, CompleteAbort: every marker is durable. Like Empty, and answers retries of the end it remembers.
 
 Source: spec transactions 1.1 - 1.3. Persisted numbers are the spec's; Dead and PrepareEpochFence of Kafka do not exist
-here, because a decision is made and replayed in one step and never pends.
+here, because a decision is made and replayed in one step and is never pending.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from coordinator_protocol.marker import Outcome
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_TIMEOUT_MS: Final = 2**31 - 1
-"""Timeout of a participant in somebody else's two-phase commit: its transactions wait for that decision for ever."""
+"""Timeout of a participant in an outside two-phase commit: its transactions wait for that decision without limit."""
 
 
 LOST_INCARNATION: Final = "lost_line"
-"""Cause of an abort by a server that goes on with less than it had: part of the transaction may be lost."""
+"""Cause of an abort by a server that lost data: part of the transaction may be lost."""
 
 TAKEN_OVER: Final = "fence"
 """Cause of an abort for a newer instance, which initialises next."""
@@ -55,32 +55,32 @@ class TransactionState(IntEnum):
 
     @property
     def api_name(self) -> str:
-        """The name that users see and filter by, for example "PrepareCommit"."""
+        """Name that users see and use in filters, for example "PrepareCommit"."""
         return _API_NAMES[self]
 
 
 _API_NAMES: Final = {state: state.name.title().replace("_", "") for state in TransactionState}
 
 PREPARE_STATES: Final = {Outcome.COMMIT: TransactionState.PREPARE_COMMIT, Outcome.ABORT: TransactionState.PREPARE_ABORT}
-"""The state in which each outcome is decided."""
+"""State in which each outcome is decided."""
 
 COMPLETE_STATES: Final = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
 }
-"""What follows once every participant has its marker."""
+"""Next state, once every participant has its marker."""
 
 IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-"""No transaction is open and none is being finished."""
+"""States in which no transaction is open and none is being finished."""
 
 DECIDED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-"""The outcome is decided, markers are under way."""
+"""States in which the outcome is decided and markers are being written."""
 
 OPEN: Final = frozenset(TransactionState) - IDLE
-"""A transaction holds something up: it is open, or decided and not complete."""
+"""States in which a transaction is open, or decided and not complete."""
 
 COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-"""A transaction ended, and no other has opened since."""
+"""States in which a transaction ended, and no other has opened since."""
 
 OUTCOMES: Final = {
     TransactionState.PREPARE_COMMIT: Outcome.COMMIT,
@@ -88,7 +88,7 @@ OUTCOMES: Final = {
     TransactionState.COMPLETE_COMMIT: Outcome.COMMIT,
     TransactionState.COMPLETE_ABORT: Outcome.ABORT,
 }
-"""The outcome that each state was decided for."""
+"""Outcome that each state was decided for."""
 
 LEGAL_STEPS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: frozenset(
@@ -109,28 +109,28 @@ LEGAL_STEPS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
 
 
 class Identity(NamedTuple):
-    """What a producer shows with every request."""
+    """Producer id and epoch, which a producer shows with every request."""
 
     producer_id: int
     producer_epoch: int
 
 
 class InitAnswer(Struct, frozen=True, gc=False):
-    """What the last InitProducerId was answered, so that its repetition gets the same answer (design 6)."""
+    """Answer to the last InitProducerId, so that its repetition gets the same one (design 6)."""
 
     request_id: bytes
     identity: Identity
     ongoing: Identity | None = None
-    """Identity of the open transaction that was kept, which its owner noted beside the outside decision. None: none was
-    kept."""
+    """Identity of the open transaction that was kept, which its owner stored with the outside decision; None if none
+    was kept."""
 
 
 class Member(Struct, frozen=True, gc=False):
-    """What makes a transaction one of several that are decided together, as a batch of a sink (`sinks`)."""
+    """Membership of a transaction in a batch of a sink, whose transactions are decided together (`sinks`)."""
 
     batch_id: int
     attempt: str
-    """What the engine calls who writes it, for people."""
+    """Name that the engine gives to the writing task, for people."""
 
 
 class Transaction(Struct, frozen=True, kw_only=True, gc=False):
@@ -139,14 +139,15 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     transactional_id: str
     producer_id: int
     producer_epoch: int = NO_EPOCH
-    """-1 only inside the operation that creates the id. In a Prepare state already the epoch after the bump."""
+    """Epoch of the producer id. -1 only inside the operation that creates the id. In a Prepare state it is already the
+    epoch after the bump."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before the last bump that was made on the client's own behalf; -1 = a new instance took over."""
+    """Epoch before the last bump on the client's own behalf; -1 if a new instance took over."""
     prev_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last rotation, while a retry may still name it."""
+    """Producer id before the last rotation, while a retry may still name it."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Producer id of the client, where the client has another identity than the one the transaction was opened with.
-    Ongoing: of the newer instance that keeps the transaction. Prepare states: of the next transaction."""
+    """Producer id of the client, if it has another identity than the one that opened the transaction. In Ongoing it is
+    that of the newer instance that keeps the transaction; in Prepare states that of the next transaction."""
     next_producer_epoch: int = NO_EPOCH
     txn_timeout_ms: int
     """NO_TIMEOUT_MS = two-phase participant."""
@@ -159,58 +160,60 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     last_update_ms: int
     client_txn_version: int = 2
     txn_epoch: int = NO_EPOCH
-    """Epoch under which the records of a decided transaction were written, which its markers name; else -1."""
+    """Epoch of the records of a decided transaction, which its markers name; else -1."""
     csn: int = 0
     """Commit sequence number of the last decided outcome; 0 = none."""
     init: InitAnswer | None = None
     cause: str = ""
-    """Why the last step was taken."""
+    """Cause of the last step."""
     prepared_ms: int | None = None
-    """When PrepareTransaction closed the open transaction; None = it did not."""
+    """Wall time at which PrepareTransaction closed the open transaction; None if it did not."""
     transact_id: bytes = b""
-    """Request id of the Transact that decided the outcome, in Prepare and Complete states; empty: it was none."""
+    """Request id of the Transact that decided the outcome, in Prepare and Complete states; empty if there was none."""
     member: Member | None = None
-    """Set for a member of a sink's batch: then the id exists for this one transaction. It is open from its first
-    moment, its sink decides it or gives it up, and it is forgotten once it is complete."""
+    """Set for a member of a sink's batch, whose id exists for this one transaction. It is open from the start, its sink
+    decides it or gives it up, and it is forgotten once complete."""
 
     @property
     def identity(self) -> Identity:
-        """The identity under which the transaction's records were written."""
+        """Identity under which the transaction's records were written."""
         return Identity(self.producer_id, self.producer_epoch)
 
     @property
     def client_identity(self) -> Identity:
-        """What the one client that may act must show (spec transactions 10)."""
+        """Identity that the one client that may act must show (spec transactions 10)."""
         if self.next_producer_epoch == NO_EPOCH:
             return Identity(self.producer_id, self.producer_epoch)
         return Identity(self.next_producer_id, self.next_producer_epoch)
 
     @property
     def is_kept(self) -> bool:
-        """Open, and taken over by a newer instance that will end it as it was decided outside."""
+        """True if open, and taken over by a newer instance that will end it as it was decided outside."""
         return self.next_producer_epoch != NO_EPOCH and self.state is TransactionState.ONGOING
 
     @property
     def is_closed(self) -> bool:
-        """Open, and takes no more: prepared for an outside decision, or kept until it is known."""
+        """True if open but closed to additions: prepared for an outside decision, or kept until that is known."""
         return self.state is TransactionState.ONGOING and (
             self.prepared_ms is not None or self.next_producer_epoch != NO_EPOCH
         )
 
     @property
     def never_times_out(self) -> bool:
-        """The server never ends it alone: it takes part in somebody else's two-phase commit, or was prepared. A member
-        of a sink's batch is prepared for a decision of ours, and given up when that does not come."""
+        """True if the server never ends it on its own: it takes part in an outside two-phase commit, or was prepared.
+
+        A member of a sink's batch is prepared for a decision of this server, and given up if that does not come.
+        """
         return self.txn_timeout_ms == NO_TIMEOUT_MS or (self.prepared_ms is not None and self.member is None)
 
     @property
     def awaits_decision(self) -> bool:
-        """Open, and it never times out: somebody else decides how it ends."""
+        """True if it is open and never times out: its end is decided outside."""
         return self.state is TransactionState.ONGOING and self.never_times_out
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long the transaction has held something up, never negative, although a wall clock may go back. None:
-        there is none."""
+        """Return the age of the open or decided transaction; None if there is none. Never negative, although a wall
+        clock may go back."""
         return max(now_ms - self.start_ms, 0) if self.state in OPEN else None
 
     @property
@@ -219,12 +222,12 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def outcome(self) -> Outcome:
-        """The decided outcome. Only in Prepare and Complete states: KeyError in others, which is a bug of ours."""
+        """Decided outcome. Only in Prepare and Complete states; a KeyError in others is a bug of this program."""
         return OUTCOMES[self.state]
 
 
 class IllegalStep(AssertionError):
-    """A bug of ours: a step that is not in the table."""
+    """Step that is not in the table: a bug of this program."""
 
     def __init__(self, before: TransactionState, after: TransactionState) -> None:
         super().__init__(f"{before.api_name} -> {after.api_name} is no legal step")
@@ -233,7 +236,7 @@ class IllegalStep(AssertionError):
 
 
 def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401
-    """The transaction in another state. Raises IllegalStep."""
+    """Return the transaction in another state. Raises IllegalStep."""
     if to not in LEGAL_STEPS[transaction.state]:
         raise IllegalStep(transaction.state, to)
     changes["state"] = to

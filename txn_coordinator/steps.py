@@ -1,7 +1,7 @@
-"""What the history tells of a transactional id: each step, in the little that the next one overwrites.
+"""Stored history of a transactional id: the few values of each step that the next one overwrites.
 
-A decision tells the identity of its markers, the partitions and the groups as they were decided: nothing of it is
-worked out later from what followed.
+A decision stores the identity of its markers, and the partitions and groups as they were decided. None of them is
+derived later from subsequent steps.
 
 Source: spec store-format 2.5; docs/store-format.md.
 """
@@ -20,40 +20,41 @@ from txn_coordinator.state import COMPLETE, OUTCOMES, PREPARE_STATES, Identity, 
 
 
 class DecidedFor(Struct, frozen=True, array_like=True, gc=False):
-    """Whom an outcome was decided for, and what its markers say."""
+    """Transaction that an outcome was decided for, and the contents of its markers."""
 
     producer_id: int
     txn_epoch: int
-    """The epoch of the records, which the markers end."""
+    """Epoch of the records, which the markers end."""
     next_epoch: int
     partitions: tuple[int, ...]
     """Ordinals."""
     groups: tuple[str, ...]
     is_transact: bool
-    """One Transact opened the transaction, or added to it, and decided it: what it opened has no step of its own."""
+    """True if one Transact decided the transaction, after opening it or adding to it. The opening has no step of its
+    own."""
 
 
 class StoredStep(Struct, frozen=True, array_like=True, gc=False):
-    """A transactional id after a step."""
+    """State of a transactional id after a step."""
 
     state_number: int
     producer_id: int
-    """The identity of the client that may act, with the next field."""
+    """Producer id of the client that may act; `producer_epoch` is its epoch."""
     producer_epoch: int
     last_producer_epoch: int
     csn: int
     participant_count: int
     decided: DecidedFor | None = None
-    """In a Prepare state, and in a Complete state that was reached in the operation that decided."""
+    """Set in a Prepare state, and in a Complete state that was reached in the deciding operation."""
 
     @property
     def state(self) -> TransactionState | None:
-        """None: only a newer program knows it."""
+        """State after the step; None if only a newer program knows it."""
         return _STATES.get(self.state_number)
 
     @property
     def state_name(self) -> str:
-        """The name that users see."""
+        """Name that users see."""
         state = self.state
         return f"Unknown({self.state_number})" if state is None else state.api_name
 
@@ -63,12 +64,12 @@ class StoredStep(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What was decided; None in a state that says nothing about it."""
+        """Decided outcome; None in a state without one."""
         return None if self.state is None else OUTCOMES.get(self.state)
 
     @property
     def states(self) -> list[TransactionState | None]:
-        """The states that the step led through, in order."""
+        """States that the step led through, in order."""
         states = [each.state for each in reversed(self.each)]
         if self.decided is not None and self.decided.is_transact:
             return [TransactionState.ONGOING, *states]
@@ -76,7 +77,7 @@ class StoredStep(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def each(self) -> list[StoredStep]:
-        """This step, and behind it the decision, where one operation did both."""
+        """This step, followed by the decision if one operation did both."""
         decided, state = self.decided, self.state
         if decided is None or state not in COMPLETE:
             return [self]
@@ -89,8 +90,7 @@ _decode: Final = msgspec.msgpack.Decoder(StoredStep).decode
 
 
 def decode_step(told: msgspec.Raw) -> StoredStep | None:
-    """What a step tells of a transactional id; None where the id was forgotten. Raises StoreDamaged for what tells of
-    none."""
+    """Decode a step; None if the id was forgotten. Raises StoreDamaged if it is unreadable."""
     if bytes(told) == b"\xc0":
         return None
     try:

@@ -1,7 +1,7 @@
-"""What a snapshot must know of outcomes: the transactions that are decided and not finished everywhere.
+"""Transactions that are decided and not finished everywhere, for snapshots.
 
-A transaction is finished once its COMPLETE is durable, so each is unfinished from its durable PREPARE on, whatever its
-partitions have of its markers. A fused one never is: all of it becomes durable at once.
+A transaction is finished once its COMPLETE is durable. So each is unfinished from its durable PREPARE on, regardless of
+the markers already in its partitions. A fused one is never unfinished, because all of it becomes durable at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txn_coordinator.shard import TransactionShard
 
 
 class UnfinishedOutcomes:
-    """Implements `coordinator_runtime.ports.UnfinishedTransactions`."""
+    """Unfinished transactions of all shards. Implements `coordinator_runtime.ports.UnfinishedTransactions`."""
 
     def __init__(self, runtime: Runtime, sender: MarkerSender, shard_count: int) -> None:
         self._runtime = runtime
@@ -25,14 +25,14 @@ class UnfinishedOutcomes:
         self._keys = [ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count)]
 
     def unfinished(self) -> Sequence[UnfinishedTransaction]:
-        """Every decided transaction that is not finished, at this moment. Raises Refused COORDINATOR_LOAD_IN_PROGRESS,
-        KAFKA_STORAGE_ERROR."""
+        """Return every decided transaction that is not finished at this moment. Raises Refused
+        COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR."""
         members = [member for key in self._keys for member in self._members(key)]
         return [*self._sender.unfinished(), *members]
 
     def _members(self, key: ShardKey) -> Iterator[UnfinishedTransaction]:
-        """Members of the decisions of sinks that are being carried out, the complete ones too: until all are, none is
-        shown."""
+        """Yield the committing members of sinks whose decision is being carried out, the complete ones too. Until all
+        are complete, a snapshot shows none of them."""
         shard: TransactionShard | None = self._runtime.table.find(key)
         if shard is None:
             raise Refused(

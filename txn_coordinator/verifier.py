@@ -1,7 +1,7 @@
-"""The transaction coordinator's side of the ports: what the partition log and the group coordinator may ask and cause.
+"""Ports of the transaction coordinator for the partition log and the group coordinator.
 
-Each answer is an operation that the log joins to its append, or that goes on with what the groups decide, so the check
-and the write are one step and no transaction can be left hanging in between (spec log-and-runtime 1.4).
+Each method returns an operation that the log joins to its append, or that continues with the decision of the groups. So
+the check and the write are one step, and no transaction can be left hanging in between (spec log-and-runtime 1.4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from txn_coordinator.state import Identity
 
 
 class CoordinatorVerifier:
-    """Implements `coordinator_runtime.ports.TransactionVerifier` and `GroupVerifier`."""
+    """Membership checks of transactions. Implements `coordinator_runtime.ports.TransactionVerifier` and
+    `GroupVerifier`."""
 
     def __init__(self, runtime: Runtime, shard_of_id: Callable[[str], ShardKey]) -> None:
         self._runtime = runtime
@@ -58,13 +59,13 @@ class CoordinatorVerifier:
                 )
             except Refused as refusal:
                 raise _of_data_plane(refusal) from None
-            # The reply of the operation is the append's.
+            # The append gives the reply of the operation.
             return replace(decision, reply=None)
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
     def check_plain(self, producer_id: int) -> Operation:
-        """The counters know it, of which every server has all: no shard of transactional ids is asked."""
+        """Ask the counters, which every server has complete. No shard of transactional ids is needed."""
 
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
             counters.check_plain(producer_id)
@@ -97,8 +98,12 @@ class CoordinatorVerifier:
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
-        """Aborts of every open transaction with one of these partitions. Looks at every open transaction: topics are
-        deleted rarely, and an index by partition would cost every commit. Raises Refused unless all shards serve."""
+        """Return operations that abort every open transaction with one of these partitions. Raises Refused unless all
+        shards serve.
+
+        It looks at every open transaction: topics are deleted rarely, and an index by partition would burden every
+        commit.
+        """
         wanted = frozenset(ordinals)
         shards: list[TransactionShard] = self._runtime.table.all_serving(Coordinator.TRANSACTIONS)
         return [
@@ -109,11 +114,14 @@ class CoordinatorVerifier:
 
 
 def _of_data_plane(refusal: Refused) -> Refused:
-    """Fencing has another code on the data plane: a batch may be late for reasons that are not a newer instance, so it
-    is INVALID_PRODUCER_EPOCH there, which lets the producer abort and go on (KIP-588; spec transactions 2.9)."""
+    """Return the refusal with the data plane's code for fencing, INVALID_PRODUCER_EPOCH (KIP-588; spec transactions
+    2.9).
+
+    A batch may be late without a newer instance, and this code lets the producer abort and go on.
+    """
     if refusal.code is not ErrorCode.PRODUCER_FENCED:
         return refusal
-    # Of the same kind: what is outdated there is no rival's here.
+    # The same class, so that an outdated identity is reported as outdated here too.
     return type(refusal)(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message)
 
 

@@ -1,7 +1,8 @@
-"""What an administrator does to transactions: abort what is open, fence who produces, end what hangs.
+"""Administration of transactions: abort open ones, fence producers, end hanging ones.
 
-Aborting and fencing go through the coordinator of the id, step by step as a timeout or a newer instance would, so
-nothing is left hanging and the history says who did it (cause `admin`). What hangs all the same has no coordinator.
+Aborting and fencing go through the coordinator of the id, with the same steps as a timeout or a newer instance. So
+nothing is left hanging, and the history has the cause `admin`. A transaction that hangs nevertheless has no
+coordinator.
 
 Source: spec transactions 2.8 (forced termination by id, KIP-618, KIP-939).
 """
@@ -43,18 +44,18 @@ from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Transaction, TransactionState
 
 IDS_MAX: Final = 1_000
-"""Ids that one request acts on."""
+"""Largest number of ids that one request acts on."""
 
 _WRITING: Final = (Permission.WRITE, ResourceType.TRANSACTIONAL_ID)
 
 PARTICIPANTS_MAX: Final = 10_000
-"""Partitions and groups of all that one request aborts by prefix or age: as many as one transaction may have, so that
-it holds up the others no longer than one of these."""
+"""Largest number of partitions and groups in all transactions that one request aborts by prefix or age. It is the limit
+of one transaction, so the request delays other calls no longer than one such transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which ids are meant; all that is said must hold."""
+    """Selection of ids; all given conditions must hold."""
 
     transactional_ids: Sequence[str] = ()
     prefix: str = ""
@@ -63,18 +64,18 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class ActResult:
-    """What was done to one id, or with a dry run would be."""
+    """Result for one id: the change, or with a dry run the intended change."""
 
     transactional_id: str
     acted: Acted | None = None
     age_ms: int | None = None
-    """How long the transaction that was aborted had been open when the request came. None: none was."""
+    """Age of the aborted transaction when the request came; None if none was open."""
     error: CoordinatorError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ActResults:
-    """What was done, and how many more were selected."""
+    """Results of a request, and the number of selected ids that remain."""
 
     results: Sequence[ActResult]
     remaining: int = 0
@@ -82,17 +83,17 @@ class ActResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortHanging:
-    """Which hanging transactions are to be ended."""
+    """Selection of hanging transactions to end."""
 
     partition: PartitionName
     producer_id: int | None = None
-    """None: all of the partition."""
+    """None for all producers of the partition."""
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """A transaction that nobody will end, in a partition that has a name."""
+    """Transaction that no owner will end, in a partition that has a name."""
 
     ref: PartitionRef
     hanging: Hanging
@@ -100,7 +101,7 @@ class HangingTransaction:
 
 
 class TransactionAdministration:
-    """Use cases of an administrator. Every id is acted on or refused by itself; durable when answered."""
+    """Use cases of an administrator. Every id is changed or refused on its own; durable when answered."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class TransactionAdministration:
         self._authorizer = authorizer
 
     def abort(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
-        """Abort open transactions. Raises Refused INVALID_REQUEST for a selection that is none."""
+        """Abort open transactions. Raises Refused INVALID_REQUEST for an invalid selection."""
         ids, remaining = self._select(selection, context, only_open=True)
 
         def act(transactional_id: str) -> Pending[Acted]:
@@ -135,8 +136,11 @@ class TransactionAdministration:
         return self._act_on(ids, act, context).map(lambda results: ActResults(results, remaining))
 
     def fence(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
-        """Fence the producers that hold these ids, and abort what is open. Raises Refused INVALID_REQUEST for a
-        selection that is none, and for one of too many ids: fenced ones would be selected again."""
+        """Fence the producers that hold these ids, and abort their open transactions.
+
+        Raises Refused INVALID_REQUEST for an invalid selection, or one of too many ids: fenced ones would be selected
+        again.
+        """
         ids, remaining = self._select(selection, context, only_open=selection.older_than_ms is not None)
         if remaining:
             raise Refused(
@@ -155,8 +159,11 @@ class TransactionAdministration:
         return self._act_on(ids, act, context).map(ActResults)
 
     def _asked(self, transactional_id: str, selection: Selection, context: CallContext, *, dry_run: bool) -> Asked:
-        """To end what waits for somebody else's decision is to decide it: that needs the permission to take part in
-        such decisions, or to alter the server."""
+        """Return the options of a request on one id.
+
+        Ending a transaction that awaits an outside decision means deciding it. That needs the permission to take part
+        in such decisions, or to alter the server.
+        """
         may = partial(self._authorizer.is_allowed, context)
         may_break_promise = may(Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id) or may(
             Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
@@ -211,15 +218,16 @@ class TransactionAdministration:
         return all_of([one(transactional_id) for transactional_id in ids])
 
     def list_hanging(self, context: CallContext) -> list[HangingTransaction]:
-        """All transactions that nobody will end, by topic, partition and offset. Raises Refused while a shard of
-        transactional ids does not serve."""
+        """Return all transactions that no owner will end, by topic, partition and offset. Raises Refused while a shard
+        of transactional ids does not serve."""
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return self._named(self._hanging.find(), self._runtime.clock.wall_ms())
 
     def abort_hanging(self, command: AbortHanging, context: CallContext) -> Pending[list[HangingTransaction]]:
-        """End hanging transactions of one partition. The reply is what was ended, or with a dry run would be.
+        """End hanging transactions of one partition. Returns them; with a dry run it only returns them.
 
-        Raises Refused, or refuses the reply, INVALID_TXN_STATE where nothing hangs."""
+        Raises Refused, or refuses the reply, INVALID_TXN_STATE if there are none.
+        """
         require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         check_partition(*command.partition)
         now_ms = self._runtime.clock.wall_ms()
@@ -231,7 +239,8 @@ class TransactionAdministration:
         return aborted.map(lambda found: self._named(found, now_ms))
 
     def _named(self, found: Sequence[Hanging], now_ms: int) -> list[HangingTransaction]:
-        """What was found, by topic, partition and offset, but for topics that are being deleted: it goes with them."""
+        """Return the findings by topic, partition and offset. Topics under deletion are left out: their transactions go
+        with them."""
         named = [
             HangingTransaction(ref, each, max(0, now_ms - each.opened.started_ms))
             for each in found
@@ -272,7 +281,7 @@ class TransactionAdministration:
 
 
 def _check(selection: Selection) -> None:
-    """Raises Refused INVALID_REQUEST."""
+    """Raise Refused INVALID_REQUEST for an invalid selection."""
     ids = selection.transactional_ids
     if not ids and not selection.prefix and selection.older_than_ms is None:
         raise Refused(

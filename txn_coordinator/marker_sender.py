@@ -1,9 +1,9 @@
-"""Carries decided outcomes to their participants, for as long as it takes.
+"""Delivery of decided outcomes to their participants, retried without limit.
 
-Nothing but a durable PREPARE starts a job here, and no error changes the outcome or gives it up. A job ends when every
-participant has its marker and COMPLETE is durable; or when this coordinator turns out not to be the one any more, which
-leaves the rest to its successor. What is known of the markers already written is memory only; after a crash every
-marker is sent again, and participants recognise a repetition by its csn.
+Only a durable PREPARE starts a job here, and no error changes the outcome or drops it. A job ends when every
+participant has its marker and COMPLETE is durable. It also ends when a later coordinator has the shard, which delivers
+the rest. The list of markers already written is in memory only. After a crash every marker is sent again, and
+participants recognise a repetition by its csn.
 
 Source: spec transactions 4, the table of marker results.
 """
@@ -32,10 +32,10 @@ _Participant: TypeAlias = int | str
 
 
 class _Answer(Enum):
-    """What a participant means that does not take its marker."""
+    """Meaning of a participant's refusal of its marker."""
 
     LATER = auto()
-    """It cannot now, or another process has it: send it again, to the one that has it then."""
+    """The participant is unavailable, or in another process: send it again, to its owner at that time."""
     NEEDLESS = auto()
     """It can hold no markers, so it holds nothing of a transaction either: done."""
     ENDED = auto()
@@ -43,7 +43,7 @@ class _Answer(Enum):
     ZOMBIE = auto()
     """A later coordinator sent it markers: this one must stop."""
     IMPOSSIBLE = auto()
-    """No correct participant says so to a correct coordinator: raise the alarm, and send it again all the same."""
+    """No correct participant gives this answer to a correct coordinator: raise the alarm, but send the marker again."""
 
 
 _ANSWERS: Final[Mapping[ErrorCode, _Answer]] = MappingProxyType(
@@ -68,11 +68,11 @@ _ANSWERS: Final[Mapping[ErrorCode, _Answer]] = MappingProxyType(
 _SHARD_IS_ELSEWHERE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.KAFKA_STORAGE_ERROR}
 )
-"""Answers to COMPLETE that leave it to the next owner of the shard."""
+"""Errors of COMPLETE that leave it to the next owner of the shard."""
 
 
 class _Job:
-    """One decided transaction: the participants whose marker is not durable yet."""
+    """One decided transaction, and the participants whose marker is not durable yet."""
 
     __slots__ = ("in_flight", "is_retry_armed", "missing", "order", "retry_ms")
 
@@ -93,7 +93,8 @@ class _Job:
 
 
 class MarkerSender:
-    """Sends markers for every SendMarkers effect, each transaction by itself: one that is stuck holds up no other."""
+    """Sender of the markers of every SendMarkers effect. Each transaction is independent: a blocked one delays no
+    other."""
 
     def __init__(self, runtime: Runtime, markers: MarkerPort, open_transactions: OpenTransactions) -> None:
         self._runtime = runtime
@@ -101,17 +102,18 @@ class MarkerSender:
         self._open_transactions = open_transactions
         self._jobs: dict[tuple[str, int], _Job] = {}
         self._stopped_epochs: dict[ShardKey, int] = {}
-        """Up to which coordinator epoch nothing is sent any more, by shard."""
+        """Last coordinator epoch for which nothing is sent any more, by shard."""
         self.failed_markers: Counter[str] = Counter()
-        """Markers that a participant refused, and that were sent again, by the name of the refusal."""
+        """Number of markers that a participant refused and that were sent again, by the name of the error."""
         self.alarms: Counter[str] = Counter()
-        """Answers that no participant should ever give, by their name."""
+        """Number of answers that no participant should ever give, by the name of the error."""
         self.on_fenced: Callable[[ShardKey, int], None] = lambda _shard, _coordinator_epoch: None
-        """Told once when a participant knows a later coordinator of a shard than the one with this epoch, us."""
+        """Called once when a participant knows a later coordinator of a shard than this one, which has the given
+        epoch."""
         runtime.handle_effect(SendMarkers, self._start)
 
     def waiting_partitions(self, transactional_id: str, csn: int) -> frozenset[int] | None:
-        """Ordinals without a durable marker yet; None when no such transaction is being finished here."""
+        """Return the ordinals without a durable marker yet; None if no such transaction is being finished here."""
         job = self._jobs.get((transactional_id, csn))
         if job is None:
             return None
@@ -122,11 +124,11 @@ class MarkerSender:
         return sum(len(job.missing) for job in self._jobs.values())
 
     def unfinished_ids(self) -> Iterator[str]:
-        """Transactional ids with markers that are not durable yet."""
+        """Return the transactional ids with markers that are not durable yet."""
         return (job.order.transactional_id for job in self._jobs.values() if job.missing)
 
     def unfinished(self) -> list[UnfinishedTransaction]:
-        """Decided transactions whose COMPLETE is not known to be durable."""
+        """Return the decided transactions whose COMPLETE is not known to be durable."""
         return [
             UnfinishedTransaction(
                 producer_id=job.order.marker.producer_id,
@@ -139,8 +141,10 @@ class MarkerSender:
         ]
 
     def stop(self, shard: ShardKey, coordinator_epoch: int) -> None:
-        """Send nothing more for a shard as the coordinator with this epoch or an older one, whatever was decided: a
-        later one has taken over, or will, and sends all of it again. Answers that are under way change nothing."""
+        """Stop sending for a shard as the coordinator with this epoch or an older one.
+
+        A later coordinator has taken over, or will, and sends everything again. Answers that still arrive are ignored.
+        """
         self._stopped_epochs[shard] = max(coordinator_epoch, self._stopped_epochs.get(shard, coordinator_epoch))
         for job in [job for job in self._jobs.values() if job.order.shard == shard and self._is_stopped(job.order)]:
             self._runtime.timers.cancel(job.timer_key)
@@ -150,7 +154,7 @@ class MarkerSender:
         return order.marker.coordinator_epoch <= self._stopped_epochs.get(order.shard, -1)
 
     def _is_current(self, job: _Job) -> bool:
-        """False once it was stopped, or replaced by that of a later coordinator epoch."""
+        """Return False once the job was stopped, or replaced by that of a later coordinator epoch."""
         return self._jobs.get(job.key) is job
 
     def _start(self, order: SendMarkers) -> None:
@@ -161,7 +165,7 @@ class MarkerSender:
         self._send(job)
 
     def _send(self, job: _Job) -> None:
-        """Write every marker that is missing and not under way; a job without participants is complete at once."""
+        """Write every marker that is missing and not in flight; a job without participants is complete at once."""
         if not job.missing:
             self._complete(job)
             return
@@ -169,7 +173,7 @@ class MarkerSender:
         # Partitions first, each kind in its order.
         for participant in sorted(job.missing - job.in_flight, key=lambda each: (isinstance(each, str), each)):
             if not self._is_current(job):
-                # An answer may come at once, and one of those sent so far told us to stop.
+                # An answer may come at once, and an earlier one in this loop may have stopped the job.
                 return
             job.in_flight.add(participant)
             if isinstance(participant, int):
@@ -183,7 +187,7 @@ class MarkerSender:
         if not self._is_current(job):
             return
         if written.error is not None:
-            # Whatever it was, the outcome stands and the marker is owed.
+            # The outcome stands after any error, and the marker must still be written.
             self._on_refused(job, participant, written.error)
             return
         self._done(job, participant)
@@ -212,8 +216,10 @@ class MarkerSender:
                 self._send_again(job, participant, error)
 
     def _ask_whether_open(self, job: _Job, ordinal: int, refusal: Exception) -> None:
-        """The partition knows a later epoch of the producer. So it has the marker, unless the transaction is still open
-        there, which should be impossible."""
+        """Ask the partition, which knows a later epoch of the producer, if the transaction is still open.
+
+        It should have the marker. An open transaction should be impossible, and raises the alarm.
+        """
         marker = job.order.marker
 
         def look(opened: Sequence[OpenInPartition]) -> Decision:
@@ -224,7 +230,7 @@ class MarkerSender:
             if not self._is_current(job):
                 return
             if asked.error is not None:
-                # The marker is owed as long as nobody says that it is there.
+                # The marker must be written until the partition confirms it.
                 self._send_again(job, ordinal, asked.error)
             elif asked.result():
                 self._send_again(job, ordinal, refusal, is_alarming=True)
@@ -260,7 +266,7 @@ class MarkerSender:
             if not self._is_current(job):
                 return
             if completed.error is not None:
-                # COMPLETE is owed as the markers are.
+                # COMPLETE is retried as markers are.
                 self._on_not_completed(job, completed.error)
                 return
             del self._jobs[job.key]
@@ -281,7 +287,7 @@ def _answer_of(participant: _Participant, error: Exception) -> _Answer:
         return _Answer.IMPOSSIBLE
     answer = _ANSWERS.get(error.code, _Answer.IMPOSSIBLE)
     if isinstance(participant, str) and answer in (_Answer.NEEDLESS, _Answer.ENDED):
-        # What a group keeps are offsets: it has no message format, and no producers with epochs.
+        # A group has only offsets: it has no message format, and no producers with epochs.
         return _Answer.IMPOSSIBLE
     return answer
 

@@ -1,5 +1,8 @@
-"""What callers ask about transactional ids: where one lives, how it stands, which ones there are. Answers tell durable
-state, and only what the caller may know of: of a member of a sink's batch, who may describe the sink."""
+"""Queries about transactional ids: location, description, listing.
+
+Answers show durable state, and only as far as the caller may see it. A member of a sink's batch is visible to callers
+that may describe the sink.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import OPEN, Transaction, TransactionState
 
 IDS_WITH_HISTORY_MAX: Final = 100
-"""Ids whose history one call may ask for."""
+"""Largest number of ids whose history one call may ask for."""
 
 
 class TransactionReader:
@@ -58,8 +61,8 @@ class TransactionReader:
         self._history = TransactionHistory(runtime, store, router.shard_key)
 
     def locate(self, key_type: int, keys: Sequence[str], context: CallContext) -> list[Located]:
-        """The shard of each key; one bad key does not fail the others. Both coordinators live in every shard alike, so
-        the key alone says where (spec groups 10.1)."""
+        """Return the shard of each key; one bad key does not fail the others. Both coordinators use the same shards, so
+        the key alone determines it (spec groups 10.1)."""
         return [self._locate(key_type, key, context) for key in keys]
 
     def _locate(self, key_type: int, key: str, context: CallContext) -> Located:
@@ -81,9 +84,10 @@ class TransactionReader:
     def describe(
         self, transactional_ids: Sequence[str], context: CallContext, *, history_limit: int = 0
     ) -> Pending[list[Description]]:
-        """Each id, in the order asked, with at most so many of its last steps.
+        """Describe each id, in the given order, with at most `history_limit` of its last steps.
 
-        Raises Refused INVALID_REQUEST for a history that nobody could mean, or that would take too long to find."""
+        Raises Refused INVALID_REQUEST for an impossible history limit, or one that would take too long.
+        """
         check_history_limit(history_limit)
         if history_limit and len(transactional_ids) > IDS_WITH_HISTORY_MAX:
             raise Refused(
@@ -131,8 +135,8 @@ class TransactionReader:
     def describe_as_seen(
         self, transaction: Transaction, context: CallContext, *, history_limit: int
     ) -> Pending[Description]:
-        """Describe a durable state that was just read, of an id that the caller may describe, with at most so many of
-        the steps that led to it."""
+        """Describe a durable state that was just read, of an id that the caller may describe. Includes at most
+        `history_limit` of the steps that led to it."""
         described = self._described(transaction, self._runtime.clock.wall_ms(), context)
         if not history_limit:
             return settled(described)
@@ -147,7 +151,7 @@ class TransactionReader:
         return [ref for ref in named if may_describe(context, Permission.DESCRIBE, ResourceType.TOPIC, ref.topic)]
 
     def _with_history(self, description: Description, limit: int) -> Pending[Description]:
-        """The steps of a known id, and those of one that is known no more."""
+        """Add the last steps, of a known id or of one that is no longer known."""
         error = description.error
         if error is not None and error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return settled(description)
@@ -155,7 +159,7 @@ class TransactionReader:
         return steps.map(lambda history: replace(description, history=history))
 
     def list(self, wanted: TransactionFilter, context: CallContext) -> Listing:
-        """Durable transactions that match, by id. Raises Refused: INVALID_REGULAR_EXPRESSION,
+        """Return the durable transactions that match, sorted by id. Raises Refused: INVALID_REGULAR_EXPRESSION,
         COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
         may, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
         may_describe = partial(may, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
@@ -165,7 +169,7 @@ class TransactionReader:
         matches_id = _id_matcher(wanted.id_pattern)
 
         def matches(transaction: Transaction) -> bool:
-            # A completed transaction keeps its start, but nothing of it is open any more.
+            # A completed transaction keeps its start time, but is not open any more.
             is_open = transaction.state in OPEN
             return (
                 (not wanted.states or transaction.state in states)

@@ -1,4 +1,4 @@
-"""What joins an open transaction, and what closes it to more: adding, verifying, preparing."""
+"""Additions to an open transaction, and its closing: adding, verifying, preparing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionSta
 
 
 class Additions(Struct, frozen=True, kw_only=True, gc=False):
-    """What a request wants in the transaction."""
+    """Partitions and groups that a request adds to the transaction."""
 
     partitions: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -27,8 +27,10 @@ def add(
     limits: Limits,
     client_txn_version: int,
 ) -> Transaction | None:
-    """The transaction with the additions, opened if none was open; None when it has them already and nothing needs to
-    be written (spec transactions 2.3)."""
+    """Return the transaction with the additions, opened if none was open (spec transactions 2.3).
+
+    None if it has them already and nothing needs to be written.
+    """
     if current.state in DECIDED:
         raise being_completed(current)
     if identity != current.client_identity:
@@ -39,9 +41,9 @@ def add(
 def with_additions(
     current: Transaction, additions: Additions, *, now_ms: int, limits: Limits, client_txn_version: int
 ) -> Transaction | None:
-    """The result of `add`, once it is known that the owner asks and that nothing is being completed."""
+    """Return the result of `add`, once the caller is known to be the owner and nothing is being completed."""
     if current.is_closed:
-        # Even what is in it already may not be added again: the answer would let a batch in.
+        # Even an existing partition or group may not be added again: a success would let a batch in.
         raise _closed(current)
     is_open = current.state is TransactionState.ONGOING
     if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
@@ -68,12 +70,12 @@ def with_additions(
 
 
 def verify(current: Transaction, identity: Identity, partitions: frozenset[int]) -> frozenset[int]:
-    """Return which of the partitions are in the open transaction (spec transactions 2.3, verify_only)."""
+    """Return the partitions that are in the open transaction (spec transactions 2.3, verify_only)."""
     return partitions & current.partitions if _takes_more(current, identity) else frozenset()
 
 
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
-    """Raises Refused unless the group is in the open transaction, as `verify`; INVALID_TXN_STATE where it is not."""
+    """Raise Refused as `verify`, or INVALID_TXN_STATE if the group is not in the open transaction."""
     if not _takes_more(current, identity) or group not in current.groups:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
@@ -83,7 +85,8 @@ def check_group(current: Transaction, identity: Identity, group: str) -> None:
 
 
 def _takes_more(current: Transaction, identity: Identity) -> bool:
-    """Whether the owner, who asks, has a transaction open. Raises Refused where it takes no more."""
+    """Return True if the owner, which must be the caller, has a transaction open. Raises Refused if it is closed to
+    additions."""
     if identity != current.client_identity:
         raise not_current(current, identity)
     check_not_decided(current)
@@ -93,8 +96,11 @@ def _takes_more(current: Transaction, identity: Identity) -> bool:
 
 
 def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transaction | None:
-    """The transaction, prepared for an outside decision: from here on the server never ends it alone, and nothing is
-    added to it. None when it is already (spec transactions 10, PrepareTransaction)."""
+    """Return the transaction, prepared for an outside decision; None if it is prepared already.
+
+    From now on the server never ends it on its own, and nothing is added to it (spec transactions 10,
+    PrepareTransaction).
+    """
     check_not_decided(current)
     if identity != current.client_identity:
         raise not_current(current, identity)
@@ -110,7 +116,8 @@ def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
 
 
 def _closed(current: Transaction) -> Refused:
-    """What awaits an outside decision must stay what was decided on (spec transactions 10)."""
+    """Return the refusal of an addition. A transaction that awaits an outside decision must stay as it was when that
+    was made (spec transactions 10)."""
     reason = "is prepared" if current.prepared_ms is not None else "was kept to be recovered"
     return Refused(
         ErrorCode.INVALID_TXN_STATE,

@@ -1,4 +1,4 @@
-"""What is asked by others than the producer: administrators, and coordinators elsewhere."""
+"""Rules for requests of administrators, and of coordinators elsewhere."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from txn_coordinator.state import DECIDED, Identity, Transaction, TransactionSta
 
 
 class Asked(Struct, frozen=True):
-    """How an administrator asked for something to be done to an id."""
+    """Options of an administrator's request on an id."""
 
     dry_run: bool = False
-    """Reply what would be done, and do nothing."""
+    """True to reply with the intended changes, and make none."""
     older_than_ms: int | None = None
-    """Refuse unless the transaction has been open for longer."""
+    """Age that the open transaction must exceed, or the request is refused; None for any age."""
     may_break_promise: bool = True
-    """Whether a transaction may be ended that was promised to somebody else's decision."""
+    """True if a transaction that awaits an outside decision may be ended."""
 
 
 class Acted(Struct, frozen=True):
-    """Reply to an administrator: the id as it was, and who is fenced."""
+    """Reply to an administrator: the id before the change, and the fenced identity."""
 
     before: Transaction
     fenced: Identity
@@ -35,13 +35,13 @@ class Acted(Struct, frozen=True):
 
 
 class FenceBegun(Struct, frozen=True):
-    """Reply to an administrator: the open transaction is being aborted, and fencing must be asked for again."""
+    """Reply to an administrator: the open transaction is being aborted, and the fencing must be requested again."""
 
     acted: Acted
 
 
 def check_open(current: Transaction) -> None:
-    """Raises Refused INVALID_TXN_STATE unless a transaction is open that an administrator can abort."""
+    """Raise Refused INVALID_TXN_STATE unless a transaction is open that an administrator can abort."""
     if current.state in DECIDED:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
@@ -56,8 +56,8 @@ def check_open(current: Transaction) -> None:
 
 
 def check_promise(current: Transaction, *, may_break: bool) -> None:
-    """Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an open transaction that was promised to somebody else's
-    decision, unless the administrator may break such promises."""
+    """Raise Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an open transaction that awaits an outside decision,
+    unless the administrator may break such promises."""
     if current.state is TransactionState.ONGOING and current.never_times_out and not may_break:
         raise Refused(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -67,7 +67,7 @@ def check_promise(current: Transaction, *, may_break: bool) -> None:
 
 
 def check_open_longer(current: Transaction, older_than_ms: int, *, now_ms: int) -> None:
-    """Raises Refused INVALID_TXN_STATE unless a transaction has been open for longer than this."""
+    """Raise Refused INVALID_TXN_STATE unless a transaction has been open for longer than this."""
     check_open(current)
     age_ms = now_ms - current.start_ms
     if age_ms <= older_than_ms:
@@ -80,9 +80,11 @@ def check_open_longer(current: Transaction, older_than_ms: int, *, now_ms: int) 
 def check_foreign_marker(
     current: Transaction, ordinal: int, marker: Marker, *, coordinator_shard: int, coordinator_epoch: int
 ) -> None:
-    """Raises Refused INVALID_TXN_STATE unless a marker that came from outside is just what was decided here: nothing
-    but a durable Prepare state decides. Its coordinator epoch may be an older one, but none of the future: the
-    partition would fence this coordinator with it, and no transaction of the producer could ever end there."""
+    """Raise Refused INVALID_TXN_STATE unless a marker from outside is exactly what was decided here.
+
+    Only a durable Prepare state decides. The marker's coordinator epoch may be older than this one, but not newer. The
+    partition would fence this coordinator with it, and no transaction of the producer could ever end there.
+    """
     if (
         current.state in DECIDED
         and ordinal in current.partitions
@@ -105,7 +107,7 @@ def fence_operation(
     may_abort_and_fence: bool = False,
     begun: Acted | None = None,
 ) -> Operation:
-    """Fences the producers of an id. `begun`: what was found when the fencing began."""
+    """Return the operation that fences the producers of an id. `begun` is the finding at the start of the fencing."""
     return Operation(
         key,
         lambda shard, turn: shard.interventions.decide_fence(

@@ -1,7 +1,7 @@
-"""EndTxn, and what every end of a transaction goes through: PREPARE, where the outcome is decided, and COMPLETE.
+"""EndTxn, and the two states of every end of a transaction: PREPARE, which decides the outcome, and COMPLETE.
 
-An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump
-that this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
+An EndTxn may legally show three epochs (spec transactions 2.6). They are the stored one ("current"), the one before the
+bump that this very EndTxn made ("bump-retry"), and the last one before the producer id was rotated ("overflow-retry").
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
 
 class EndVerdict(Enum):
-    """What an EndTxn means for the state it finds."""
+    """Meaning of an EndTxn for the state it finds."""
 
     DECIDE = auto()
     """Decide the outcome now."""
     REPEATED = auto()
-    """It was decided and completed by an earlier attempt: answer as then."""
+    """An earlier attempt decided and completed it: give the same answer."""
 
 
 def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int) -> EndVerdict:
@@ -65,24 +65,27 @@ def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int)
         return EndVerdict.DECIDE
     if not is_retry:
         if outcome is Outcome.ABORT:
-            # The client does not know whether anything was added: an empty abort, with a bump.
+            # The client does not know if anything was added, so this is an empty abort with a bump.
             return EndVerdict.DECIDE
         raise nothing_to_end(current, outcome)
     if current.outcome is outcome:
         return EndVerdict.REPEATED
     if current.outcome is Outcome.ABORT:
-        # Not an EndTxn of this client: the server aborted, by timeout or for a newer instance (KAFKA-20785), or this
-        # client itself with an InitProducerId.
+        # The abort was no EndTxn of this client. The server aborted, by timeout or for a newer instance (KAFKA-20785),
+        # or this client did with an InitProducerId.
         raise fenced(current, shown)
     raise nothing_to_end(current, outcome)
 
 
 def is_end_retry(current: Transaction, shown: Identity) -> bool:
-    """True for the identity of the transaction that ended last, shown by its owner (a bump-retry or an overflow-retry),
-    False for the current one. Raises Refused for all others.
+    """Return True for the identity of the last ended transaction, shown by its owner (a bump-retry or an
+    overflow-retry).
 
-    Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
-    erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2)."""
+    False for the current identity. Raises Refused for all others.
+
+    Only the client on whose behalf the epoch was bumped may repeat its request. A new instance erases
+    `last_producer_epoch`, so an older holder can never take the new one's outcome for its own (spec transactions 3.2).
+    """
     client = current.client_identity
     if shown == client:
         return False
@@ -99,49 +102,54 @@ def is_end_retry(current: Transaction, shown: Identity) -> bool:
 
 
 class Ending(Struct, frozen=True, gc=False):
-    """How a transaction is to end, and why."""
+    """Outcome of the end of a transaction, and its cause."""
 
     outcome: Outcome
     bumps_epoch: bool
     """True for clients of version 2, and for every abort by the server: the next transaction has a new epoch."""
     cause: str
     transact_id: bytes = b""
-    """Request id of the Transact that asks for it; empty: it is none."""
+    """Request id of the Transact that ends the transaction; empty if there is none."""
     csn: int = 0
-    """The number that was given to the outcome; 0: it gets one of its own."""
+    """Csn already given to the outcome; 0 if it gets one of its own."""
 
 
 def by_server(cause: str) -> Ending:
-    """An abort by the server."""
+    """Return the ending of an abort by the server."""
     return Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)
 
 
 def decide(
     current: Transaction, ending: Ending, *, csn: int, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:
-    """The decided transaction. If the ending bumps the epoch, it carries the epoch that fences the old one, and at
-    exhaustion the producer id to go on with (spec transactions 3.3 - 3.5). A kept one may hold three ids: that of its
-    markers, that of the client who ends it, and that of the next transaction (spec transactions 10)."""
+    """Return the decided transaction (spec transactions 3.3 - 3.5).
+
+    If the ending bumps the epoch, it carries the epoch that fences the old one, and at exhaustion the next producer id.
+    A kept transaction may hold three ids: that of its markers, that of the client that ends it, and that of the next
+    transaction (spec transactions 10).
+    """
     bumps_epoch, txn_epoch = ending.bumps_epoch, current.producer_epoch
     is_kept = current.state is TransactionState.ONGOING and current.next_producer_epoch != NO_EPOCH
     epoch, last_epoch, prev_producer_id = txn_epoch, current.last_producer_epoch, current.prev_producer_id
     next_producer_id, next_epoch = current.next_producer_id, current.next_producer_epoch
     if bumps_epoch or is_kept:
-        # The markers of a kept transaction fence its first owner in the partitions, whatever the client speaks.
+        # The markers of a kept transaction fence its first owner in the partitions, for clients of any version.
         epoch = min(txn_epoch + 1, limits.producer_epoch_max)
     if current.member is not None:
-        # Its producer id never writes again, and the log tells so: whoever reads it knows why the producer is gone.
+        # The producer id of a member never writes again. The log shows that by the greatest epoch, so its readers know
+        # why the producer is gone.
         epoch = EPOCH_MAX
     if bumps_epoch:
         producer_id, last_epoch = current.client_identity
-        # Otherwise, nobody can still be retrying across the last rotation from here on; a name remembered longer would
-        # let a zombie of that id pass `check_expected` once the epochs meet again.
+        # Unless the epoch is exhausted or the transaction kept, no retry can cross the last rotation any more. Keeping
+        # the old id longer would let a zombie of that id pass `check_expected` once the epochs meet again.
         is_exhausted = last_epoch >= limits.producer_epoch_max - 1
         prev_producer_id = producer_id if is_exhausted or is_kept else NO_PRODUCER_ID
         if is_exhausted:
             next_producer_id, next_epoch = allocate(), 0
         elif is_kept:
-            # Once more, although keeping it bumped already: else a delayed copy of this EndTxn could end the next one.
+            # Bumped again, although keeping it bumped already: a delayed copy of this EndTxn could otherwise end the
+            # next transaction.
             next_epoch = last_epoch + 1
     return step(
         current,
@@ -161,7 +169,7 @@ def decide(
 
 
 def complete(decided: Transaction, *, now_ms: int) -> Transaction:
-    """The transaction once every participant has its marker."""
+    """Return the transaction once every participant has its marker."""
     assert decided.state in DECIDED, "only what is decided can be completed"
     producer_id, producer_epoch = decided.client_identity
     return step(
@@ -180,7 +188,7 @@ def complete(decided: Transaction, *, now_ms: int) -> Transaction:
 
 
 def marker_of(decided: Transaction, coordinator_shard: int, coordinator_epoch: int) -> Marker:
-    """The marker that tells every participant; sent again unchanged, but for the epoch of the coordinator."""
+    """Return the marker for every participant. It is sent again unchanged, except for the epoch of the coordinator."""
     return Marker(
         producer_id=decided.producer_id,
         txn_epoch=decided.txn_epoch,
@@ -194,7 +202,7 @@ def marker_of(decided: Transaction, coordinator_shard: int, coordinator_epoch: i
 
 
 def is_due(current: Transaction, meant: Transaction) -> bool:
-    """True when the transaction that an abort was meant for is the one that is open now (spec transactions 5)."""
+    """Return True if the transaction that an abort was meant for is still the open one (spec transactions 5)."""
     return (
         current.state is TransactionState.ONGOING
         and current.identity == meant.identity
@@ -203,8 +211,8 @@ def is_due(current: Transaction, meant: Transaction) -> bool:
 
 
 def check_not_decided(current: Transaction) -> None:
-    """Raises Refused CONCURRENT_TRANSACTIONS: what is decided is completed before anything else (spec transactions
-    2.6 [D])."""
+    """Raise Refused CONCURRENT_TRANSACTIONS if the outcome is decided: it is completed before anything else (spec
+    transactions 2.6 [D])."""
     if current.state in DECIDED:
         raise being_completed(current)
 

@@ -23,7 +23,7 @@ from txn_coordinator.state import (
 
 
 class InitRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """InitProducerId with a transactional id, its arguments checked."""
+    """InitProducerId with a transactional id and checked arguments."""
 
     transactional_id: str
     txn_timeout_ms: int
@@ -31,9 +31,9 @@ class InitRequest(Struct, frozen=True, kw_only=True, gc=False):
     request_id: bytes = b""
     client_txn_version: int = 2
     enable_2pc: bool = False
-    """Transactions wait for somebody else's decision, without a timeout."""
+    """True if transactions wait for an outside decision, without a timeout."""
     keep_prepared: bool = False
-    """An open transaction is kept for that decision, not aborted."""
+    """True if an open transaction is kept for that decision, not aborted."""
 
     @property
     def stored_timeout_ms(self) -> int:
@@ -41,7 +41,7 @@ class InitRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def check_init_arguments(request: InitRequest, limits: Limits) -> None:
-    """Spec transactions 2.2, row 8."""
+    """Raise Refused for an invalid timeout (spec transactions 2.2, row 8)."""
     if not request.enable_2pc and not 0 < request.txn_timeout_ms <= limits.transaction_max_timeout_ms:
         raise Refused(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -50,13 +50,15 @@ def check_init_arguments(request: InitRequest, limits: Limits) -> None:
 
 
 def is_init_repeated(current: Transaction, request: InitRequest) -> bool:
-    """True when this very request was answered before: it gets the same answer and changes nothing, so a delayed first
-    attempt cannot fence the retry that overtook it (design 6)."""
+    """Return True if this very request was answered before: it gets the same answer and changes nothing.
+
+    So a delayed first attempt cannot fence the retry that overtook it (design 6).
+    """
     return bool(request.request_id) and current.init is not None and current.init.request_id == request.request_id
 
 
 def begin(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
-    """An id that was not known, before `initialise`."""
+    """Return a new id, before `initialise`."""
     return Transaction(
         transactional_id=request.transactional_id,
         producer_id=producer_id,
@@ -68,9 +70,11 @@ def begin(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
 def initialise(
     current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:
-    """The id after a successful InitProducerId; nothing may be open (spec transactions 2.2, rows Empty and Complete).
+    """Return the id after a successful InitProducerId; nothing may be open (spec transactions 2.2, rows Empty and
+    Complete).
 
-    Raises Refused PRODUCER_FENCED where the expected identity is an old one."""
+    Raises Refused PRODUCER_FENCED if the expected identity is an old one.
+    """
     assert current.state in IDLE, "an open transaction is ended before its id is initialised"
     expected = request.expected
     epoch, last = current.producer_epoch, current.last_producer_epoch
@@ -111,9 +115,11 @@ def initialise(
 def keep(
     current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:
-    """The open transaction in the hands of a newer instance, which alone may end it: only the identity of the client
-    moves on, so what was noted beside the outside decision names the transaction however often it is kept (spec
-    transactions 10). With `enable_2pc` it stops timing out; without, its timeout is what it was."""
+    """Return the open transaction after a newer instance took it over, which alone may end it (spec transactions 10).
+
+    Only the identity of the client changes. So the identity stored with the outside decision names the transaction,
+    however often it is kept. With `enable_2pc` it stops timing out; without, its timeout is unchanged.
+    """
     assert current.state is TransactionState.ONGOING, "only an open transaction can be kept"
     client, shown = current.client_identity, request.expected
     prev_producer_id, last = NO_PRODUCER_ID, NO_EPOCH if shown is None else shown.producer_epoch
@@ -140,8 +146,11 @@ def keep(
 
 
 def fence(current: Transaction, *, now_ms: int, limits: Limits, allocate: AllocateProducerId) -> Transaction:
-    """The id with an epoch that nobody holds; nothing may be open. The answer to the last InitProducerId is forgotten:
-    its repetition would hand out an identity that is fenced now (spec transactions 2.8, forced termination [D])."""
+    """Return the id with an epoch that no client holds; nothing may be open (spec transactions 2.8, forced termination
+    [D]).
+
+    The answer to the last InitProducerId is dropped: its repetition would hand out an identity that is fenced now.
+    """
     request = InitRequest(
         transactional_id=current.transactional_id,
         txn_timeout_ms=current.txn_timeout_ms,

@@ -17,7 +17,7 @@ from txn_coordinator.state import IDLE, NO_PRODUCER_ID, Identity, Transaction, T
 
 
 class TransactRequest(Struct, frozen=True, gc=False):
-    """Transact, its arguments checked, without what it writes."""
+    """Transact with checked arguments, without its writes."""
 
     transactional_id: str
     identity: Identity
@@ -29,11 +29,13 @@ class TransactRequest(Struct, frozen=True, gc=False):
 def judge_transact(
     current: Transaction, request: TransactRequest, *, now_ms: int, limits: Limits
 ) -> Transaction | None:
-    """The transaction with all that the request brings, whose outcome is to be decided next. None when this very
-    request was answered before: it gets the same answer and changes nothing (design 6).
+    """Return the transaction with all additions of the request; its outcome is to be decided next.
 
-    Raises Refused as `add`; INVALID_PRODUCER_EPOCH where the server aborted the transaction meanwhile,
-    INVALID_TXN_STATE where it has ended otherwise, INVALID_REQUEST for the request id of the transaction before."""
+    None if this very request was answered before: it gets the same answer and changes nothing (design 6).
+
+    Raises Refused as `add`; INVALID_PRODUCER_EPOCH if the server aborted the transaction meanwhile, INVALID_TXN_STATE
+    if it has ended otherwise. INVALID_REQUEST for the request id of the previous transaction.
+    """
     check_not_decided(current)
     is_known = current.transact_id == request.request_id
     if is_end_retry(current, request.identity):
@@ -53,14 +55,14 @@ def judge_transact(
 
 
 def check_something_to_end(opened: Transaction, request: TransactRequest) -> None:
-    """Judge a Transact that adds nothing as EndTxn is judged. Raises Refused INVALID_TXN_STATE."""
+    """Raise Refused INVALID_TXN_STATE if a Transact has nothing to commit. It is judged as an EndTxn."""
     if opened.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
         raise nothing_to_end(opened, request.outcome)
 
 
 def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
     if current.outcome is Outcome.ABORT and not current.transact_id:
-        # KIP-588: the producer can go on, once it has heard that with the EndTxn that this code asks for.
+        # KIP-588: the producer can go on, once the EndTxn that this code asks for has given it the next identity.
         return Refused(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"the transaction was aborted meanwhile (cause: {current.cause}), nothing was written: abort it, which "
@@ -76,9 +78,12 @@ def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
 def commit_in_one_step(
     current: Transaction, identity: tuple[int, int], request_id: bytes, *, csn: int, now_ms: int, limits: Limits
 ) -> Transaction | None:
-    """An idle id once a commit that brings something is complete. It replaces three checked steps by one, those of
-    `judge_transact`, `ending.decide` and `ending.complete`, because no way is more frequent; a property test holds it
-    to them. None where they do anything else: refuse, know a repetition, or begin with another producer id."""
+    """Return an idle id after a complete commit by a Transact; None if the checked steps do anything else.
+
+    It replaces three checked steps by one, those of `judge_transact`, `ending.decide` and `ending.complete`, because no
+    path is more frequent. A property test holds it to them. They do something else if they refuse, recognise a
+    repetition, or rotate the producer id.
+    """
     if (
         current.state not in IDLE
         or (current.producer_id, current.producer_epoch) != identity
@@ -102,7 +107,7 @@ def commit_in_one_step(
 
 
 def steps_of(ran: TransactionRanThrough) -> Sequence[TransactionStepped]:
-    """The steps that a transaction went through, one by one."""
+    """Return the steps of a transaction that ran through in one, one by one."""
     before, after = ran.before, ran.transaction
     opened = step(
         before,

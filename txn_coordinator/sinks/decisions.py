@@ -1,5 +1,8 @@
-"""What a shard decides about its sinks. As everything that a shard decides, each changes nothing and returns a
-Decision; what becomes of a member goes through `Outcomes.decide`, as the end of every transaction does."""
+"""Decisions of a shard on its sinks.
+
+As all decisions of a shard, each changes nothing and returns a Decision. The end of a member goes through
+`Outcomes.decide`, as the end of every transaction does.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,8 @@ from txn_coordinator.sinks.rules import AbortRequest, CommitRequest, JoinRequest
 from txn_coordinator.state import Identity, Member, Transaction, TransactionState
 
 PARTICIPANTS_AT_ONCE: Final = 64
-"""How many markers one operation may owe that carries a decision out: what one turn of the loop takes, but for a member
-with more partitions."""
+"""Largest number of markers for one operation that carries a decision out, as much as one turn of the loop takes. A
+single member with more partitions may exceed it."""
 
 _DECISION, _GIVEN_UP = "decision", "given_up"
 _MEMBER, _COMMITTED, _REPEATED = "member", "committed", "repeated"
@@ -55,27 +58,27 @@ class JoinedBatch(Struct, frozen=True):
 
     transactional_id: str = ""
     identity: Identity | None = None
-    """None: the batch is committed already, and nothing is to be written."""
+    """None if the batch is committed already, and nothing is to be written."""
     is_own: bool = False
-    """The run that joins has committed the batch itself."""
+    """True if the joining run has committed the batch itself."""
 
 
 class Decided(Struct, frozen=True):
     """Reply to CommitBatch: the outcome is durable."""
 
     csn: int
-    """The number of the newest committed batch."""
+    """Csn of the newest committed batch."""
     was_committed: bool = False
-    """The batch had been committed before."""
+    """True if the batch had been committed before."""
 
 
 def in_the_way(sink: str) -> TransactionInTheWay:
-    """Park key of calls that wait until a decision of the sink is carried out."""
+    """Return the park key of calls that wait until a decision of the sink is carried out."""
     return TransactionInTheWay(f"__sink/{sink}")
 
 
 class SinkDecisions:
-    """Decides about the sinks of one shard."""
+    """Decisions on the sinks of one shard."""
 
     def __init__(
         self,
@@ -95,10 +98,11 @@ class SinkDecisions:
         self.expiration_ms = 0
         """Time after which a sink without members is forgotten; set by `on_loaded`."""
         self.levels: Levels | None = None
-        """How many open transactions callers may hold; None: as many as they want."""
+        """Limits on open transactions by principal; None for no limits."""
 
     def decide_join(self, request: JoinRequest, turn: Turn) -> Decision:
-        """JoinBatch: a new member, whose transaction is open. A repetition gets the same one. The reply is Joined."""
+        """Decide JoinBatch: a new member, whose transaction is open. A repetition gets the same one. The reply is
+        JoinedBatch."""
         transactional_id = member_id(request.sink, request.request_id.hex())
         sink, known = self.state.get(request.sink), self._transaction(transactional_id)
         if known is not None:
@@ -125,7 +129,7 @@ class SinkDecisions:
             member=Member(request.batch_id, request.attempt),
         )
         records = (*given, *changed, Record(self._key, TransactionChanged(member), cause=member.cause))
-        # The timer of a sink that has members looks for itself when it is due again.
+        # The timer of a sink with members rearms itself for the next due time.
         effects = (look_after(self._key, after.name),) if changed or not members else ()
         return Decision(
             JoinedBatch(transactional_id, member.identity),
@@ -139,8 +143,11 @@ class SinkDecisions:
         )
 
     def decide_commit(self, request: CommitRequest, turn: Turn) -> Decision:
-        """CommitBatch. At once where that is few markers; else the decision is durable first, and then carried out
-        member by member. The reply is Decided."""
+        """Decide CommitBatch. The reply is Decided.
+
+        With few markers it is carried out at once. Otherwise the decision is durable first, and then carried out member
+        by member.
+        """
         sink, members = self.state.get(request.sink), self._members(request.sink)
         chosen = rules.judge_commit(sink, request, {member.producer_id: member for member in members})
         assert sink is not None, "what is not known is refused"
@@ -160,7 +167,7 @@ class SinkDecisions:
         return _together(Decided(csn), (csn_given, self._changed(after, _DECISION)), ends, effects, told)
 
     def decide_abort(self, request: AbortRequest, turn: Turn) -> Decision:
-        """AbortBatch. The reply is how many members were given up."""
+        """Decide AbortBatch. The reply is the number of members that were given up."""
         sink, members = self.state.get(request.sink), self._members(request.sink)
         if sink is None or not rules.applies(sink, request):
             return Decision(0)
@@ -175,8 +182,11 @@ class SinkDecisions:
         return Decision(count, (self._changed(after),), effects=effects, events=told)
 
     def decide_due(self, name: str, turn: Turn) -> Decision:
-        """Carry out what is certain for members of a sink, a slice of it; give up those that wait for nobody; forget
-        the sink that nobody uses. Looks again when the next of these may be due."""
+        """Perform the due work of a sink: carry out a part of the certain outcomes, give up members that have been idle
+        for too long, or forget an unused sink.
+
+        It schedules itself for the time at which more may be due.
+        """
         sink, members = self.state.get(name), self._members(name)
         if sink is None:
             return Decision()
@@ -197,13 +207,13 @@ class SinkDecisions:
                 return Decision(records=(self._changed(after, _GIVEN_UP),), effects=(again,), events=told)
             return Decision(effects=(self._later(sink, sink.txn_timeout_ms - idle_ms),))
         if members:
-            return Decision()  # Decided: the end of the last one looks again.
+            return Decision()  # All are decided: the end of the last one looks again.
         if idle_ms >= self.expiration_ms:
             return Decision(records=(Record(self._key, SinkForgotten(name), cause="expire"),))
         return Decision(effects=(self._later(sink, self.expiration_ms - idle_ms),))
 
     def on_loaded(self, turn: Turn, expiration_ms: int) -> Sequence[ArmTimer]:
-        """What is owed after a load: every sink is looked after again."""
+        """Return the timers for all sinks after a load."""
         self.expiration_ms = expiration_ms
         armed = []
         for sink in self.state.all_live():
@@ -213,8 +223,10 @@ class SinkDecisions:
         return armed
 
     def _ends_of(self, sink: Sink, settled: Sequence[Transaction], turn: Turn) -> list[Decision]:
-        """The ends of the first of these members, as many as one turn of the loop takes. Who is given up gets a number
-        of its own: it may have written until now, and a partition compares numbers."""
+        """Return the ends of the first of these members, as many as one turn of the loop takes.
+
+        A member that is given up gets a csn of its own. It may have written until now, and a partition compares csns.
+        """
         ends: list[Decision] = []
         participants, csn = 0, self._counters.next_csn()[0]
         for member in settled:
@@ -230,18 +242,18 @@ class SinkDecisions:
         return ends
 
     def _csns(self, count: int) -> tuple[Record, ...]:
-        """What gives away so many numbers at once."""
+        """Return the record that gives this many csns at once."""
         if not count:
             return ()
         return (Record(COUNTERS, CsnGiven(self._counters.next_csn()[0] + count - 1, count)),)
 
     def _members(self, name: str) -> list[Transaction]:
-        """Members of a sink that are not complete, in the order in which they joined."""
+        """Return the members of a sink that are not complete, in the order of their joining."""
         found = filter(None, map(self._transaction, self.state.member_ids(name)))
         return sorted(found, key=lambda member: member.producer_id)
 
     def _given_up(self, before: Sink | None, after: Sink, members: Sequence[Transaction]) -> tuple[object, ...]:
-        """What is told where members that were undecided are given up."""
+        """Return the event of undecided members that are given up, if there are any."""
         if before is None or before.given_up_below == after.given_up_below:
             return ()
         count = sum(
@@ -253,7 +265,7 @@ class SinkDecisions:
         return Record(self._key, SinkChanged(sink), cause=cause)
 
     def _later(self, sink: Sink, delay_ms: int) -> ArmTimer:
-        # One more millisecond: a deadline itself still belongs to whoever must meet it.
+        # One more millisecond: at the deadline itself the party that must meet it is still in time.
         return look_after(self._key, sink.name, max(delay_ms, 0) + 1)
 
 
@@ -264,7 +276,7 @@ def _together(
     effects: tuple[Effect, ...],
     *told: SinkDecided,
 ) -> Decision:
-    """Several ends of transactions in one operation, and what is told of all of them."""
+    """Combine several ends of transactions into one operation."""
     joins: list[Operation] = []
     kept: list[Effect] = []
     events: list[object] = []

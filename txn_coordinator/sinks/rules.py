@@ -1,4 +1,4 @@
-"""What a sink allows: who may join and decide which batch, and what becomes of the members of others.
+"""Rules of a sink: the runs that may join and decide a batch, and the outcome of members of other batches.
 
 Source: spec spark 5; docs/decisions/0039-one-decision-for-many-members.md.
 """
@@ -19,10 +19,10 @@ from txn_coordinator.sink_state import Sink
 from txn_coordinator.state import OUTCOMES, Identity, Transaction, TransactionState
 
 MEMBERS_MAX: Final = 10_000
-"""Members of one sink at a time that are not complete."""
+"""Largest number of open members of one sink at a time."""
 FENCED_RUNS_REMEMBERED: Final = 8
 _ATTEMPT_BYTES_MAX: Final = 50
-"""Room in a member's transactional id for what the server puts around the sink's name."""
+"""Bytes of a member's transactional id that the server needs besides the sink's name."""
 _NAME_BYTES_MAX: Final = ID_BYTES_MAX - _ATTEMPT_BYTES_MAX
 _LABEL_BYTES_MAX: Final = 200
 
@@ -52,13 +52,13 @@ class AbortRequest(Struct, frozen=True, kw_only=True):
 
     sink: str
     run_id: str | None
-    """None: an operator asks, who speaks for every run."""
+    """None if an operator asks, on behalf of every run."""
     batch_id: int | None
-    """None: whatever is open."""
+    """None for the open batch."""
 
 
 def check_name(sink: str) -> None:
-    """Return only for what may be the name of a sink: as a transactional id, and shorter. Raises Refused."""
+    """Raise Refused unless this may be the name of a sink: a transactional id, with a lower limit on its length."""
     if not sink:
         raise _bad("the name of the sink is empty; give the sink a name")
     check_transactional_id(sink)
@@ -67,7 +67,7 @@ def check_name(sink: str) -> None:
 
 
 def check_run(run_id: str, batch_id: int) -> None:
-    """Return only for what may be a run and its batch. Raises Refused."""
+    """Raise Refused unless these may be a run and its batch."""
     if not run_id or len(run_id.encode()) > _LABEL_BYTES_MAX:
         raise _bad(f"run_id has {len(run_id.encode())} bytes; it must have 1 to {_LABEL_BYTES_MAX}")
     if batch_id < 0:
@@ -75,7 +75,7 @@ def check_run(run_id: str, batch_id: int) -> None:
 
 
 def check_join(request: JoinRequest, limits: Limits) -> None:
-    """Return only for a JoinBatch that some sink could take. Raises Refused."""
+    """Raise Refused unless some sink could take this JoinBatch."""
     check_run(request.run_id, request.batch_id)
     if len(request.attempt.encode()) > _LABEL_BYTES_MAX:
         raise _bad(f"attempt has {len(request.attempt.encode())} bytes of at most {_LABEL_BYTES_MAX}; shorten it")
@@ -92,12 +92,14 @@ def check_join(request: JoinRequest, limits: Limits) -> None:
 
 
 def join(sink: Sink | None, request: JoinRequest, members: Sequence[Transaction], *, now_ms: int) -> Sink:
-    """The sink for whoever joins a batch: a new run fences the one before and gives up what it left, and so does a
-    later batch of the same run. A batch that is committed already (`is_committed`) is joined by nobody and changes
-    nothing, so that the run which committed the newest batch is known until another one writes.
+    """Return the sink after a join of a batch.
 
-    Raises Refused: PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before that which is being
-    written."""
+    A new run fences the previous one and gives up its undecided members. A later batch of the same run gives up those
+    of the earlier one. A batch that is committed already (`is_committed`) takes no members and changes nothing. So the
+    run that committed the newest batch is known until another one writes.
+
+    Raises Refused: PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the current one.
+    """
     if sink is None:
         return Sink(
             name=request.sink,
@@ -127,7 +129,7 @@ def join(sink: Sink | None, request: JoinRequest, members: Sequence[Transaction]
             ErrorCode.INVALID_REQUEST,
             f"sink {sink.name!a:.300} has {live} members and at most {MEMBERS_MAX} are allowed; let fewer tasks write",
         )
-    # What changes with every member is in the member: a sink is stored when something of its own changes.
+    # Changes with every member are stored in the member; a sink is stored only for changes of its own.
     if (sink.batch_id, sink.txn_timeout_ms) != (request.batch_id, request.txn_timeout_ms):
         sink = replace(sink, batch_id=request.batch_id, txn_timeout_ms=request.txn_timeout_ms, last_update_ms=now_ms)
     return sink
@@ -138,13 +140,13 @@ def is_committed(sink: Sink, batch_id: int) -> bool:
 
 
 def check_member(sink: Sink | None, member: Transaction) -> None:
-    """Return only if a member is still wanted. Raises Refused PRODUCER_FENCED."""
+    """Raise Refused PRODUCER_FENCED if a member has a certain outcome, or if its sink does not exist."""
     if sink is None or sink.outcome_of(member) is not None:
         raise given_up(member.transactional_id)
 
 
 def given_up(transactional_id: str) -> Refused:
-    """The refusal for whoever writes as a member that is over."""
+    """Return the refusal of a write by a member that has ended."""
     return Refused(
         ErrorCode.PRODUCER_FENCED,
         f"{transactional_id!a:.300} is no member any more: its batch was decided, or it was given up, for a newer run "
@@ -155,12 +157,14 @@ def given_up(transactional_id: str) -> Refused:
 def judge_commit(
     sink: Sink | None, request: CommitRequest, members: Mapping[int, Transaction]
 ) -> Sequence[Transaction] | None:
-    """The members to commit; None: the batch is committed already. `members`: those of the sink that are not complete,
-    by producer id.
+    """Return the members to commit; None if the batch is committed already.
 
-    Raises Refused: TRANSACTIONAL_ID_NOT_FOUND, PRODUCER_FENCED for another run; CONCURRENT_TRANSACTIONS while the
-    decision before is carried out; TRANSACTION_ABORTABLE for a member that was given up; INVALID_TXN_STATE for one
-    that is not sealed, or of another batch; INVALID_REQUEST for one that is named twice."""
+    `members` are those of the sink that are not complete, by producer id.
+
+    Raises Refused: TRANSACTIONAL_ID_NOT_FOUND; PRODUCER_FENCED for another run; CONCURRENT_TRANSACTIONS while the
+    previous decision is carried out; TRANSACTION_ABORTABLE for a member that was given up. INVALID_TXN_STATE for one
+    that is not sealed, or of another batch; INVALID_REQUEST for one that is named twice.
+    """
     if sink is None:
         raise Refused(
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -210,8 +214,8 @@ def _abortable(named: str) -> Refused:
 
 
 def committed(sink: Sink, batch_id: int, csn: int, members: Sequence[Transaction], *, now_ms: int) -> Sink:
-    """The sink with its decision: every member that is not chosen is given up, whatever it has done. Carried out it is
-    not yet."""
+    """Return the sink with its decision, not carried out yet. Every member that was not chosen is given up, sealed or
+    not."""
     return replace(
         give_up(sink, members),
         last_batch_id=batch_id,
@@ -221,18 +225,18 @@ def committed(sink: Sink, batch_id: int, csn: int, members: Sequence[Transaction
 
 
 def give_up(sink: Sink, members: Sequence[Transaction]) -> Sink:
-    """The sink, without hope for those members that have no outcome yet."""
+    """Return the sink after its undecided members were given up."""
     below = max((member.producer_id for member in members), default=-1) + 1
     return replace(sink, given_up_below=max(sink.given_up_below, below))
 
 
 def applies(sink: Sink, request: AbortRequest) -> bool:
-    """Whether an AbortBatch concerns what is open now. If not, it is late, and changes nothing."""
+    """Return True if an AbortBatch concerns the open batch. Otherwise it is late, and changes nothing."""
     return request.run_id in (None, sink.run_id) and request.batch_id in (None, sink.batch_id)
 
 
 def idle_ms(sink: Sink, members: Sequence[Transaction], *, now_ms: int) -> int:
-    """How long nothing happened: neither did a member join, take a partition, or seal, nor the sink change."""
+    """Return the time without activity: no member joined, took a partition or sealed, and the sink did not change."""
     return now_ms - max([sink.last_update_ms, *(member.last_update_ms for member in members)])
 
 
@@ -253,7 +257,7 @@ def _bad(text: str) -> Refused:
 
 
 def standing(sink: Sink, member: Transaction) -> str:
-    """How a member stands, for people: open, sealed, committing or given_up."""
+    """Return the state of a member, for people: open, sealed, committing or given_up."""
     outcome = OUTCOMES.get(member.state, sink.outcome_of(member))
     if outcome is not None:
         return "committing" if outcome is Outcome.COMMIT else "given_up"

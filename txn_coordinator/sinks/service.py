@@ -1,4 +1,4 @@
-"""What engines and operators ask of sinks: one method per use case, each with a Pending reply."""
+"""Use cases of sinks, for engines and operators: one method each, with a Pending reply."""
 
 from __future__ import annotations
 
@@ -32,28 +32,31 @@ from txn_coordinator.state import Identity, Transaction
 
 
 class SealMember(Struct, frozen=True, kw_only=True):
-    """Closes a member's transaction: it is complete, and may be committed."""
+    """Close a member's transaction: it is complete, and may be committed."""
 
     transactional_id: str
     identity: Identity
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
-    """What the log must hold, as in EndTxn."""
+    """Records that the log must hold, as in EndTxn."""
 
 
 class SinkDescription(Struct, frozen=True):
-    """A sink and its members that are not complete, as far as that is durable, or why it is not told."""
+    """Durable state of a sink and its members that are not complete, or the refusal to show it."""
 
     name: str
     now_ms: int
-    """Wall time of the answer, against which ages are told."""
+    """Wall time of the answer, for ages relative to it."""
     error: Refused | None = None
     sink: Sink | None = None
     members: Sequence[Transaction] = ()
 
 
 class SinkService:
-    """Use cases of sinks. Their tasks need WRITE on the transactional id of their name; who commits or gives up their
-    batches needs DECIDE on it."""
+    """Use cases of sinks.
+
+    Tasks need WRITE on the transactional id with the sink's name. Callers that commit or give up batches need DECIDE on
+    it.
+    """
 
     def __init__(
         self,
@@ -71,13 +74,14 @@ class SinkService:
         self._limits = limits
 
     def join_batch(self, request: JoinRequest, context: CallContext) -> Pending[JoinedBatch]:
-        """A member of the batch, or the news that the batch is committed. Raises or replies Refused, as all others."""
+        """Join a batch. The reply has a new member, or shows that the batch is committed. Raises or replies Refused, as
+        all others."""
         self._check_caller(request.sink, context)
         rules.check_join(request, self._limits)
         return self._write(request.sink, lambda shard, turn: shard.sinks.decide_join(request, turn), context)
 
     def seal_member(self, command: SealMember, context: CallContext) -> Pending[Identity]:
-        """The member takes no more, and its batch may be committed with it. Repeating it changes nothing."""
+        """Close the member's transaction, so that its batch may be committed with it. A repetition changes nothing."""
         sink = coordinator_key(command.transactional_id)
         if sink == command.transactional_id:
             text = f"{command.transactional_id!a:.300} is no member of a sink's batch; use what JoinBatch answered"
@@ -103,8 +107,10 @@ class SinkService:
         return self._write(sink, decide, context)
 
     def commit_batch(self, request: CommitRequest, context: CallContext) -> Pending[Decided]:
-        """The batch is committed, whatever happens from now on, with these members and no others. Repeating it answers
-        the same. Waits while the decision before is being carried out."""
+        """Commit the batch, with exactly these members. Final once answered.
+
+        A repetition gets the same answer. The call waits while the previous decision is being carried out.
+        """
         self._check_caller(request.sink, context, Permission.DECIDE)
         rules.check_run(request.run_id, request.batch_id)
         for identity in request.members:
@@ -114,7 +120,7 @@ class SinkService:
         )
 
     def abort_batch(self, request: AbortRequest, context: CallContext) -> Pending[int]:
-        """The undecided members of the batch are given up; the reply is how many. What is decided stays so."""
+        """Give up the undecided members of the batch; the reply is their number. Decided members are not affected."""
         self._check_caller(request.sink, context, Permission.DECIDE)
         if request.run_id is not None and request.batch_id is not None:
             rules.check_run(request.run_id, request.batch_id)
@@ -123,8 +129,10 @@ class SinkService:
         )
 
     def describe_sinks(self, names: Sequence[str], context: CallContext) -> list[SinkDescription]:
-        """Each sink, in the order asked; all that the caller may describe, by name, where none is named. Raises Refused
-        for the latter while a shard is being loaded."""
+        """Describe each sink, in the given order; without names, all that the caller may describe, by name.
+
+        Without names it raises Refused while a shard is being loaded.
+        """
         if names:
             return [self._described(name, context) for name in names]
         may = self._authorizer.is_allowed

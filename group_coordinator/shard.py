@@ -52,7 +52,7 @@ class ShardPart(Struct, frozen=True, kw_only=True):
     """Effects of an accepted offset commit outside a transaction, for a group of this kind. In a classic group the
     commit counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
     foreign_calls: Mapping[type[OfGroup], Callable[..., Decision]] | None = None
-    """Decisions on calls of another kind's protocol about groups of this kind, by class of the request: consumer groups
+    """Decisions on calls of another kind's protocol about groups of this kind, by class of the request. Consumer groups
     take members that speak the classic protocol (spec groups 3.10)."""
 
 

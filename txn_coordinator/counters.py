@@ -1,7 +1,7 @@
 """Producer ids and commit sequence numbers: the one shard that all transactions share.
 
 Producer ids come from durable blocks of 1,000. The end of a block is stored with or before the first use of one of its
-ids, so a crash can skip ids but never give one twice (spec transactions 6). Transactional ids and plain producers have
+ids. So a crash can skip ids but never give one twice (spec transactions 6). Transactional ids and plain producers have
 blocks of their own, because the number shows the kind. The commit sequence number counts decided outcomes, and is
 stored with the decision that takes it.
 """

@@ -132,7 +132,7 @@ class Listing(Struct, frozen=True):
     transactions: Sequence[Transaction]
     unknown_states: Sequence[str]
     now_ms: int
-    """Wall time of the answer, for ages relative to it."""
+    """Wall time of the answer; ages are relative to it."""
 
 
 class StepDescription(Struct, frozen=True):
@@ -161,7 +161,7 @@ class Description(Struct, frozen=True):
 
     transactional_id: str
     now_ms: int
-    """Wall time of the answer, for ages relative to it."""
+    """Wall time of the answer; ages are relative to it."""
     error: CoordinatorError | None = None
     transaction: Transaction | None = None
     partitions: Sequence[PartitionRef] = ()

@@ -1,6 +1,6 @@
-"""The state of one transactional id, and the table of its legal steps.
+"""State of one transactional id, and the table of its legal steps.
 
-A transaction is decided by a durable Prepare state and finished by markers in every participant; then it is Complete
+A transaction is decided by a durable Prepare state and finished by markers in every participant. Then it is Complete
 and the next one may open. The table is binding: a step outside it is a bug of this program, never a client's error.
 Every change of `state` goes through `step`.
 
@@ -12,7 +12,8 @@ Every change of `state` goes through `step`.
 Answers of each state:
 - Empty: the identity exists, no transaction is open. Adding opens; a commit is INVALID_TXN_STATE.
 - Ongoing: accepts adds and data; its end is the client's, the timeout's, or a newer instance's. Once *prepared* for an
-  outside decision, or *kept* by a newer instance that recovers it, it accepts no more, and ends as that decision says.
+  outside decision, or *kept* by a newer instance that recovers it, it is closed to additions. It then ends as that
+  decision says.
 - PrepareCommit, PrepareAbort: the outcome is durable and can never change. Everything waits (CONCURRENT_TRANSACTIONS).
 - CompleteCommit, CompleteAbort: every marker is durable. Like Empty, and answers retries of the end it remembers.
 

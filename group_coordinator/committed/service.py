@@ -1,7 +1,7 @@
 """Use cases of offsets: one method each, with a Pending reply.
 
-Names are resolved in the live catalog, because offsets of a topic may be committed as soon as its creation is staged:
-they become durable after it. A refusal because of a name waits until the catalog is durable as it is now.
+Names are resolved in the live catalog, because offsets of a topic may be committed as soon as its creation is staged.
+They become durable after it. A refusal because of a name waits until the catalog is durable as it is now.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Background work for consumer groups: changes of topics, large targets, and patterns.
 
 Each group has at most one computation and one resolution under way. The result of a computation counts only if the
-group epoch is still the same; otherwise the next one begins at once, with the group as it is then. A resolution covers
+group epoch is still the same. Otherwise the next one begins at once, with the group as it is then. A resolution covers
 all patterns of a group, a bounded number of topics at a time, and is not repeated within a short pause. Patterns never
 match internal topics, or topics that the caller may not see.
 

@@ -375,8 +375,8 @@ def moved(
 def has_news(shard: GroupShard, group: ConsumerGroup, member: ConsumerMember, owned: Owned | None) -> bool:
     """Return True if a heartbeat would change the partitions of the member.
 
-    A new epoch alone can wait for the next heartbeat: a member that keeps its partitions need not know of every member
-    that joins or leaves.
+    A new epoch alone can wait for the next heartbeat. A member that keeps its partitions need not know of every join or
+    leave.
     """
     current = group.assignment(member.member_id)
     after = moved(shard, group, member, owned)

@@ -42,7 +42,7 @@ def owned_by(subscription: Subscription, topics: TopicMetadata) -> Owned:
 def decoded_share(assignment: bytes, topics: TopicMetadata) -> Share[bytes]:
     """Return the existing partitions of a leader's assignment.
 
-    Raises Refused if it is unreadable or has user data: an assignor that sends its own data to members cannot be
+    Raises Refused if it is unreadable or has user data. An assignor that sends its own data to members cannot be
     replaced by one of the server's.
     """
     if not assignment:

@@ -1,8 +1,8 @@
 """One consumer group: its members and all lookups about them, live and durable.
 
 Each member, target and assignment is a value of its own, so a heartbeat costs as much as the one member it changes.
-Lookups that would need a walk over all members have an index, kept up to date in `replay`: the owner of a partition,
-the holder of an instance id, the current subscriptions.
+Lookups that would need a walk over all members have an index, kept up to date in `replay`. They are the owner of a
+partition, the holder of an instance id, and the current subscriptions.
 
 Source: spec groups 3.
 """

@@ -1,7 +1,9 @@
 """EndTxn, and the two states of every end of a transaction: PREPARE, which decides the outcome, and COMPLETE.
 
-An EndTxn may legally show three epochs (spec transactions 2.6). They are the stored one ("current"), the one before the
-bump that this very EndTxn made ("bump-retry"), and the last one before the producer id was rotated ("overflow-retry").
+An EndTxn may legally show three epochs (spec transactions 2.6):
+- the stored one ("current");
+- the one before the bump that this very EndTxn made ("bump-retry");
+- the last one before the producer id was rotated ("overflow-retry").
 """
 
 from __future__ import annotations
@@ -125,8 +127,8 @@ def decide(
     """Return the decided transaction (spec transactions 3.3 - 3.5).
 
     If the ending bumps the epoch, it carries the epoch that fences the old one, and at exhaustion the next producer id.
-    A kept transaction may hold three ids: that of its markers, that of the client that ends it, and that of the next
-    transaction (spec transactions 10).
+    A kept transaction may hold three ids: of its markers, of the client that ends it, and of the next transaction (spec
+    transactions 10).
     """
     bumps_epoch, txn_epoch = ending.bumps_epoch, current.producer_epoch
     is_kept = current.state is TransactionState.ONGOING and current.next_producer_epoch != NO_EPOCH

@@ -182,8 +182,8 @@ class SinkDecisions:
         return Decision(count, (self._changed(after),), effects=effects, events=told)
 
     def decide_due(self, name: str, turn: Turn) -> Decision:
-        """Perform the due work of a sink: carry out a part of the certain outcomes, give up members that have been idle
-        for too long, or forget an unused sink.
+        """Carry out some of the certain outcomes of a sink's members, give up members that were idle for too long, or
+        forget an unused sink.
 
         It schedules itself for the time at which more may be due.
         """

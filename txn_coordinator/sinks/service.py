@@ -45,7 +45,7 @@ class SinkDescription(Struct, frozen=True):
 
     name: str
     now_ms: int
-    """Wall time of the answer, for ages relative to it."""
+    """Wall time of the answer; ages are relative to it."""
     error: Refused | None = None
     sink: Sink | None = None
     members: Sequence[Transaction] = ()

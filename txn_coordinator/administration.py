@@ -224,7 +224,7 @@ class TransactionAdministration:
         return self._named(self._hanging.find(), self._runtime.clock.wall_ms())
 
     def abort_hanging(self, command: AbortHanging, context: CallContext) -> Pending[list[HangingTransaction]]:
-        """End hanging transactions of one partition. Returns them; with a dry run it only returns them.
+        """End hanging transactions of one partition. Returns them, or with a dry run those that it would end.
 
         Raises Refused, or refuses the reply, INVALID_TXN_STATE if there are none.
         """

@@ -218,10 +218,9 @@ class HangingTransactions:
     def abort(
         self, ordinal: int, producer_id: int | None, context: CallContext, *, dry_run: bool
     ) -> Pending[list[Hanging]]:
-        """End the hanging transactions of a partition, or those of one producer in it. Returns them; with `dry_run` it
-        only returns them.
+        """End the hanging transactions of a partition, or those of one producer in it.
 
-        Raises Refused INVALID_TXN_STATE if there are none.
+        Returns them, or with `dry_run` those that it would end. Raises Refused INVALID_TXN_STATE if there are none.
         """
 
         def decide(opened: Sequence[OpenInPartition]) -> Decision:
@@ -252,8 +251,7 @@ class HangingTransactions:
         return Operation(COUNTERS, decide)
 
     def _shard_of(self, hanging: Hanging) -> int:
-        """Return the coordinator shard in whose order the abort has its csn, because the partition compares it with
-        that shard's.
+        """Return the coordinator shard that numbers the abort: the one whose csns the partition compares.
 
         If the partition knows none, it is that of the owner; without an owner, that of the empty transactional id.
         """

@@ -248,7 +248,7 @@ def park_join(draft: GroupDraft, member_id: str, ticket: int) -> None:
 
 
 def after_leaving(draft: GroupDraft, why: str) -> None:
-    """Share out the partitions of members that left or were removed."""
+    """Rebalance after members left or were removed."""
     if draft.group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
         begin(draft, why)
     else:

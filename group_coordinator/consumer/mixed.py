@@ -299,7 +299,7 @@ def _rebalancing(group: ConsumerGroup) -> Refused:
 def _told_to_join(
     shard: GroupShard, group: ConsumerGroup, member: ConsumerMember
 ) -> tuple[tuple[Record, ...], tuple[Effect, ...]]:
-    """Start the member's rebalance timeout if it must join again. A second notice does not extend it."""
+    """Note that the member must join again, and start its rebalance timeout. A second notice does not extend it."""
     member_id = member.member_id
     if member_id in group.awaited:
         return (), ()

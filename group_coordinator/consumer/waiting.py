@@ -33,7 +33,7 @@ _DEADLINE_MARGIN_MS: Final = 100
 
 
 class Heartbeats:
-    """Waiting and undecided heartbeats of one server."""
+    """Heartbeats of one server, from their arrival to their answer."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class AbortRequest(Struct, frozen=True, kw_only=True):
 
 
 def check_name(sink: str) -> None:
-    """Raise Refused unless this may be the name of a sink: a transactional id, with a lower limit on its length."""
+    """Raise Refused unless this may name a sink: a valid transactional id of at most `_NAME_BYTES_MAX` bytes."""
     if not sink:
         raise _bad("the name of the sink is empty; give the sink a name")
     check_transactional_id(sink)

@@ -42,7 +42,7 @@ def check_expected(current: Transaction, expected: Identity | None, limits: Limi
 
 
 def check_init_on_open(current: Transaction, expected: Identity | None) -> None:
-    """Raise Refused unless the expected epoch is the current or the last one: a zombie must not abort the live owner's
+    """Raise Refused unless the expected epoch is the current or the last one. A zombie must not abort the live owner's
     transaction (spec transactions 2.2, row Ongoing [D])."""
     owned = (current.client_identity.producer_epoch, current.last_producer_epoch)
     if expected is not None and expected.producer_epoch not in owned:

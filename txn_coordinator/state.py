@@ -17,7 +17,7 @@ Answers of each state:
 - PrepareCommit, PrepareAbort: the outcome is durable and can never change. Everything waits (CONCURRENT_TRANSACTIONS).
 - CompleteCommit, CompleteAbort: every marker is durable. Like Empty, and answers retries of the end it remembers.
 
-Source: spec transactions 1.1 - 1.3. Persisted numbers are the spec's; Dead and PrepareEpochFence of Kafka do not exist
+Source: spec transactions 1.1 - 1.3. Persisted numbers are the spec's. Kafka's Dead and PrepareEpochFence do not exist
 here, because a decision is made and replayed in one step and is never pending.
 """
 

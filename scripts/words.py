@@ -14,7 +14,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -94,39 +94,25 @@ class Prose:
         )
 
 
-@dataclass(frozen=True)
-class Count:
-    """Totals over some prose."""
+def count(prose: Sequence[Prose]) -> Mapping[str, int]:
+    """Return the totals over some prose.
 
-    docstrings: int
-    comments: int
-    clauses_in_docstrings: int
-    """Docstrings that open with a clause in place of a noun."""
-    clauses_in_comments: int
-    whether: int
-    """Docstrings and comments that open with "Whether", the nearest way out of a clause; `when` likewise."""
-    when: int
-    dialect_lines: int
-    over_25: int
-    """Sentences of docstrings with more than 25 words."""
-    over_35: int
-
-    @classmethod
-    def of(cls, prose: Sequence[Prose]) -> Count:
-        docstrings = [each for each in prose if each.kind == "docstring"]
-        comments = [each for each in prose if each.kind == "comment"]
-        lengths = [length for each in docstrings for length in each.sentences()]
-        return cls(
-            docstrings=len(docstrings),
-            comments=len(comments),
-            clauses_in_docstrings=sum(each.opens_with_clause for each in docstrings),
-            clauses_in_comments=sum(each.opens_with_clause for each in comments),
-            whether=sum(each.first_word == "Whether" for each in prose),
-            when=sum(each.first_word == "When" for each in prose),
-            dialect_lines=sum(each.dialect_lines for each in prose),
-            over_25=sum(length > 25 for length in lengths),
-            over_35=sum(length > 35 for length in lengths),
-        )
+    `clauses`: openings by a clause in place of a noun; `whether` and `when`: the nearest ways out of one; `over_25`:
+    sentences of docstrings with more than 25 words."""
+    docstrings = [each for each in prose if each.kind == "docstring"]
+    comments = [each for each in prose if each.kind == "comment"]
+    lengths = [length for each in docstrings for length in each.sentences()]
+    return {
+        "docstrings": len(docstrings),
+        "comments": len(comments),
+        "clauses_in_docstrings": sum(each.opens_with_clause for each in docstrings),
+        "clauses_in_comments": sum(each.opens_with_clause for each in comments),
+        "whether": sum(each.first_word == "Whether" for each in prose),
+        "when": sum(each.first_word == "When" for each in prose),
+        "dialect_lines": sum(each.dialect_lines for each in prose),
+        "over_25": sum(length > 25 for length in lengths),
+        "over_35": sum(length > 35 for length in lengths),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -137,10 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     found = prose_by_package(PRODUCT + (TOOLS if asked.tools else ()))
     everything = [each for prose in found.values() for each in prose]
-    print("| package | " + " | ".join(field.name.replace("_", " ") for field in fields(Count)) + " |")
-    print("|" + " --- |" * (1 + len(fields(Count))))
-    for name, prose in (*found.items(), ("all", everything)):
-        print(f"| {name} | " + " | ".join(map(str, astuple(Count.of(prose)))) + " |")
+    names = count([])
+    print("| package | " + " | ".join(name.replace("_", " ") for name in names) + " |")
+    print("|" + " --- |" * (1 + len(names)))
+    for package, prose in (*found.items(), ("all", everything)):
+        print(f"| {package} | " + " | ".join(map(str, count(prose).values())) + " |")
     print()
     for each in sorted(everything, key=lambda each: -each.score)[: asked.worst]:
         longest, text = max(each.sentences(), default=0), " ".join(each.text.split())

@@ -25,7 +25,6 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Connection
 from coordinator_server.calls import CallStatus, Unanswered
 from coordinator_server.traffic.call import Call, ReplyT
-from coordinator_server.traffic.crowds import Crowds
 from coordinator_server.traffic.quotas.budgets import Buckets, Budget, Budgets, QuotaExceeded
 from coordinator_server.traffic.quotas.costs import level_of, rate_of, requests_in
 from coordinator_server.traffic.quotas.rules import Rate
@@ -62,7 +61,7 @@ class Metering:
         clock: Clock,
         later: Callable[[int, Callable[[], None]], None],
     ) -> None:
-        """`later` calls a function after so many milliseconds, in a turn of its own; two calls wait at most."""
+        """`later` calls a function after so many milliseconds, in a turn of its own; one call waits at most."""
         self._keeper = keeper
         self._budgets = budgets
         self._clock = clock
@@ -70,23 +69,14 @@ class Metering:
         self._late: list[tuple[int, int, Pending[Any], Call[Any], QuotaExceeded]] = []
         """A heap of the refusals that are told late: when, their number, the reply, call and reason."""
         self._numbers = count()
-        self._crowds = Crowds(clock, later, self._begin)
 
     def begin(self, call: Call[ReplyT]) -> Pending[ReplyT]:
         """See `Gatekeeper.begin`."""
-        principal = call.context.principal
-        self._crowds.called(principal)
-        held = self._crowds.held(self._budgets.of(principal), call)
-        return self._begin(call) if held is None else held
-
-    def _begin(self, call: Call[ReplyT]) -> Pending[ReplyT]:
         (reply,) = self._meter([call], self._begin_one)
         return reply
 
     def begin_all(self, calls: Sequence[Call[ReplyT]]) -> Sequence[Pending[ReplyT]]:
         """See `Gatekeeper.begin_all`."""
-        if calls:
-            self._crowds.called(calls[0].context.principal)
         return self._meter(calls, self._keeper.begin_all)
 
     def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
@@ -102,7 +92,6 @@ class Metering:
         late, self._late = self._late, []
         for _due_ms, _number, reply, call, refusal in late:
             self._tell(reply, call, refusal)
-        self._crowds.begin_all()
         self._keeper.answer_unanswered(error)
 
     def _begin_one(self, calls: Sequence[Call[ReplyT]]) -> Sequence[Pending[ReplyT]]:

@@ -18,7 +18,6 @@ from coordinator_server.grpc_front.dispatcher import endpoint_table
 from coordinator_server.grpc_front.grpc_call import THROTTLE_FIELD, GrpcCall
 from coordinator_server.security.audit import ALIKE_MAX, ALIKE_MS, AuditLog
 from coordinator_server.traffic.call import Call
-from coordinator_server.traffic.crowds import UNDER_WAY_MIN
 from coordinator_server.traffic.metering import LATE_AT_ONCE, LATE_LOOK_MS, LATE_MAX, Metering
 from coordinator_server.traffic.quotas.bucket import BURST_US
 from coordinator_server.traffic.quotas.budgets import (
@@ -471,38 +470,3 @@ def test_a_pause_is_added_to_whatever_was_answered() -> None:
         assert found.throttle_ms > 0
         found.ClearField("throttle_ms")
         assert found == answer
-
-
-# Crowds (the rule itself: `test_crowds`)
-
-
-def crowded() -> Room:
-    """A room in which new producers of the greedy one wait: five have come beside a session of another one."""
-    room = Room(row(produce_bytes_per_second=1_000))
-    room.inside.waits = True
-    room.metering.begin_all([call_of(LIMITS, b"", CallContext("User:polite"))])
-    for _ in range(UNDER_WAY_MIN + 1):
-        room.call(INIT)
-    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN
-    return room
-
-
-def test_new_producers_of_a_crowd_begin_later_and_are_counted_then() -> None:
-    room = crowded()
-    room.pass_later()
-    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 1
-    assert room.budgets.of(GREEDY).held[Level.CALLS] == UNDER_WAY_MIN + 1
-    assert room.later_ms == []
-
-
-def test_those_of_a_session_do_not_wait() -> None:
-    room = crowded()
-    room.metering.begin_all([call_of(INIT, b"", CallContext(GREEDY)) for _ in range(3)])
-    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 3
-
-
-def test_those_that_wait_begin_before_a_server_that_stops_answers_all() -> None:
-    room = crowded()
-    room.metering.answer_unanswered()
-    assert room.inside.begun.count("InitProducerId") == UNDER_WAY_MIN + 1
-    assert room.inside.is_stopped

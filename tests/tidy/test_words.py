@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from scripts.words import PRODUCT, Count, Prose, prose_by_package, prose_in
+from scripts.words import PRODUCT, Prose, count, prose_by_package, prose_in
 from tests.tidy.tree import ROOT, found_by, judges_modules, shown
 
 DANGLING = ("Of", "As", "So", "Or", "And", "Also", "Too", "Besides", "For whoever")
@@ -67,10 +66,10 @@ def dangling(module: ast.Module) -> list[tuple[int, str]]:
 
 def test_the_prose_reads_no_worse_than_it_did() -> None:
     prose = [each for found in prose_by_package().values() for each in found]
-    count = asdict(Count.of(prose))
-    worse = {name: count[name] for name, most in AT_MOST.items() if count[name] > most}
+    counted = count(prose)
+    worse = {name: counted[name] for name, most in AT_MOST.items() if counted[name] > most}
     assert worse == {}, "python -m scripts.words --worst 50 lists what to rewrite"
-    assert count["docstrings"] > 7_000
+    assert counted["docstrings"] > 7_000
     assert {each.path.partition("/")[0] for each in prose} == set(PRODUCT)
 
 

@@ -1,5 +1,5 @@
-"""Write what pages say from the code, or check that it is fresh: all of docs/reference, a table of docs/security.md, and
-the drawings of ARCHITECTURE.md.
+"""Write what pages say from the code, or check that it is fresh: all of docs/reference, a table of docs/security.md,
+and the drawings of ARCHITECTURE.md.
 
 The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions, and
 metrics in their table; a second text about them would only drift. What became of the acceptance cases, their tests say.

@@ -1,12 +1,12 @@
-"""Time: the one door to it, and one heap of deadlines on the monotonic clock.
+"""Time: the only access to the clocks, and one heap of deadlines on the monotonic clock.
 
-Everybody else takes `now_ms` as an argument, or the port `Clock`.
+All other code takes `now_ms` as an argument, or the port `Clock`.
 
-Timers are soft state: a restart arms them again from stored times, and an expiry is an ordinary write that checks that
+Timers are soft state. A restart arms them again from stored times, and an expiry is an ordinary write that checks that
 its reason still stands. So a timer that fires too late or once too often does no harm (design 5).
 
-Between a decision about a timer and the moment when it is durable, the timer has no deadline (`supersede`): the old one
-has lost its reason, and the new one must not run before somebody could know of it.
+Between a decision about a timer and the moment it is durable, the timer has no deadline (`supersede`). The old deadline
+has lost its reason, and the new one must not pass before anyone could know of it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ class Clock(Protocol):
     """Two clocks that are never compared with each other."""
 
     def wall_ms(self) -> int:
-        """Unix milliseconds, for stored times only: the clock may be set, so it can jump in both directions."""
+        """Return the Unix time (ms). For stored times only: the clock may be set, so it can jump in both directions."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary moment, never going back: for deadlines, worthless after a restart."""
+        """Return the milliseconds since an arbitrary moment, never going back. For deadlines; meaningless after a
+        restart."""
 
     def monotonic_us(self) -> int:
-        """Monotonic time in microseconds: for measuring how long things take."""
+        """Return the monotonic time (us), for measuring durations."""
 
 
 class SystemClock:
@@ -69,17 +70,17 @@ class Timers:
         self._heap: list[tuple[int, int, Hashable]] = []
         self._generation = 0
         self._staged: dict[Hashable, int] = {}
-        """Names about which something was decided that is not durable yet, with the number of the newest decision."""
+        """Names with a decision that is not durable yet, and the number of the newest one."""
 
     def __len__(self) -> int:
         return len(self._armed)
 
     def by_kind(self) -> Mapping[str, int]:
-        """How many are armed, by the first part of their names."""
+        """Return the number of armed timers, by the first part of their names."""
         return +self._by_kind
 
     def arm(self, key: Hashable, deadline_ms: int, action: Callable[[], None], *, owner: Hashable = None) -> None:
-        """Let the action run when the deadline has passed. `owner`: with whom it is cancelled, see `cancel_of`."""
+        """Run the action once the deadline has passed. `owner`: see `cancel_of`."""
         self._generation += 1
         kind = str(key[0] if isinstance(key, tuple) else key)
         if key not in self._armed:
@@ -95,31 +96,33 @@ class Timers:
             self._by_kind[armed.kind] -= 1
 
     def cancel_of(self, owner: Hashable) -> None:
-        """Cancel everything that this owner armed. Looks at every timer: for what happens rarely."""
+        """Cancel all timers of this owner. Looks at every timer, so use it for rare events only."""
         for key in [key for key, armed in self._armed.items() if armed.owner == owner]:
             self.cancel(key)
 
     def supersede(self, key: Hashable) -> int:
-        """A decision about this name was staged: disarm it. Returns the number of the decision, for `settle`."""
+        """Disarm a timer because a decision about it was staged. Return the number of the decision, for `settle`."""
         self.cancel(key)
         self._generation += 1
         self._staged[key] = self._generation
         return self._generation
 
     def settle(self, key: Hashable, number: int) -> bool:
-        """The decision is durable. True if none was staged after it, so that it holds."""
+        """Note that the decision is durable. Return True if none was staged after it, so that it holds."""
         if self._staged.get(key) != number:
             return False
         del self._staged[key]
         return True
 
     def is_decided(self, key: Hashable) -> bool:
-        """True while it is armed, or will be armed or disarmed by a decision that is not durable yet."""
+        """Return True if it is armed, or has a decision that is not durable yet."""
         return key in self._armed or key in self._staged
 
     def next_deadline_ms(self) -> int | None:
-        """When to look what is due; None when nothing is armed. Never too late. Too early where many deadlines in a row
-        were replaced: they are forgotten some at a time, because who asks has others to serve."""
+        """Return the time of the next look at the timers (ms); None if none is armed. Never too late.
+
+        It is too early where many deadlines in a row were replaced: a call drops only some of them, so that it stays
+        short."""
         for _entry in range(FORGOTTEN_AT_ONCE):
             if not self._heap:
                 return None
@@ -131,20 +134,23 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Disarm and yield the actions whose deadline has passed, earliest first. What they arm is not among them,
-        however soon it is due: work that goes on step by step leaves room between its steps."""
+        """Disarm and yield the actions whose deadline has passed, earliest first.
+
+        Timers that they arm are not among them, however soon these are due: work in steps lets other work run between
+        them."""
         found: list[tuple[int, Hashable]] = []
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             _, generation, key = heapq.heappop(self._heap)
             found.append((generation, key))
         for generation, key in found:
             armed = self._armed.get(key)
-            # An action before it may have cancelled it, or armed it anew.
+            # An earlier action may have cancelled it or armed it again.
             if armed is not None and armed.generation == generation:
                 self.cancel(key)
                 yield armed.action
 
     def _forget_disarmed(self) -> None:
-        """Keep the heap within a constant factor of what is armed: a busy server re-arms far more than it fires."""
+        """Keep the heap within a constant factor of the armed timers: a busy server re-arms far more timers than it
+        fires."""
         self._heap = [(armed.deadline_ms, armed.generation, key) for key, armed in self._armed.items()]
         heapq.heapify(self._heap)

@@ -1,18 +1,19 @@
 """Commit groups: what is staged together becomes durable together.
 
-One group is open and collects what operations stage. `seal` closes it and hands its rows over to be written; the sealed
-groups become durable in the order in which they were sealed. With each group wait the answers, effects and events that
-nobody may know before it is durable. They include those of operations that changed nothing but looked at a shard that
+One group is open and collects what operations stage. `seal` closes it and hands its rows over to be written. Sealed
+groups become durable in the order in which they were sealed. Answers, effects and events wait with their group, because
+no one may see them before it is durable. Among them are those of operations that changed nothing but read a shard that
 the group changes: a crash could take back what they saw (promise 1).
 
 `CommitThread`, the one thread beside the loop, makes the groups durable, strictly in order. The loop hands a group over
 and goes on. While the disk is busy with one sync, the next group grows on the loop (see `driver`), or waits here once
-it is large, and the next sync takes all that wait: the slower the disk, the larger the merge. There is no other linger.
+it is large. The next sync takes all groups that wait: the slower the disk, the larger the merge. There is no other
+linger.
 
-The hand-over is a `SimpleQueue`: first in, first out, written in C, and a fifteenth of the price of a deque with a
-Condition, because it wakes the thread only if the thread waits. A thread that wakes needs the interpreter, which the
-loop keeps for up to five milliseconds while it has something to do, and the disk has nothing to do meanwhile. So a loop
-that has more to do gives it away first (`let_begin`).
+The hand-over is a `SimpleQueue`: first in, first out, and written in C. It costs a fifteenth of a deque with a
+Condition, because it wakes the thread only if the thread waits. A thread that wakes needs the interpreter. A busy loop
+keeps the interpreter for up to five milliseconds, and the disk is idle meanwhile. So a loop that has more to do gives
+the interpreter away first (`let_begin`).
 
 Source: design 5, spec log-and-runtime 5.4.
 """
@@ -35,46 +36,48 @@ from coordinator_runtime.store import CommitGroup, Store
 from coordinator_runtime.timeline import Journal
 
 BATCH_BYTES_MAX: Final = 1024 * 1024
-"""Groups are merged up to this. The write holds the interpreter for about 2 ms per mebibyte."""
+"""Size up to which groups are merged into one batch. The write holds the interpreter for about 2 ms per mebibyte."""
 
 BEGIN_SECONDS_MAX: Final = 0.0005
-"""How long the loop waits at most for the thread to take a group: several times what it takes to wake a thread."""
+"""Longest time that the loop waits for the thread to take a group: several times what it takes to wake a thread."""
 
 MARK_INTERVAL_MS: Final = 100
-"""How far the durable mark may trail: loss of this last stretch goes unnoticed. Smaller costs more syncs."""
+"""Longest time that the durable mark may trail the store (ms). A loss of writes this recent goes unnoticed. A smaller
+value costs more syncs."""
 
 Answer = tuple[Pending[Any], Any, Exception | None]
-"""A caller's reply, and the value or the error that it gets."""
+"""A caller's reply, and the value or the error to settle it with."""
 
 DecidedEffect = tuple[Effect, ShardKey, int, int]
-"""An effect, the shard that wants it, when it was decided (monotonic milliseconds), and the number of the decision if
-it speaks for a timer (`Timers.supersede`), else 0."""
+"""An effect, the shard that wants it, the time of the decision (monotonic milliseconds), and a number. The number is
+that of the decision if the effect speaks for a timer (`Timers.supersede`), else 0."""
 
 
 class StagedGroup(Struct, eq=False):
-    """A commit group from its first row until it is durable, and what waits for that."""
+    """A commit group from its first row until it is durable, and everything that waits for that."""
 
     version: int
     rows: StagedRows
     answers: list[Answer] = []
     effects: list[DecidedEffect] = []
     events: list[tuple[Sequence[object], Turn]] = []
-    """What happened in each operation, and for whom."""
+    """Events of each operation, and the turn in which they were decided."""
     afterwards: list[Callable[[], None]] = []
-    """Called last, when everything else that waited for the group is done."""
+    """Callbacks for when everything else that waited for the group is done."""
     shards: set[ShardKey] = set()
-    """The shards whose state the group changes."""
+    """Shards whose state the group changes."""
     position: int = 0
-    """Position in the journal behind the group's last change. Set by `seal`, as the three fields below."""
+    """Position in the journal after the group's last change. Set by `seal`, as are `row_count`, `size_bytes` and
+    `sealed_us`."""
     row_count: int = 0
     size_bytes: int = 0
     sealed_us: int = 0
     elapsed_us: int = 0
-    """Time from sealing until the group was durable, with the wait for the flushes before it."""
+    """Time from sealing until the group was durable (us), including the wait for earlier flushes."""
 
 
 class CommitGroups:
-    """The open group, and the sealed ones that are not durable yet."""
+    """The open group, and the sealed groups that are not durable yet."""
 
     def __init__(
         self, *, clock: Clock, journal: Journal, durable_version: int, hand_over: Callable[[CommitGroup], None]
@@ -83,27 +86,27 @@ class CommitGroups:
         self._journal = journal
         self._hand_over = hand_over
         self.durable_version = durable_version
-        """Version of the newest group that is durable."""
+        """Version of the newest durable group."""
         self.open = StagedGroup(durable_version + 1, StagedRows())
         self.sealed: deque[StagedGroup] = deque()
-        """Handed over and not durable yet, oldest first."""
+        """Groups that were handed over and are not durable yet, oldest first."""
         self.undurable_bytes = 0
-        """Keys and values that are staged or on their way to the disk."""
+        """Bytes of keys and values that are staged or on their way to the disk."""
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing is staged and nothing waits for the disk."""
+        """True if nothing is staged and nothing waits for the disk."""
         return not self.sealed and not self.open.shards
 
     def newest_that_changes(self, shards: set[ShardKey]) -> StagedGroup | None:
-        """The newest group that changes one of these shards; None if all that they hold is durable."""
+        """Return the newest group that changes one of these shards; None if all that they hold is durable."""
         for group in (self.open, *reversed(self.sealed)):
             if not group.shards.isdisjoint(shards):
                 return group
         return None
 
     def seal(self) -> bool:
-        """Close the open group, and hand it over to be written; return whether anything was staged in it."""
+        """Close the open group and hand it over to be written. Return False if nothing was staged in it."""
         group = self.open
         if not group.shards:
             return False
@@ -117,7 +120,8 @@ class CommitGroups:
         return True
 
     def become_durable(self, version: int) -> Iterator[StagedGroup]:
-        """Yield the sealed groups up to a version that is on disk, oldest first, the state of each readable by then."""
+        """Yield the sealed groups up to a version that is on disk, oldest first. The state of each is readable when it
+        is yielded."""
         while self.sealed and self.sealed[0].version <= version:
             group = self.sealed.popleft()
             self.durable_version = group.version
@@ -128,11 +132,11 @@ class CommitGroups:
 
 
 class CommitThread:
-    """Writes, syncs and reports groups; after the first error it never touches the store again.
+    """Thread that writes, syncs and reports groups. After the first error it never touches the store again.
 
-    The callbacks run on this thread: `on_durable` with the version of the newest group that is durable, at least once
-    per sync and always growing; `on_failure` with the error, at most once and last. `mark_durable` writes the durable
-    mark, after the report, so that replies do not wait for it."""
+    The callbacks run on this thread. `on_durable` gets the version of the newest durable group, at least once per sync
+    and always growing. `on_failure` gets the error, at most once and last. `mark_durable` writes the durable mark after
+    the report, so that replies do not wait for it."""
 
     def __init__(
         self,
@@ -149,38 +153,38 @@ class CommitThread:
         self._on_failure = on_failure
         self._mark_durable = mark_durable
         self.on_synced: Callable[[int], None] = lambda _elapsed_us: None
-        """Told on this thread how long each sync took, for whoever measures. Set it before `start`."""
+        """Called on this thread with the duration of each sync (us), for metrics. Set it before `start`."""
         self._handed_over: SimpleQueue[CommitGroup | None] = SimpleQueue()
         self._untaken = threading.Lock()
-        """Locked from when a group is handed over until the thread takes it. The thread alone unlocks it, so it never
-        unlocks what is not locked."""
+        """Locked from the hand-over of a group until the thread takes it. Only the thread unlocks it, so it never
+        unlocks a lock that is free."""
         self._synced_version = self._marked_version = store.version()
         self._marked_at_ms = clock.monotonic_ms()
         self._is_closed = False
-        # A daemon, because a process that must end cannot wait for a disk that hangs.
-        self._thread = threading.Thread(target=self._run, name="commit", daemon=True)  # noqa: TID251 - this is the one
+        # A daemon thread, because a process that must end cannot wait for a disk that hangs.
+        self._thread = threading.Thread(target=self._run, name="commit", daemon=True)  # noqa: TID251 - the only one
 
     def start(self) -> None:
-        """Begin to take groups. Once only."""
+        """Begin to take groups. Call once only."""
         self._thread.start()
 
     def submit(self, group: CommitGroup) -> None:
-        """Hand a group over and never wait: a fraction of a microsecond, a few when the thread must be woken.
+        """Hand a group over without waiting: a fraction of a microsecond, or a few if the thread must be woken.
 
-        Versions must follow each other. After a failure groups are dropped: whoever waits for one must treat its
-        outcome as unknown."""
+        Versions must follow each other. After a failure groups are dropped, and their outcome is unknown."""
         assert not self._is_closed, "a group was handed over after close"
         self._untaken.acquire(blocking=False)
         self._handed_over.put(group)
 
     def let_begin(self) -> None:
-        """Wait until the thread has taken what was handed over last and has the interpreter, `BEGIN_SECONDS_MAX` at
-        most. For the thread that hands over."""
+        """Wait until the thread has the interpreter and has taken the last group, for `BEGIN_SECONDS_MAX` at most.
+
+        For the thread that hands over."""
         self._untaken.acquire(timeout=BEGIN_SECONDS_MAX)
 
     @property
     def waiting_groups(self) -> int:
-        """Groups that were handed over and are not yet being written."""
+        """Number of groups handed over and not yet being written."""
         return self._handed_over.qsize()
 
     def close(self) -> None:
@@ -203,22 +207,24 @@ class CommitThread:
                     self._commit(groups)
                 wait_seconds = self._until_mark_seconds()
                 if groups:
-                    # Just before this thread waits again: the loop wakes now and needs the interpreter.
+                    # Reported just before this thread waits again, because the loop wakes now and needs the
+                    # interpreter.
                     self._on_durable(groups[-1].version)
                 if is_closing or wait_seconds == 0:
                     self._mark()
                     wait_seconds = None
-        except BaseException as error:  # noqa: BLE001 - whatever it was, a panic of the store too, the process must hear
+        except BaseException as error:  # noqa: BLE001 - any error, even a panic of the store, must reach the process
             self._on_failure(error)
 
     def _take(self, wait_seconds: float | None) -> tuple[list[CommitGroup], bool]:
-        """Everything that waits now, and whether that is all there will ever be. Waits for the first group, so long at
-        most."""
+        """Return everything in the queue, and True if the thread is closing and no more will come.
+
+        Waits for the first entry for `wait_seconds` at most."""
         try:
             taken = [self._handed_over.get(timeout=wait_seconds)]
         except Empty:
             return [], False
-        # What arrives from here on belongs to the next sync, or a busy loop could hold this one off for ever.
+        # Later arrivals belong to the next sync, or a busy loop could delay this one for ever.
         taken.extend(self._handed_over.get() for _ in range(self._handed_over.qsize()))
         if self._untaken.locked():
             self._untaken.release()
@@ -228,7 +234,7 @@ class CommitThread:
     def _commit(self, groups: Sequence[CommitGroup]) -> None:
         for batch in _batches(groups):
             self._store.write(batch)
-        # Groups that store nothing (state that is memory only) rest on those before them, and these are on disk.
+        # Groups without rows (state in memory only) rest on earlier groups, which are on disk.
         if any(group.mutations or group.deleted_ranges for group in groups):
             began_us = self._clock.monotonic_us()
             self._store.sync()
@@ -236,7 +242,7 @@ class CommitThread:
             self._synced_version = groups[-1].version
 
     def _until_mark_seconds(self) -> float | None:
-        """How long until the durable mark must be written; None while it is up to date."""
+        """Return the time until the durable mark must be written; None while it is up to date."""
         if self._marked_version == self._synced_version:
             return None
         return max(0, self._marked_at_ms + MARK_INTERVAL_MS - self._clock.monotonic_ms()) / 1000
@@ -249,7 +255,8 @@ class CommitThread:
 
 
 def _batches(groups: Sequence[CommitGroup]) -> Iterator[list[CommitGroup]]:
-    """The groups in their order, merged up to BATCH_BYTES_MAX. A group is never split: a larger one goes alone."""
+    """Yield the groups in their order, merged up to BATCH_BYTES_MAX. A group is never split: a larger one goes
+    alone."""
     batch: list[CommitGroup] = []
     batch_bytes = 0
     for group in groups:

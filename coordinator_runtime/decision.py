@@ -1,8 +1,8 @@
-"""What a shard is asked and what it answers: values only.
+"""Questions to a shard and its answers: values only.
 
 An `Operation` names a shard and a function that decides on it. The function looks things up and returns a `Decision`;
-it changes nothing. The runtime then replays the decision's records, performs its joins in the same operation and the
-same batch, and starts its effects and gives its reply away once all of that is durable.
+it changes nothing. The runtime then replays the decision's records and performs its joins in the same operation and the
+same batch. Once all of that is durable, it starts the effects and settles the reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coordinator_protocol.hashing import coordinator_key, shard_of
 
 
 class Coordinator(IntEnum):
-    """What a shard is a shard of. The number is part of stored keys."""
+    """The kinds of shards. The number is part of stored keys."""
 
     COUNTERS = 0
     """One shard: producer-id blocks and the commit sequence number."""
@@ -39,11 +39,11 @@ class ShardKey(NamedTuple):
 
 
 IDS_REMEMBERED: Final = 1 << 14
-"""Ids whose shard is looked up without being computed again."""
+"""Number of ids whose shard is cached."""
 
 
 class ShardRouter:
-    """Finds the shard in which an id of one coordinator lives: a transactional id, or a group. The only way there."""
+    """Finds the shard of a transactional id or a group. All code finds shards by it."""
 
     def __init__(self, coordinator: Coordinator, shard_count: int) -> None:
         key_of: Callable[[str], str] = coordinator_key if coordinator is Coordinator.TRANSACTIONS else str
@@ -52,8 +52,8 @@ class ShardRouter:
         self.shard_key: Callable[[str], ShardKey] = lru_cache(IDS_REMEMBERED)(
             lambda name: keys[shard_of(key_of(name), shard_count)]
         )
-        """The shard of an id. Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0), design 6
-        (`coordinator_key`)."""
+        """Function from an id to its shard. Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to
+        0), design 6 (`coordinator_key`)."""
 
 
 CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)
@@ -61,27 +61,28 @@ CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """When an operation runs and for whom. Everything a decision may use besides the state."""
+    """Time and caller of an operation: everything a decision may use besides the state."""
 
     now_ms: int
-    """Wall clock, Unix milliseconds: for stored times only; deadlines are the runtime's."""
+    """Wall clock (Unix ms). For stored times only; deadlines are the runtime's."""
     client_id: str = ""
     host: str = ""
     principal: str = ""
-    """Empty: the server itself."""
+    """Principal of the caller; empty for the server itself."""
 
 
 class Record(Struct, frozen=True, gc=False):
-    """One change of one shard. `value` is a frozen value of the shard's package; its codec knows the bytes."""
+    """One change of one shard. `value` is a frozen value of the shard's package, whose codec encodes it."""
 
     shard: ShardKey
     value: object
     cause: str = ""
-    """What happened, for the history."""
+    """Reason for the change, for the history."""
 
 
 class ShardEpoch(Struct, frozen=True, gc=False):
-    """The shard was opened once more. Markers carry the epoch, so that a forgotten process is refused (design 9)."""
+    """Record: the shard was opened once more. Markers carry the epoch, so that an obsolete process is refused (design
+    9)."""
 
     coordinator_epoch: int
 
@@ -96,9 +97,9 @@ class Operation(Struct, frozen=True):
 class ArmTimer(Struct, frozen=True):
     """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
 
-    The newest decision speaks for a timer from the moment it is staged: the deadline before it is void at once, and the
-    new one runs once the decision is durable. So no timer acts for a reason that a staged decision has taken away.
-    Beyond that the operation must check by itself that its reason still stands: it may run late, or after a restart.
+    The newest decision speaks for a timer from the moment it is staged. The earlier deadline is void at once, and the
+    new one runs once the decision is durable. So no timer acts for a reason that a staged decision has taken away. The
+    operation must still check that its reason stands: it may run late, or after a restart.
 
     A delay of 0 is no deadline: the operation runs once the decision is durable, whatever else is staged for the timer
     by then. Until that moment an earlier deadline stands."""
@@ -107,12 +108,12 @@ class ArmTimer(Struct, frozen=True):
     delay_ms: int
     operation: Operation
     since_answer: bool = False
-    """Count the delay from when the decision is durable, that is, from the answer, and not from the decision: for what
-    somebody is to do who waits for that answer."""
+    """Count the delay from the moment the decision is durable, that is, from the answer, and not from the decision. For
+    deadlines of a client that waits for that answer first."""
 
 
 class CancelTimer(Struct, frozen=True):
-    """Effect: disarm a timer, if it is armed. Like `ArmTimer` it speaks for the timer once it is staged."""
+    """Effect: disarm a timer, if it is armed. Like `ArmTimer`, it speaks for the timer from the moment it is staged."""
 
     key: Hashable
 
@@ -124,20 +125,20 @@ class TransactionInTheWay(Struct, frozen=True, gc=False):
 
 
 class ProducerInTheWay(Struct, frozen=True, gc=False):
-    """Park key of calls that wait for the checks of what the same producer sent before, outside transactions."""
+    """Park key of calls that wait for the checks of earlier requests of the same producer, outside transactions."""
 
     producer_id: int
 
 
 class CheckInTheWay(Struct, frozen=True, gc=False):
-    """Park key of a call that waits for a check and holds up nobody else."""
+    """Park key of a call that waits for a check and blocks no other call."""
 
     call: int
-    """A number that no other call that waits has."""
+    """Number that no other waiting call has."""
 
 
 class Unpark(Struct, frozen=True):
-    """Effect: what the calls parked under this key waited for has happened."""
+    """Effect: try the calls parked under this key again, because what blocked them is done."""
 
     key: Hashable
 
@@ -149,7 +150,7 @@ class AnswerLater(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Effect: answer whoever waits for the ticket, with the reply or the refusal. Nothing happens if nobody does."""
+    """Effect: answer the call that waits for the ticket, with the reply or the refusal. No effect if no call waits."""
 
     ticket: int
     reply: object = None
@@ -162,31 +163,33 @@ type."""
 
 
 class Decision(Struct, frozen=True):
-    """What an operation does. An empty one does nothing and replies nothing."""
+    """Outcome of an operation. An empty one changes nothing and replies None."""
 
     reply: Any = None
-    """Given to the caller once durable. Among an operation and its joins, the last reply that is not None counts."""
+    """Reply to the caller once durable. Among an operation and its joins, the last reply that is not None counts."""
     records: tuple[Record, ...] = ()
     joins: tuple[Operation, ...] = ()
-    """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
+    """Operations performed after the records were replayed, in order, in the same batch. One refused join refuses
+    everything."""
     attempts: tuple[Operation, ...] = ()
-    """Performed after the joins, in order, in the same batch, each by itself: one that is refused is taken back alone,
-    and its reply is the Refused. Unless it met a transaction being completed and may wait: then all of it waits."""
+    """Operations performed after the joins, in order, in the same batch, each by itself. A refused one is rolled back
+    alone, and its reply is the Refused. If it met a transaction being completed and the caller may wait, the whole
+    operation waits."""
     effects: tuple[Effect, ...] = ()
-    """Started after durability, in order."""
+    """Effects, started in order once the decision is durable."""
     events: tuple[object, ...] = ()
-    """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""
+    """Events, as frozen values for observers (metrics, logs). Reported once durable; they change nothing."""
     combine: Callable[[Sequence[Any]], Any] | None = None
-    """Makes the reply from those of the joins and attempts, in their order. None: the last one that is not
-    None, see `reply`."""
+    """Makes the reply from those of the joins and attempts, in their order. None: the last reply that is not None, see
+    `reply`."""
 
 
 def once_durable(key: ShardKey, answer: object = None) -> Operation:
-    """An operation that changes nothing and gives an answer, or refuses if the answer is a Refused, once everything
-    that the shard holds now is durable.
+    """Return an operation that gives this answer once everything that the shard holds now is durable. It changes
+    nothing.
 
-    For answers that rest on state which a crash would take back: "there is no such topic" may rest on a deletion that
-    is not on disk yet (promise 1)."""
+    If the answer is a Refused, the operation raises it. For answers that rest on state which a crash would take back:
+    "there is no such topic" may rest on a deletion that is not on disk yet (promise 1)."""
 
     def decide(_shard: object, _turn: Turn) -> Decision:
         if isinstance(answer, Refused):
@@ -197,16 +200,16 @@ def once_durable(key: ShardKey, answer: object = None) -> Operation:
 
 
 class NotCommon(Exception):
-    """The call is not of the common shape that the fast path takes. It never reaches a caller: the general path decides
-    on the call."""
+    """The call is not of the common shape that the fast path takes. Never reaches a caller: the general path decides on
+    the call."""
 
 
 class Shard(Protocol):
-    """A slice of state. Pure: no clock, no I/O, no randomness; state changes in `replay` and nowhere else."""
+    """A slice of state. Pure: no clock, no I/O, no randomness; state changes only in `replay`."""
 
     def replay(self, value: Any) -> None:  # noqa: ANN401  each shard narrows it to its own records
-        """Apply one record value. Total and deterministic: the stored newest records, replayed on an empty shard,
-        give an equal shard."""
+        """Apply one record value. Total and deterministic: the stored newest records, replayed on an empty shard, give
+        an equal shard."""
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """What is owed after a load: timers to arm again, outcomes to finish."""
+        """Decide on what is owed after a load: timers to arm again, outcomes to finish."""

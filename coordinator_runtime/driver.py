@@ -1,12 +1,12 @@
-"""Gives the runtime an event loop and a commit thread.
+"""Runs the runtime on an event loop, with a commit thread.
 
 While nothing is being written, a group is sealed at the end of the loop turn that staged something. While one is being
-written, the next one collects what every further turn stages, and is sealed when the write is reported, or when it is
-large (`RuntimeLimits.group_bytes_max`). So a lone caller never waits for company, and the flush under way is the only
-linger (design 5).
+written, the next one collects what further turns stage. It is sealed when the write is reported, or when it is large
+(`RuntimeLimits.group_bytes_max`). So a single caller never waits for others, and the flush under way is the only linger
+(design 5).
 
-Sealing at each turn would make a group of nearly every unary call, because gRPC hands them over one at a time, and a
-group costs more processor time than the operation in it: two changes of thread, a write and a flush.
+Sealing at each turn would make a group of nearly every unary call, because gRPC hands them over one at a time. A group
+costs more processor time than the operation in it: two thread switches, a write and a flush.
 
 Durable versions come back from the commit thread through the loop, in order.
 """
@@ -23,7 +23,7 @@ class LoopDriver:
     """Schedules sealing and timers of a runtime on the running loop.
 
     `on_failure` is called once, on the loop, when the store failed, or when a defect broke the runtime between two
-    operations; it must end the process, and the next start recovers."""
+    operations. It must end the process, and the next start recovers."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class LoopDriver:
         self._schedule_turn()
 
     def durable_from_thread(self, version: int) -> None:
-        """Tell the runtime that a version became durable. Called on the commit thread."""
+        """Report to the runtime that a version became durable. Called on the commit thread."""
         self._call_on_loop(self._guarded, self._on_durable, version)
 
     def failed_from_thread(self, failure: Exception) -> None:
-        """Tell the runtime that the store failed, and that nothing further will be written. Called on the commit
+        """Report to the runtime that the store failed, and that nothing further will be written. Called on the commit
         thread."""
         self._call_on_loop(self._fail, failure)
 
@@ -78,7 +78,7 @@ class LoopDriver:
                 delay_ms = max(0, deadline_ms - runtime.clock.monotonic_ms())
                 self._timer = loop.call_later(delay_ms / 1000, self._guarded, self._run_timers)
         # Last, because the commit thread wakes and needs the interpreter. While one group is being written, the next
-        # goes when that is reported.
+        # one is sealed when that write is reported.
         if not runtime.groups.sealed:
             runtime.groups.seal()
 
@@ -86,7 +86,7 @@ class LoopDriver:
         groups = self._runtime.groups
         is_nothing_else_written = version - groups.durable_version == len(groups.sealed)
         if is_nothing_else_written and groups.seal():
-            # The next group goes first, so that the disk works while the loop answers.
+            # The next group is handed over first, so that the disk works while the loop answers.
             self._let_begin()
         self._runtime.on_durable(version)
         if self._idle_waiters and groups.is_idle:
@@ -96,11 +96,13 @@ class LoopDriver:
                     waiter.set_result(None)
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
-        """Take a step of the runtime. A loop would only log a defect in it, and answers, markers and timers that the
-        rest of the step owed would be missing for ever; a restart pays them."""
+        """Take a step of the runtime, and fail the process on a defect.
+
+        The loop would only log the defect, and the answers, markers and timers that the rest of the step owed would be
+        missing for ever. A restart delivers them."""
         try:
             step(*arguments)
-        except Exception as defect:  # noqa: BLE001  whatever it was, the process must hear
+        except Exception as defect:  # noqa: BLE001  any defect must reach the process
             self._fail(defect)
 
     def _fail(self, failure: Exception) -> None:
@@ -116,6 +118,6 @@ class LoopDriver:
         self._schedule_turn()
 
     def _call_on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
-        # After the loop closed nobody waits any more; the commit thread must still be able to end.
+        # After the loop closed, no caller waits any more. The commit thread must still be able to end.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *arguments)

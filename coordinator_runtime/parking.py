@@ -1,8 +1,8 @@
-"""Calls that wait on the server until what is in their way is gone: a transaction, or the check of a payload.
+"""Calls that wait on the server while a transaction, or the check of a payload, blocks them.
 
 Kafka answers CONCURRENT_TRANSACTIONS and lets every client sleep and try again, which costs it milliseconds per
-transaction. Here the call waits in a queue per key, first in first out, so that nothing overtakes (design 5), until it
-gets through, its deadline passes, its caller gives up, or the server stops.
+transaction. Here the call waits in a queue per key, first in first out, so that nothing overtakes (design 5). It waits
+until it gets through, its deadline passes, its caller gives up, or the server stops.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from coordinator_runtime.ports import CallContext
 
 
 class WaitResult(StrEnum):
-    """How the wait of a parked call ended."""
+    """End of a parked call's wait."""
 
     SERVED = "served"
-    """What was in its way is done, and it was performed."""
+    """The call was no longer blocked, and was performed."""
     EXPIRED = "expired"
-    """Its deadline came first: CONCURRENT_TRANSACTIONS."""
+    """The deadline of the call came first: CONCURRENT_TRANSACTIONS."""
     LEFT = "left"
     """The caller gave up."""
     REFUSED = "refused"
-    """There was no room to wait: CONCURRENT_TRANSACTIONS at once."""
+    """Too many calls were waiting already: CONCURRENT_TRANSACTIONS at once."""
     STOPPED = "stopped"
-    """The server stops."""
+    """The server stopped."""
 
 
 class WaitEnded(Struct, frozen=True):
-    """A parked call waits no more, for whoever measures."""
+    """Event: the wait of a parked call ended. For metrics."""
 
     method: str
     result: WaitResult
@@ -49,16 +49,16 @@ class ParkedCall(Struct, frozen=True, eq=False):
     """A call that waits."""
 
     key: Hashable
-    """Key of its queue."""
+    """Key of the call's queue."""
     attempt: Callable[[], ShardKey | None]
-    """Tries it once. None if it got through, that is, it was answered or staged; else the shard that still refuses."""
+    """Tries the call once. Returns None if it was answered or staged, else the shard that still refuses it."""
     reply: Pending[Any]
     method: str
     began_us: int
 
 
 class Parking:
-    """Queues of parked calls by key."""
+    """Queues of parked calls, by key."""
 
     def __init__(self, clock: Clock, timers: Timers, *, calls_max: int, wait_ms_max: int) -> None:
         self._clock = clock
@@ -66,16 +66,17 @@ class Parking:
         self._calls_max = calls_max
         self._wait_ms_max = wait_ms_max
         self.queues: dict[Hashable, deque[ParkedCall]] = {}
-        """A call under one of these keys must queue behind others. Looked up by every call, changed here alone."""
+        """Queues by key: a call with one of these keys must queue behind others. Read by every call, changed only
+        here."""
         self._holders: dict[Hashable, ShardKey] = {}
-        """By queue, the shard whose state is in the way."""
+        """Shard whose state blocks the calls, by queue."""
         self._retrying: set[Hashable] = set()
         self._calls = 0
         self.on_wait_ended: Callable[[WaitEnded], None] = lambda _wait: None
-        """Told of every call that was parked, or found no room for that."""
+        """Called for every call that was parked, or found no place to wait."""
 
     def __len__(self) -> int:
-        """Calls that wait."""
+        """Number of calls that wait."""
         return self._calls
 
     def park(
@@ -88,8 +89,10 @@ class Parking:
         is_first: bool,
         held_up_by: ShardKey | None,
     ) -> None:
-        """Let a call wait at the end of the queue, or before all others. `attempt` and `reply`: as in ParkedCall.
-        `held_up_by`: the shard that refused it; a call that only waits behind others has asked nobody."""
+        """Let a call wait at the end of the queue, or before all others (`is_first`).
+
+        `attempt` and `reply`: as in ParkedCall. `held_up_by`: the shard that refused the call; None for a call that
+        only waits behind others."""
         call = ParkedCall(
             key=key, attempt=attempt, reply=reply, method=context.method, began_us=self._clock.monotonic_us()
         )
@@ -111,10 +114,10 @@ class Parking:
         self._timers.arm(_timer_key(call), deadline_ms, partial(self._give_up, call, WaitResult.EXPIRED))
 
     def retry(self, key: Hashable) -> None:
-        """What the calls under a key wait for may be done: try them in order until one still meets it.
+        """Try the calls under a key in order, until one is still blocked.
 
-        An attempt may answer its caller, who may call again at once, under the same key: that call parks at the end
-        and is reached here. Until an attempt is over its call keeps its place, so that nothing can overtake it."""
+        An attempt may answer its caller, who may call again at once under the same key: that call parks at the end and
+        is reached here. Until an attempt is over, its call keeps its place, so that nothing can overtake it."""
         if key in self._retrying:
             return
         self._retrying.add(key)
@@ -129,12 +132,12 @@ class Parking:
             self._retrying.discard(key)
 
     def retry_all_held_up_by(self, shard: ShardKey) -> None:
-        """The shard is not served any more: those who wait for a change of its state get another answer now."""
+        """Try all calls blocked by a shard that is no longer served: they now get another answer."""
         for key in [key for key, holder in self._holders.items() if holder == shard]:
             self.retry(key)
 
     def give_up_all(self) -> None:
-        """The server stops: answer everybody."""
+        """Answer all parked calls, because the server stops."""
         queues = list(self.queues.values())
         self.queues.clear()
         self._holders.clear()
@@ -150,12 +153,12 @@ class Parking:
 
     def _end_wait(self, call: ParkedCall, result: WaitResult) -> None:
         self._timers.cancel(_timer_key(call))
-        # Once it is staged, or answered, nothing of it can be dropped.
+        # Once it is staged or answered, nothing of it can be dropped.
         call.reply.on_cancel = None
         self.on_wait_ended(WaitEnded(call.method, result, self._clock.monotonic_us() - call.began_us))
 
     def _take_out(self, call: ParkedCall) -> None:
-        """Wherever it stands; what it led to may have taken it out before."""
+        """Remove the call from its queue, at any place. Consequences of its attempt may have removed it already."""
         queue = self.queues.get(call.key)
         if queue is None or call not in queue:
             return
@@ -167,7 +170,7 @@ class Parking:
 
 
 def in_the_way() -> Refused:
-    """What a call is told that cannot wait, or not any longer."""
+    """Return the refusal of a call that cannot wait, or not any longer."""
     return Refused(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         "what came before is still in the way, a transaction being completed or a payload being checked; try again",

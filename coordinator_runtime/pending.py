@@ -1,8 +1,7 @@
 """A reply that comes later, without an event loop.
 
-The rules of the runtime must run in a test that has no loop and no clock, and on the server where one operation should
-not cost a coroutine. So a service returns a `Pending`: plain callbacks when it is settled, and awaitable where a
-coroutine wants it.
+The rules of the runtime must run in a test without a loop or a clock. On the server, one operation should not cost a
+coroutine. So a service returns a `Pending`, which has plain callbacks and can be awaited.
 """
 
 from __future__ import annotations
@@ -20,21 +19,25 @@ U = TypeVar("U")
 
 
 class Pending(Struct, Generic[T], eq=False):
-    """One reply, settled once: with a value or with an exception. Later attempts to settle it are ignored, because a
-    caller may have given up before the answer came, and its neighbours in the batch must not suffer for that."""
+    """One reply, settled once, with a value or with an exception.
 
-    # All of these are set here alone, but for `on_cancel`.
+    Later attempts to settle it are ignored. A caller may have given up before the answer came, and other calls in the
+    batch must not suffer from that."""
+
+    # All of these are set only here, except for `on_cancel`.
     is_settled: bool = False
     is_cancelled: bool = False
-    """True once the caller said that it does not want the answer any more."""
+    """True once the caller has given up."""
     on_cancel: Callable[[], None] | None = None
-    """What to do when the caller gives up: only work that has not been staged can be dropped, and whoever drops it
-    settles the reply (`give_up`), or the call would count as under way for ever. Whoever makes the reply sets it. It
-    goes when the reply is settled: it often leads back to it, and would keep the answer until the collector comes."""
+    """Callback for a caller that gives up; set by the code that makes the reply.
+
+    Only work that has not been staged can be dropped. The callback that drops it must settle the reply (`give_up`), or
+    the call would count as in flight for ever. The callback is removed when the reply is settled: it often refers back
+    to the reply, and would keep the answer until the garbage collector runs."""
     _value: T | None = None
     error: Exception | None = None
-    """Why there is no value; None until it is settled."""
-    # Nearly every reply has just one: a tuple that grows costs less than a list.
+    """Error in place of a value; None if there is none, or until the reply is settled."""
+    # Nearly every reply has just one callback: a tuple that grows costs less than a list.
     _callbacks: tuple[Callable[[Pending[T]], None], ...] = ()
 
     def succeed(self, value: T) -> None:
@@ -56,41 +59,44 @@ class Pending(Struct, Generic[T], eq=False):
             self._callbacks, self.on_cancel = (), None
 
     def settle_as(self, other: Pending[T]) -> None:
-        """Settle it with what another one was settled with."""
+        """Settle this reply with the value or error of another one."""
         if other.error is not None:
             self.fail(other.error)
         else:
             self.succeed(other.result())
 
     def give_up(self) -> None:
-        """The caller has left, and what it asked for is not done. The reply is settled all the same: nobody hears it,
-        and the call counts as under way until it is."""
+        """Settle the reply as timed out because the caller cancelled. Its work was not done.
+
+        No caller reads it, but the call must stop counting as in flight."""
         self.fail(Refused(ErrorCode.REQUEST_TIMED_OUT, "the caller gave up waiting"))
 
     def result(self) -> T:
-        """The value; raises the error. Must be settled. Who would catch that looks at `error` instead: what is raised
-        leads to the frame that catches it, and so to this reply, which then stays until the collector comes by."""
+        """Return the value, or raise the error. The reply must be settled.
+
+        Code that would catch the error reads `error` instead. A raised error refers to the frame that catches it, and
+        so to this reply, which then stays until the garbage collector runs."""
         assert self.is_settled, "asked for a reply that is not there yet"
         if self.error is not None:
             raise self.error
         return self._value  # type: ignore[return-value]  # settled without error: the value was set
 
     def on_settled(self, callback: Callable[[Pending[T]], None]) -> None:
-        """Call back once, at once if the reply is there already."""
+        """Call back once; at once if the reply is settled already."""
         if self.is_settled:
             callback(self)
         else:
             self._callbacks += (callback,)
 
     def cancel(self) -> None:
-        """The caller gives up. What was staged goes on; what waits in a queue is dropped."""
+        """Give up on behalf of the caller. Staged work goes on; work that waits in a queue is dropped."""
         if not self.is_settled and not self.is_cancelled:
             self.is_cancelled = True
             if self.on_cancel is not None:
                 self.on_cancel()
 
     def drop(self, error: Exception) -> None:
-        """Settle it with this error, and drop the work as if the caller had given up."""
+        """Settle the reply with this error, and drop the work as if the caller had given up."""
         on_cancel = self.on_cancel
         self.fail(error)
         if not self.is_cancelled:
@@ -99,8 +105,9 @@ class Pending(Struct, Generic[T], eq=False):
                 on_cancel()
 
     def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
-        """This reply with its value transformed. Errors pass through, or `recover` turns them into a value, and raises
-        again what it cannot answer."""
+        """Return a reply with the value transformed.
+
+        Errors pass through, or `recover` turns them into a value; it raises again those that it cannot answer."""
         following: Pending[U] = Pending(on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
@@ -112,7 +119,7 @@ class Pending(Struct, Generic[T], eq=False):
                     return
                 else:
                     value = recover(first.error)
-            except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
+            except Exception as error:  # noqa: BLE001  the error is the reply, and is raised where it is awaited
                 following.fail(error)
             else:
                 following.succeed(value)
@@ -121,9 +128,9 @@ class Pending(Struct, Generic[T], eq=False):
         return following
 
     def then(self, function: Callable[[T], Pending[U]]) -> Pending[U]:
-        """Go on with another pending reply. An exception of the function becomes the reply's error.
+        """Continue with another pending reply. An exception of the function becomes the reply's error.
 
-        When the caller has given up by then, the function is not called: nothing new is started for nobody."""
+        If the caller has given up by then, the function is not called, so that no further step begins."""
         following: Pending[U] = Pending(on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
@@ -142,11 +149,11 @@ class Pending(Struct, Generic[T], eq=False):
         return following
 
     def recover(self, function: Callable[[Exception], T]) -> Pending[T]:
-        """Turn an error into a value; the function raises again what it cannot answer."""
+        """Turn an error into a value. The function raises again an error that it cannot answer."""
         return self.map(_unchanged, function)
 
     def answer_error(self, function: Callable[[CoordinatorError], T]) -> Pending[T]:
-        """Turn an error that callers are told of into a value. A defect stays the error of the reply."""
+        """Turn an error that callers may see into a value. A defect stays the error of the reply."""
 
         def answer(error: Exception) -> T:
             if not isinstance(error, CoordinatorError):
@@ -172,21 +179,21 @@ def _unchanged(value: T) -> T:
 
 
 def settled(value: T) -> Pending[T]:
-    """A reply that is there already."""
+    """Return a reply that is settled with this value."""
     pending: Pending[T] = Pending()
     pending.succeed(value)
     return pending
 
 
 def failed(error: Exception) -> Pending[Any]:
-    """A refusal that is there already."""
+    """Return a reply that is settled with this error."""
     pending: Pending[Any] = Pending()
     pending.fail(error)
     return pending
 
 
 def all_of(parts: Sequence[Pending[T]]) -> Pending[list[T]]:
-    """All replies in order, once every one is there; the first error in order, if there is one."""
+    """Return a reply with all values in order, settled once every part is; or with the first error in order."""
     together: Pending[list[T]] = Pending()
     waiting = len(parts)
 

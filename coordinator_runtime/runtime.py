@@ -1,17 +1,19 @@
 """The runtime: performs operations on shards, one at a time, and answers when their outcome is durable.
 
-How one operation goes (design 5):
-1. A savepoint of all state. 2. The shard decides; its records are replayed, its joins are performed the same way, on
-other shards if need be (`Work`). 3. If anything was refused, the savepoint is restored: this operation fails alone.
-Otherwise its records are staged into the open commit group, and its reply and effects wait there (`commit_groups`).
-4. `CommitGroups.seal` closes the group once per loop turn and hands it to the commit thread. 5. `on_durable` makes the
-state of the group readable, answers, and starts the effects.
+Steps of one operation (design 5):
+1. Take a savepoint of all state.
+2. Let the shard decide. Its records are replayed, and its joins are performed the same way, on other shards if need be
+   (`Work`).
+3. If anything was refused, restore the savepoint: this operation fails alone. Otherwise stage its records into the open
+   commit group, where its reply and effects wait (`commit_groups`).
+4. `CommitGroups.seal` closes the group once per loop turn and hands it to the commit thread.
+5. `on_durable` makes the state of the group readable, answers, and starts the effects.
 
-An answer that rests on state of an earlier, not yet durable operation waits for that one, refusals too: "you are
-fenced" may rest on an epoch bump that a crash would take back (promise 1).
+An answer that rests on state of an earlier, not yet durable operation waits for that operation. This holds for refusals
+too: "you are fenced" may rest on an epoch bump that a crash would take back (promise 1).
 
-Everything here runs on one thread and knows no event loop: `coordinator_runtime.driver` gives it one, tests drive it by
-hand.
+Everything here runs on one thread and knows no event loop. `coordinator_runtime.driver` runs it on one; tests drive it
+by hand.
 """
 
 from __future__ import annotations
@@ -50,15 +52,15 @@ from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
 
 EXPIRE_AGAIN_MS = 1_000
-"""Pause before a timer's operation is tried again after it was refused."""
+"""Pause before a refused operation of a timer is tried again (ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLimits:
-    """Bounds of the runtime's queues. Beyond them callers are refused, retriably, and nothing is dropped silently."""
+    """Bounds of the runtime's queues. Beyond them callers get a retriable refusal; nothing is dropped silently."""
 
     group_bytes_max: int = 1 << 20
-    """A group is sealed early beyond this size: writing 1 MiB holds the interpreter for about 2 ms."""
+    """Size beyond which the open group is sealed early. Writing 1 MiB holds the interpreter for about 2 ms."""
     undurable_bytes_max: int = 64 << 20
     """Staged but not yet durable bytes beyond which new work is refused with THROTTLING_QUOTA_EXCEEDED."""
     parked_ms_max: int = 30_000
@@ -71,23 +73,27 @@ _shard_of = attrgetter("shard")
 
 
 class Work(Struct, eq=False):
-    """What an operation, and all that it joins and tries, has gathered so far: records, effects and events in the order
-    in which they were decided. Whoever began the work takes it back in the journal when `perform` is refused."""
+    """Records, effects and events of an operation with all its joins and attempts, in the order in which they were
+    decided.
+
+    If `perform` is refused, the caller that began the work rolls the journal back."""
 
     table: ShardTable
     journal: Journal
     turn: Turn
     can_park: bool = False
-    """The caller may be made to wait."""
+    """True if the caller may be made to wait."""
     records: list[Record] = []
     events: list[object] = []
     effects: list[tuple[Effect, ShardKey]] = []
-    """Each with the shard that wants it."""
+    """Effects, each with the shard that wants it."""
     asked: list[ShardKey] = []
-    """Every shard that decided, in order: the last one decides at the moment, and refused if somebody did."""
+    """Shards asked so far, in order: the last one is deciding, or is the one that refused. Shards changed by a refused
+    attempt are added."""
 
     def perform(self, operation: Operation, *, is_joined: bool = False) -> object:
-        """Decide, replay, join and try. Gives the reply. Raises Refused. `is_joined`: for somebody on another shard."""
+        """Decide, replay, join and try; return the reply. Raises Refused. `is_joined`: part of an operation on another
+        shard."""
         key, served = operation.shard, self.table.served
         shard = served.get(key)
         if shard is None:
@@ -106,7 +112,7 @@ class Work(Struct, eq=False):
             return decision.reply
         replies = []
         for join in decision.joins:
-            replies.append(self.perform(join, is_joined=True))  # noqa: PERF401  a function less on every way through here
+            replies.append(self.perform(join, is_joined=True))  # noqa: PERF401  a comprehension costs a function call
         if decision.attempts:
             replies += map(self._try, decision.attempts)
         if decision.combine is not None:
@@ -118,15 +124,15 @@ class Work(Struct, eq=False):
 
     @property
     def shards(self) -> set[ShardKey]:
-        """The shards whose state was looked at or changed."""
+        """Shards whose state was read or changed."""
         return {*self.asked, *[record.shard for record in self.records]}
 
     def must_wait(self, refusal: Refused) -> bool:
-        """True when the call met a transaction being completed, and waits for its end."""
+        """Return True if the call met a transaction that is being completed, and may wait for its end."""
         return self.can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def _try(self, attempt: Operation) -> object:
-        """The reply, or the refusal; then the attempt has left nothing behind."""
+        """Return the reply, or the refusal. A refused attempt leaves no change behind."""
         position = self.journal.position()
         records, events, effects = len(self.records), len(self.events), len(self.effects)
         try:
@@ -170,13 +176,14 @@ class Runtime:
         self._durable_listeners: list[tuple[ShardKey | None, Callable[[Iterable[ShardKey]], None]]] = []
         self._failure: Exception | None = None
         self.on_work: Callable[[], None] = lambda: None
-        """Called when something was staged or a timer was armed; the driver looks at both when the loop's turn ends."""
+        """Called when something was staged or a timer was armed. The driver looks at both when the loop's turn ends."""
         self.on_event: Callable[[object, Turn], None] = lambda _event, _turn: None
-        """Told of everything that happened, once it is durable, with who asked for it and when."""
+        """Called with each event once it is durable, and with the turn in which it was decided."""
         self.on_group: Callable[[StagedGroup], None] = lambda _group: None
-        """Told of every commit group that became durable."""
+        """Called with every commit group that became durable."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
-        """Called with a bug of ours in an operation that the server started itself: nobody else would hear of it."""
+        """Called with a bug of ours in an operation that the server itself started: no caller would see the error. Also
+        called with a bug in a callback of an answer."""
 
     # Building
 
@@ -187,13 +194,15 @@ class Runtime:
         return self._rows[coordinator]
 
     def add_shard(self, key: ShardKey, shard: Shard) -> None:
-        """The shard is loaded and serves from now on."""
+        """Let a loaded shard serve from now on."""
         self.table.serve(key, shard)
 
     def remove_shard(self, key: ShardKey, state: ShardState) -> None:
-        """The shard takes no more operations. Those who waited for a change of its state, and readers of it, are told
-        so; its timers are cancelled. What it has staged becomes durable and is answered; effects of that are left to
-        the next load."""
+        """Stop serving a shard.
+
+        Its timers are cancelled. Calls parked behind a change of its state are tried again, and listeners are called,
+        so that its readers hear of it. What it has staged still becomes durable and is answered; the effects of that
+        are left to the next load."""
         self.table.mark(key, state)
         self.timers.cancel_of(key)
         self.parking.retry_all_held_up_by(key)
@@ -202,26 +211,27 @@ class Runtime:
                 listener([key])
 
     def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
-        """The loaded shard, for reads of durable state. Raises Refused, as `ShardTable.refusal`."""
+        """Return the loaded shard, for reads of durable state. Raises Refused, as `ShardTable.refusal`."""
         shard = self.table.served.get(key)
         if shard is None:
             raise self.table.refusal(key)
         return shard
 
     def shards(self, coordinator: Coordinator) -> list[Any]:
-        """All shards of a coordinator that serve, in order of their number."""
+        """Return all shards of a coordinator that serve, in order of their number."""
         return self.table.serving(coordinator)
 
     def handle_effect(self, effect_type: type, handler: Callable[[Any], None]) -> None:
         self._effect_handlers[effect_type] = handler
 
     def on_durable_change(self, listener: Callable[[Iterable[ShardKey]], None], *, of: ShardKey | None = None) -> None:
-        """Be told which shards have new durable state, or are not served any more: long polls wake here. `of`: only
-        when this shard is among them."""
+        """Call the listener with the shards that have new durable state, or are no longer served. Long polls wake here.
+
+        `of`: call only when this shard is among them."""
         self._durable_listeners = [*self._durable_listeners, (of, listener)]
 
     def stop_telling(self, listener: Callable[[Iterable[ShardKey]], None]) -> None:
-        """Tell a listener of durable changes no more. It may be at work."""
+        """Remove a listener of durable changes. Safe while the listener runs."""
         self._durable_listeners = [told for told in self._durable_listeners if told[1] != listener]
 
     # Writing
@@ -238,11 +248,11 @@ class Runtime:
     ) -> Pending[Any]:
         """Perform an operation. The reply comes when everything that it rests on is durable.
 
-        With a park key, CONCURRENT_TRANSACTIONS makes the call wait until the key is unparked, behind the calls that
-        wait there already, at most until the caller's deadline. `is_urgent` work is accepted beyond the limit of
-        undurable bytes, because it is what frees room (EndTxn, markers). `is_continued`: a later step of a call whose
-        first one is done; it goes before those that came after that. `ask_again`: raises Refused where a call that has
-        waited may not do this any more.
+        With a park key, CONCURRENT_TRANSACTIONS makes the call wait until the key is unparked, at most until the
+        caller's deadline. It queues behind the calls that wait there already. `is_urgent`: accept the work beyond the
+        limit of undurable bytes, because it frees memory (EndTxn, markers). `is_continued`: a later step of a call
+        whose first step is done; it goes before calls that came after that step. `ask_again`: raises Refused if a call
+        that has waited lost its permission.
 
         Errors: Refused (nothing was written), UnknownOutcome (the store failed underneath)."""
         if self._failure is not None:
@@ -259,7 +269,7 @@ class Runtime:
             if held_up_by is None:
                 return reply
         elif not can_park:
-            # A call that does not want to wait must not overtake those that do, although the way may be free by now.
+            # A call that does not want to wait must not overtake those that do, even if it would no longer be blocked.
             return failed(in_the_way())
         attempt = partial(self._attempt, operation, context, reply, can_park=True)
         if ask_again is not None:
@@ -269,7 +279,7 @@ class Runtime:
         return reply
 
     def room_bytes(self) -> int:
-        """How many bytes can be staged at this moment with nobody refused, and all of them in the open group."""
+        """Return the number of bytes that can be staged now without a refusal, all of them in the open group."""
         groups, limits = self.groups, self.limits
         if self._failure is not None:
             return 0
@@ -283,10 +293,12 @@ class Runtime:
         turn: Turn,
         effects: Sequence[tuple[Effect, ShardKey]] = (),
     ) -> Pending[None]:
-        """Replay and stage what was decided in this very moment, all or nothing. The reply comes when it is durable.
+        """Replay and stage records that were decided on the current state, all or nothing. The reply comes when they
+        are durable.
+
         Each effect comes with the shard that wants it.
 
-        Errors: UnknownOutcome (the store failed underneath). Raises what is a bug of ours; then nothing was written."""
+        Errors: UnknownOutcome (the store failed underneath). Raises a bug of ours; then nothing was written."""
         savepoint, rows = self.journal.position(), StagedRows()
         work = Work(self.table, self.journal, turn, records=[*records], events=[*events], effects=[*effects])
         try:
@@ -317,9 +329,9 @@ class Runtime:
         return reply
 
     def remove(self, key: ShardKey, rows: StagedRows) -> Pending[None]:
-        """Delete rows on which no state of a shard rests any more. The reply comes when that is durable.
+        """Delete rows that no state of a shard rests on any more. The reply comes when the deletion is durable.
 
-        Errors: UnknownOutcome."""
+        Errors: UnknownOutcome; Refused if the store has failed already."""
         reply: Pending[None] = Pending()
         if self._failure is not None:
             return failed(_stopping())
@@ -330,13 +342,13 @@ class Runtime:
     def _attempt(
         self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool
     ) -> ShardKey | None:
-        """Perform the operation once. When it met a transaction in its way and may wait: the shard that said so."""
+        """Perform the operation once. Return None, or the shard that refused if the call is blocked and may wait."""
         turn = Turn(self.clock.wall_ms(), context.client_id, context.host, context.principal)
         savepoint = self.journal.position()
         work = Work(self.table, self.journal, turn, can_park)
         try:
             value = work.perform(operation)
-            # Not yet in the open group, so that a record that cannot be encoded spoils only its own operation.
+            # Staged apart from the open group, so that a record that cannot be encoded fails only its own operation.
             rows = StagedRows()
             for record in work.records:
                 self._rows[record.shard.coordinator].stage(record, turn, rows)
@@ -356,9 +368,10 @@ class Runtime:
         return None
 
     def _conclude(self, work: Work, answer: Answer, rows: StagedRows | None) -> None:
-        """Let the answer, effects and events of an operation wait for what they rest on. With rows, that is the open
-        group, which takes them; without, the newest group that changes a shard which the operation looked at. Where
-        all of that is durable they go at once."""
+        """Hold the answer, effects and events of an operation back until everything that they rest on is durable.
+
+        With rows, that is the open group, which takes them. Without, it is the newest group that changes a shard which
+        the operation asked. If all of that is durable already, they are released at once."""
         groups = self.groups
         if rows is not None:
             group: StagedGroup | None = groups.open
@@ -372,7 +385,8 @@ class Runtime:
             now_ms = self.clock.monotonic_ms()
             for effect, owner in work.effects:
                 number = 0
-                # What was said of a timer before is void from now on. A delay of 0 is no deadline.
+                # The earlier deadline of the timer is void from now on. A delay of 0 is no deadline and leaves it
+                # standing.
                 if isinstance(effect, CancelTimer) or (isinstance(effect, ArmTimer) and effect.delay_ms > 0):
                     number = self.timers.supersede(effect.key)
                 effects.append((effect, owner, now_ms, number))
@@ -390,8 +404,8 @@ class Runtime:
                 self.on_work()
 
     def when_durable(self, key: ShardKey, action: Callable[[], None]) -> None:
-        """Call back when everything that was written to a shard so far is durable, answered and told; at once if it
-        is."""
+        """Call back once everything written to a shard so far is durable and answered, and its events are reported; at
+        once if that is so already."""
         group = self.groups.newest_that_changes({key})
         if group is None:
             action()
@@ -401,7 +415,7 @@ class Runtime:
     # Committing
 
     def on_durable(self, version: int) -> None:
-        """Everything up to this version is on disk: show it, answer, and start the effects."""
+        """Make everything up to this version, which is on disk, readable; then answer, and start the effects."""
         for group in self.groups.become_durable(version):
             self._release(group.answers, group.effects, group.events)
             self.on_group(group)
@@ -418,14 +432,14 @@ class Runtime:
         effects: Sequence[DecidedEffect],
         events: Iterable[tuple[Sequence[object], Turn]],
     ) -> None:
-        """Answer, start the effects, and tell what happened: all that they rest on is durable."""
+        """Answer, start the effects, and report the events. Everything that they rest on is durable."""
         for reply, value, error in answers:
             try:
                 if error is None:
                     reply.succeed(value)
                 else:
                     reply.fail(error)
-            except Exception as defect:  # noqa: BLE001  our bug, in what follows from this answer; the others need theirs
+            except Exception as defect:  # noqa: BLE001  our bug, in a callback of this answer; the others must go out
                 self.on_defect(defect)
         if effects:
             self._start(effects)
@@ -460,7 +474,9 @@ class Runtime:
         return self._failure is not None
 
     def fail(self, failure: Exception) -> None:
-        """The store failed: nobody knows what became of the groups under way. The process must end (fail-stop)."""
+        """Answer all callers after a failure of the store: the outcome of the groups under way is unknown.
+
+        The process must end (fail-stop)."""
         if self._failure is not None:
             return
         self._failure = failure
@@ -473,7 +489,7 @@ class Runtime:
     # Timers
 
     def arm(self, key: Hashable, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call back after a delay: for waits that are not operations (long polls, retries of remote calls)."""
+        """Call back after a delay. For waits that are not operations (long polls, retries of remote calls)."""
         self.timers.arm(key, self.clock.monotonic_ms() + delay_ms, action)
         self.on_work()
 
@@ -483,9 +499,10 @@ class Runtime:
             action()
 
     def _expire(self, timer: ArmTimer) -> None:
-        """A timeout takes the same path as a request. When somebody else was quicker it does nothing and succeeds; when
-        it fails, its reason still stands and it comes again, unless the shard has left: then the next load sees to
-        it."""
+        """Perform the operation of an expired timer, by the same path as a request.
+
+        If its reason is gone, the operation does nothing and succeeds. If it fails, its reason still stands and it is
+        tried again, unless the shard was unloaded: then the next load arms the timer."""
         owner = timer.operation.shard
 
         def expire_again(_error: Exception) -> None:
@@ -521,15 +538,16 @@ def write_checked(
     park_key: Hashable,
     ask_again: Callable[[], object] | None = None,
 ) -> Pending[Any]:
-    """Perform an operation as `Runtime.write` does, once its check, which is computed elsewhere, is settled; an error
-    of the check is the answer, and nothing is written. None: it was checked before.
+    """Perform an operation as `Runtime.write` does, once its check, which is computed elsewhere, is settled.
 
-    Who sends several requests without waiting for answers relies on their order. So an operation whose check is under
-    way waits in the queue of its key (`parking.py`), and whatever comes under the same key waits behind it: the end of
-    a transaction cannot overtake its records.
+    An error of the check is the answer, and nothing is written. `check` None: the operation was checked before.
 
-    A caller that must not be kept waiting (`refuse_concurrent`) waits for the check all the same, because every
-    repetition would begin it anew; only then is its operation looked at."""
+    A caller that sends several requests without waiting for answers relies on their order. So an operation whose check
+    is under way waits in the queue of its key (`parking.py`), and later calls with the same key wait behind it. The end
+    of a transaction cannot overtake its records.
+
+    A caller that must not be kept waiting (`refuse_concurrent`) still waits for the check, because every repetition
+    would begin the check again. Only then is its operation performed."""
     if check is None:
         return runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
     if context.refuse_concurrent and not check.is_settled:
@@ -543,7 +561,7 @@ def write_checked(
 
     def decide(shard: Any, turn: Turn) -> Decision:  # noqa: ANN401  as `Operation.decide`
         if not check.is_settled:
-            # Nobody reads this: it makes the call wait.
+            # No caller sees this text: the refusal parks the call.
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the payload is still being checked; try again")
         check.result()
         return operation.decide(shard, turn)

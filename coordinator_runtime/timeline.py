@@ -1,10 +1,10 @@
-"""State that knows what is durable, and can take one operation back.
+"""State with a live and a durable reading, from which one operation can be taken back.
 
 A shard changes state in `replay` only, and replay happens before the records are on disk. So two readings of the same
 state exist: the *live* one, on which the next operation decides, and the *durable* one, which readers see (design 5).
-And an operation that is refused half-way must leave nothing behind. Both need the same thing: the value that was there
-before. Every change puts it into one journal shared by all state of the runtime; making a group durable drops the
-journal's head, taking an operation back pops its tail (spec log-and-runtime 4.2).
+And a refused operation must leave nothing behind. Both need the value that was there before. Every change puts it into
+one journal, shared by all state of the runtime. Making a group durable drops the journal's head; taking an operation
+back pops its tail (spec log-and-runtime 4.2).
 
 Values must be immutable, because old ones are kept.
 """
@@ -29,26 +29,26 @@ _ABSENT: Final = _Absent()
 
 
 class Journal:
-    """The undo journal of one runtime: what every change replaced, in order.
+    """The undo journal of one runtime: the values that changes replaced, in order.
 
-    A durable reading needs, per key, the oldest value in it. That is looked up by `note`, before such a reading and not
-    with every change: most changes are on disk before anybody asks."""
+    A durable reading needs the oldest value of each key in it. `note` looks these up before such a reading, and not
+    with every change: most changes are on disk before anyone reads them."""
 
     __slots__ = ("_entries", "_first", "_noted", "is_loading")
 
     def __init__(self) -> None:
         self._entries: list[tuple[TimelineMap[Any, Any], Any, Any]] = []
-        """The map, the key and what it had."""
+        """Entries: the map, the key and its old value."""
         self._first = 0
         """Position of the oldest entry; positions never repeat."""
         self._noted = 0
-        """How many entries, the oldest ones, are in `_replaced` of their maps."""
+        """Number of entries, the oldest ones, that are also in `_replaced` of their maps."""
         self.is_loading = False
-        """Changes are read back from the store: durable as they are made, and never taken back."""
+        """True while changes are read back from the store: they are durable as they are made, and never taken back."""
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """While a shard is replayed from the store. Others may have undurable changes at that moment, and keep them."""
+        """Mark the time in which a shard is replayed from the store. Undurable changes of other shards are kept."""
         self.is_loading = True
         try:
             yield
@@ -56,7 +56,7 @@ class Journal:
             self.is_loading = False
 
     def position(self) -> int:
-        """Where the next change will be noted: a savepoint."""
+        """Return the position of the next change, as a savepoint."""
         return self._first + len(self._entries)
 
     def roll_back(self, position: int) -> None:
@@ -68,7 +68,7 @@ class Journal:
         self._noted = min(self._noted, len(entries))
 
     def make_durable(self, position: int) -> None:
-        """Every change before the position is on disk: forget what it replaced."""
+        """Forget the values replaced by changes before the position, which are on disk."""
         count = position - self._first
         if count <= 0:
             return
@@ -79,7 +79,7 @@ class Journal:
         self._noted = max(0, self._noted - count)
 
     def note(self) -> None:
-        """Let every map know what is undurable in it."""
+        """Update every map with the entries that are not noted yet, so that it can tell what is durable."""
         entries = self._entries
         if self._noted < len(entries):
             for timeline, key, old in entries[self._noted :]:
@@ -91,9 +91,9 @@ class TimelineMap(Generic[K, V]):
     """A mapping with a live and a durable reading.
 
     Live iteration is in order of insertion. With `keys_ascend` the caller inserts keys in ascending order and relies on
-    iterating in that order: then taking back a removal, which is rare, restores the order.
+    iterating in that order. Taking back a removal, which is rare, then restores the order.
 
-    Every operation reads and changes several of these, so `get` and `put`, the two ways it takes, call nothing else."""
+    Every operation reads and changes several of these maps. So `get` and `put`, which it uses, call nothing else."""
 
     __slots__ = ("_journal", "_keys_ascend", "_live", "_replaced", "get")
 
@@ -102,9 +102,9 @@ class TimelineMap(Generic[K, V]):
         self._keys_ascend = keys_ascend
         self._live: dict[K, V] = {}
         self._replaced: dict[K, list[V | _Absent]] = {}
-        """The values that undurable changes replaced, by key, oldest first. Complete after `Journal.note`."""
+        """Values that undurable changes replaced, by key, oldest first. Complete after `Journal.note`."""
         self.get: Callable[[K], V | None] = self._live.get
-        """The live value, or None."""
+        """Return the live value, or None."""
 
     def __contains__(self, key: K) -> bool:
         return key in self._live
@@ -114,14 +114,14 @@ class TimelineMap(Generic[K, V]):
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is in it, live or durable, and nothing can be taken back: whoever holds it may drop it."""
+        """True if it is empty, live and durable, and nothing can be taken back: its holder may drop it."""
         if self._live:
             return False
         self._journal.note()
         return not self._replaced
 
     def keys(self) -> KeysView[K]:
-        """Live. For set operations, which cost nothing per key of ours."""
+        """Return the live keys, as a view: set operations on it run without Python code per key."""
         return self._live.keys()
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -138,13 +138,13 @@ class TimelineMap(Generic[K, V]):
         live[key] = value
 
     def remove(self, key: K) -> None:
-        """Take a key out, if it is there. Only `replay` calls this."""
+        """Remove a key, if it is there. Only `replay` calls this."""
         old = self._live.pop(key, _ABSENT)
         if old is not _ABSENT and not self._journal.is_loading:
             self._journal._entries.append((self, key, old))
 
     def durable(self, key: K) -> V | None:
-        """The newest value that is on disk."""
+        """Return the newest value that is on disk."""
         self._journal.note()
         replaced = self._replaced.get(key)
         if replaced is None:
@@ -153,7 +153,7 @@ class TimelineMap(Generic[K, V]):
         return None if isinstance(oldest, _Absent) else oldest
 
     def durable_items(self) -> Iterator[tuple[K, V]]:
-        """All keys and values that are on disk."""
+        """Yield all keys and values that are on disk."""
         self._journal.note()
         for key, value in self._live.items():
             if key not in self._replaced:
@@ -164,7 +164,7 @@ class TimelineMap(Generic[K, V]):
                 yield key, oldest
 
     def durable_copy(self) -> dict[K, V]:
-        """All keys and values that are on disk, of this moment; it costs next to nothing per key."""
+        """Return a copy of all keys and values that are on disk now. Costs next to nothing per key."""
         self._journal.note()
         found = self._live.copy()
         for key, replaced in self._replaced.items():

@@ -1,1 +1,1 @@
-"""What both coordinators and the partition log stand on: shards, group commit, timers, parking, the store."""
+"""Foundation of both coordinators and the partition log: shards, group commit, timers, parking, the store."""

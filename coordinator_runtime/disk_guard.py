@@ -1,8 +1,8 @@
-"""The disk guard: while the store's disk is nearly full, no records are taken, so that everything else goes on.
+"""The disk guard: refuses records while the store's disk is nearly full, so that all other work continues.
 
 A write that finds no space ends the process (fail-stop), and a server that cannot write cannot even delete. So a part
-of the disk is kept for what ends transactions, commits offsets and makes room. Producers are told to come again, which
-they do by themselves, and go on once an eighth more is free.
+of the disk is reserved for ending transactions, committing offsets and deleting. Producers are asked to retry, which
+they do by themselves, and succeed once an eighth more is free.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 
 PAUSE_MS: Final = 1_000
-"""How long producers are told to wait: what they send again and again is whole batches, and a disk takes longer to be
-emptied."""
+"""Pause that producers are asked for (ms). They send whole batches again, and it takes longer than that to free a
+disk."""
 
 RESUMED_AT: Final = 9 / 8
-"""How much of the least must be free before records are taken again: at the very limit, every flush and compaction of
-the store would change the answer."""
+"""Factor on the minimum that must be free before records are taken again. At the very minimum, every flush and
+compaction of the store would change the answer."""
 
 
 def mib_enough(free_bytes_min: int) -> int:
@@ -29,28 +29,29 @@ def mib_enough(free_bytes_min: int) -> int:
 
 
 class DiskLow(Refused):
-    """There is no room for records."""
+    """Refusal of records: too little of the disk is free."""
 
     throttle_ms = PAUSE_MS
 
 
 class DiskGuard:
-    """What is known of the room on the store's disk. Whoever can see the disk tells it (`looked`)."""
+    """Known free space of the store's disk. Code that can see the disk reports it by `looked`."""
 
     def __init__(self, free_bytes_min: int = 0) -> None:
         """`free_bytes_min`: with less free, no records are taken, until an eighth more is free; 0 = they always are."""
         self.free_bytes_min: Final = free_bytes_min
         self.free_bytes: int | None = None
-        """What was free at the last look; None before the first one."""
+        """Free bytes at the last look; None before the first one."""
         self.refusal: Refused | None = None
-        """Why records are not taken at this moment; None: they are. A plain attribute, because every append asks."""
+        """Refusal of records at this moment; None while they are taken. A plain attribute, because every append reads
+        it."""
         self.refused_count = 0
-        """Appends and transactions that were refused because of it."""
+        """Number of appends and transactions refused for this reason."""
         self.on_change: Callable[[DiskGuard], None] = lambda _guard: None
-        """Called when records are not taken any more, or again."""
+        """Called when records are no longer taken, or again."""
 
     def looked(self, free_bytes: int) -> None:
-        """Note what is free now."""
+        """Note the bytes that are free now."""
         was_low, self.free_bytes = self.refusal is not None, free_bytes
         least = self.free_bytes_min * RESUMED_AT if was_low else self.free_bytes_min
         self.refusal = self._refusal(free_bytes) if free_bytes < least else None
@@ -58,7 +59,7 @@ class DiskGuard:
             self.on_change(self)
 
     def refuse(self) -> Refused:
-        """The refusal of somebody who brings records. Only while there is one."""
+        """Count a refused request, and return its refusal. Only while there is one."""
         assert self.refusal is not None, "there is room"
         self.refused_count += 1
         return self.refusal

@@ -1,7 +1,7 @@
-"""The history of shards is trimmed by age: whole rows, from the beginning, and never the newest one, which holds the
-number of the next step.
+"""Trims the history of shards by age: whole rows, from the beginning. The newest row, which holds the number of the
+next step, always stays.
 
-A row is as old as its first step. Where the wall clock was set back, rows may go a little early or late.
+A row is as old as its first step. If the wall clock was set back, rows may go a little early or late.
 
 Source: docs/store-format.md, "HISTORY: what happened, in order".
 """
@@ -17,9 +17,9 @@ from coordinator_runtime.store import Store, StoreUnreadable
 
 HISTORY_RETENTION_MS: Final = 30 * 86_400_000
 HISTORY_INTERVAL_MS: Final = 600_000
-"""Pause between two rounds."""
+"""Pause between two rounds (ms)."""
 FOR_EVER: Final = -1
-"""The age of a history that is never trimmed."""
+"""Retention of a history that is never trimmed."""
 
 
 class HistoryTrim:
@@ -39,7 +39,7 @@ class HistoryTrim:
             try:
                 old = older_history(self._store, shard, before_ms)
             except StoreUnreadable:
-                # Whoever reads the history is told; what cannot be read stays.
+                # The error is reported to a reader of the history. Rows that cannot be read stay.
                 old = None
             if old is not None and shard in self._runtime.table.served:
                 self._runtime.remove(shard, StagedRows(deleted_ranges=[old]))

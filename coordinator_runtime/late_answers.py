@@ -1,12 +1,13 @@
-"""Calls whose answer comes with a later operation than their own.
+"""Deferred replies: calls whose answer comes from a later operation.
 
-A member that joins a group is answered when the join phase is over, by whatever operation ends it. So the operation of
-the call replies `AnswerLater(ticket)`, the shard remembers the ticket, and some later operation has the effect
-`Answer(ticket, ...)`, which like every effect starts once it is durable. Tickets are memory only: after a restart, or
-when the shard leaves, nobody waits any more.
+A member that joins a group is answered when the join phase is over, by the operation that ends it. So the operation of
+the call replies `AnswerLater(ticket)`, and the shard remembers the ticket. A later operation has the effect
+`Answer(ticket, ...)`, which like every effect starts once it is durable. Tickets are in memory only: after a restart,
+or when the shard leaves, no call waits any more.
 
-So many may wait. Beyond that a call is refused, retriably and before it changed anything, if all it would do is wait;
-one that is answered at once, or ends the wait of another, is performed: it is what makes room.
+The number of waiting calls is limited. Beyond the limit, a call that would only wait is refused, retriably and before
+it changed anything. A call that is answered at once, or ends the wait of another, is still performed, because it lowers
+the number.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
 
 WAITING_MAX: Final = 100_000
-"""Unless told: one for each member of very many groups, some hundred bytes each."""
+"""Default limit: one call for each member of very many groups, some hundred bytes each."""
 
 
 class LateAnswers:
-    """The calls that wait, at most `waiting_max` of them. One for a runtime."""
+    """The waiting calls, at most `waiting_max` of them. One for a runtime."""
 
     def __init__(self, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> None:
         self._runtime = runtime
@@ -37,7 +38,7 @@ class LateAnswers:
         runtime.handle_effect(Answer, self._answer)
 
     def __len__(self) -> int:
-        """Calls without an answer yet."""
+        """Number of calls without an answer."""
         return len(self._waiting)
 
     def write(
@@ -48,11 +49,11 @@ class LateAnswers:
         *,
         abandon: Callable[..., Decision],
     ) -> Pending[Any]:
-        """Ask the shard: `decide(shard, turn, ticket=...)`, with a new ticket. Its reply is the answer, unless it is
+        """Ask the shard with a new ticket: `decide(shard, turn, ticket=...)`. Its reply is the answer, unless it is
         AnswerLater.
 
-        `abandon` is asked in the same way when the caller gives up while it waits. Errors: as `Runtime.write`; Refused
-        THROTTLING_QUOTA_EXCEEDED where there is no room to wait."""
+        `abandon` is called in the same way if the caller gives up while it waits. Errors: as `Runtime.write`; Refused
+        THROTTLING_QUOTA_EXCEEDED if too many calls wait."""
         ticket = next(self._tickets)
         answer: Pending[Any] = Pending()
         self._waiting[ticket] = (shard, answer)
@@ -64,7 +65,7 @@ class LateAnswers:
                 if answer.is_cancelled:
                     give_up()
             else:
-                # It is not there any more if the shard left before this was durable: then it was refused meanwhile.
+                # Missing if the shard left before this was durable: then it was refused already.
                 self._waiting.pop(ticket, None)
                 answer.settle_as(reply)
 
@@ -75,7 +76,7 @@ class LateAnswers:
 
     def _decide(self, decide: Callable[..., Decision], ticket: int, shard: object, turn: Turn) -> Decision:
         decision = decide(shard, turn, ticket=ticket)
-        # The call itself is among those that have no answer.
+        # The call itself is among those without an answer.
         others = len(self._waiting) - 1
         if others >= self._waiting_max and _only_waits(decision):
             raise Refused(
@@ -86,7 +87,7 @@ class LateAnswers:
         return decision
 
     def refuse_all(self, shard: ShardKey) -> None:
-        """The shard leaves this server: whoever waits for it must look for it elsewhere."""
+        """Refuse all calls that wait for a shard that leaves this server: they must find its new coordinator."""
         for ticket in [ticket for ticket, (key, _answer) in self._waiting.items() if key == shard]:
             refusal = Refused(
                 ErrorCode.NOT_COORDINATOR, "the group moves to another server; find its coordinator again"
@@ -111,5 +112,5 @@ class LateAnswers:
 
 
 def _only_waits(decision: Decision) -> bool:
-    """The call would wait, and would end nobody's wait, not even its own."""
+    """Return True if the call would wait, and would end no wait, not even its own."""
     return isinstance(decision.reply, AnswerLater) and not any(isinstance(each, Answer) for each in decision.effects)

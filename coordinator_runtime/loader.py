@@ -1,12 +1,13 @@
-"""Brings shards back from the store, and lets them go, one by one while the others serve.
+"""Loads shards from the store, and unloads them, one by one while the others serve.
 
-A shard is rebuilt from its stored newest records alone (promise 2), a bounded number of records at a time, so that the
-loop serves the others in between. Shards that send markers then get a new coordinator epoch, and serve once that is
-durable, so that a forgotten process with an older epoch is refused (design 9). The state is shown when it is complete
-and not before; last, the shard says what it owes: timers of open transactions, outcomes that a crash left half done.
+A shard is rebuilt from its stored newest records alone (promise 2). A bounded number of records is read at a time, so
+that the loop serves the others in between. Shards that send markers then get a new coordinator epoch, and serve once
+that is durable, so that an obsolete process with an older epoch is refused (design 9). State becomes visible only when
+it is complete. Last, the shard decides on what it owes: timers of open transactions, outcomes that a crash left half
+done.
 
-A shard that is let go takes no more operations from that moment on. What it has staged becomes durable and is answered;
-only then is it gone, and only then can it be read back. A start of the server is a load like any other.
+A shard that is unloaded takes no more operations at once. What it has staged becomes durable and is answered; only then
+is it gone and can be read back. A start of the server is a load like any other.
 
 Source: spec transactions 7, spec log-and-runtime 4.2.
 """
@@ -31,54 +32,54 @@ from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.unknown_rows import UnknownRow
 
 RECORDS_PER_STEP: Final = 100
-"""Records that are read at a time: a millisecond or two of the loop."""
+"""Number of records read at a time: a millisecond or two of the loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardKind:
-    """What a coordinator tells of its shards."""
+    """Description of a coordinator's shards."""
 
     coordinator: Coordinator
     shard_count: int
     rows: Rows
     make: Callable[[ShardKey], Shard]
-    """A shard with nothing in it."""
+    """Makes an empty shard."""
     before_serving: Callable[[Any, Turn], Iterable[Record]] = lambda _shard, _turn: ()
-    """What a shard that was read must have durable before it serves, for the most part nothing."""
+    """Returns the records that a loaded shard must have durable before it serves; mostly none."""
     has_epoch: bool = False
-    """It sends markers, and so carries a coordinator epoch: `replay` takes a ShardEpoch."""
+    """True if the shards send markers, and so carry a coordinator epoch: `replay` takes a ShardEpoch."""
     is_essential: bool = False
-    """All others hold on to the shard itself: it is loaded first, and for good."""
+    """True if all other shards refer to the shard itself: it is loaded first and never unloaded."""
 
     def all_shards(self) -> list[ShardKey]:
-        """Addresses of all of them, in order of their number."""
+        """Return the addresses of all shards, in order of their number."""
         return [ShardKey(self.coordinator, number) for number in range(self.shard_count)]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLoaded:
-    """A shard serves from now on."""
+    """Change: a shard serves from now on."""
 
     key: ShardKey
     shard: Shard
     record_count: int
     elapsed_us: int
-    """Time since the load was asked for, with the wait for the loads before it."""
+    """Time since the load was requested, including the wait for earlier loads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLoadFailed:
-    """A shard cannot be read back, and does not serve."""
+    """Change: a shard cannot be read back, and does not serve."""
 
     key: ShardKey
     error: Exception
     reason: str
-    """The error in words."""
+    """Text of the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStopped:
-    """A shard takes no more operations; what it has staged may not be durable yet."""
+    """Change: a shard takes no more operations. What it has staged may not be durable yet."""
 
     key: ShardKey
     shard: Shard
@@ -86,7 +87,7 @@ class ShardStopped:
 
 @dataclass(frozen=True, slots=True)
 class ShardUnloaded:
-    """A shard has left: everything that it ever did is durable, and was told."""
+    """Change: a shard is gone. Everything that it did is durable, answered and reported."""
 
     key: ShardKey
     shard: Shard
@@ -94,21 +95,21 @@ class ShardUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class ShardStanding:
-    """A shard as an administrator sees it."""
+    """State of a shard, for an administrator."""
 
     key: ShardKey
     state: ShardState
     coordinator_epoch: int | None
-    """None where it does not serve, or sends no markers."""
+    """Coordinator epoch; None if the shard does not serve or sends no markers."""
     reason: str | None = None
-    """Why it failed; None of one that did not."""
+    """Reason of a failure; None for a shard that has not failed."""
 
 
 ShardChange = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
 
 
 class _Load:
-    """A load under way."""
+    """A load in progress."""
 
     __slots__ = ("began_us", "coordinator_epoch", "key", "record_count", "reply", "shard", "values")
 
@@ -123,7 +124,7 @@ class _Load:
 
 
 class ShardLoader:
-    """Loads and unloads the shards of one runtime. One shard is read at a time, in the order asked."""
+    """Loads and unloads the shards of one runtime. One shard is read at a time, in the order of the requests."""
 
     def __init__(self, runtime: Runtime, store: Store) -> None:
         self._runtime = runtime
@@ -138,37 +139,39 @@ class ShardLoader:
         """Coordinator epochs of shards that serve."""
 
     def add(self, kind: ShardKind) -> None:
-        """From now on there are shards of this kind, none of them loaded."""
+        """Declare the shards of a kind, none of them loaded."""
         self._kinds[kind.coordinator] = kind
         self._runtime.add_rows(kind.coordinator, kind.rows)
         self._runtime.table.declare(kind.all_shards())
 
     def listen(self, listener: Callable[[ShardChange], None]) -> None:
-        """Be told what becomes of shards."""
+        """Call the listener with every change of a shard."""
         self._listeners.append(listener)
 
     def standings(self) -> list[ShardStanding]:
-        """Where every shard stands, by coordinator and number."""
+        """Return the state of every shard, by coordinator and number."""
         return [self.standing(key) for key in sorted(self._runtime.table.states())]
 
     def standing(self, key: ShardKey) -> ShardStanding:
-        """Where one shard stands, which must exist."""
+        """Return the state of one shard, which must exist."""
         table = self._runtime.table
         return ShardStanding(key, table.states()[key], self._epochs.get(key), table.failures.get(key))
 
     @property
     def is_reading(self) -> bool:
-        """True while a step of reading is due."""
+        """True while a shard is being read."""
         return self._reading is not None
 
     # Loading
 
     def load(self, key: ShardKey) -> Pending[None]:
-        """Read a shard from the store and let it serve; the reply comes when it does. One that serves is read anew, and
-        does not serve meanwhile.
+        """Read a shard from the store and let it serve; the reply comes when it does.
 
-        Errors: Refused. INVALID_REQUEST: there is no such shard. CORRUPT_MESSAGE: it cannot be read; it is failed
-        until somebody loads it again. NOT_COORDINATOR: it was unloaded meanwhile."""
+        A shard that serves is read again, and does not serve meanwhile.
+
+        Errors: Refused. INVALID_REQUEST: there is no such shard. CORRUPT_MESSAGE: it cannot be read, and stays failed
+        until an operator loads it again. NOT_COORDINATOR: it was unloaded meanwhile. COORDINATOR_NOT_AVAILABLE: the
+        server is stopping."""
         if self._is_stopped:
             return failed(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly"))
         state = self._runtime.table.state(key)
@@ -182,12 +185,13 @@ class ShardLoader:
             self._runtime.table.mark(key, ShardState.LOADING)
         load = _Load(key, self._kinds[key.coordinator].make(key), self._runtime.clock.monotonic_us())
         self._loads[key] = load
-        # What the shard staged before must be in the store when it is read.
+        # The rows that the shard staged before must be in the store when it is read.
         self._runtime.when_durable(key, partial(self._enqueue, load))
         return load.reply
 
     def load_all(self, coordinator: Coordinator) -> Pending[int]:
-        """Load every shard of a coordinator. The reply comes when each has settled: how many of them failed."""
+        """Load every shard of a coordinator. The reply comes when each load is over: the number of shards that
+        failed."""
         loads = [
             self.load(key).map(lambda _loaded: False).recover(lambda _error: True)
             for key in self._kinds[coordinator].all_shards()
@@ -195,7 +199,7 @@ class ShardLoader:
         return all_of(loads).map(sum)
 
     def stop(self) -> None:
-        """The server stops: read no further."""
+        """Read no further, because the server stops."""
         self._is_stopped = True
         self._waiting.clear()
         self._reading = None
@@ -220,7 +224,7 @@ class ShardLoader:
             try:
                 is_complete = self._read_some(load)
             except StoreFailed:
-                # Not this shard's: nothing can be read or written any more, and the process must end.
+                # Not a failure of this shard: nothing can be read or written any more, and the process must end.
                 raise
             except Exception as error:  # noqa: BLE001  a damaged row, or a bug of ours: the shard fails, the others serve
                 self._fail(load, error)
@@ -229,7 +233,7 @@ class ShardLoader:
                     self._runtime.arm("load", 0, self._read_step)
                     return
                 self._open(load)
-        # With the reference goes the scan of the store.
+        # Dropping the reference ends the scan of the store.
         load.values = iter(())
         self._reading = None
         self._read_next()
@@ -250,7 +254,7 @@ class ShardLoader:
         owed = list(kind.before_serving(load.shard, Turn(now_ms=self._runtime.clock.wall_ms())))
         coordinator_epoch = None
         if kind.has_epoch:
-            # In another incarnation of the store it is above all that a lost one can have come to.
+            # In a later incarnation of the store, it is above every epoch that a lost one can have reached.
             coordinator_epoch = first_epoch(load.coordinator_epoch, self._store.incarnation)
             owed.append(Record(load.key, ShardEpoch(coordinator_epoch), cause="open"))
         if not owed:
@@ -308,16 +312,16 @@ class ShardLoader:
         load.reply.fail(refusal)
 
     def _is_current(self, load: _Load) -> bool:
-        """False once the shard was unloaded, or is being loaded anew."""
+        """Return False once the shard was unloaded, or its load was started again."""
         return self._loads.get(load.key) is load
 
     # Unloading
 
     def unload(self, key: ShardKey) -> Pending[None]:
-        """Serve a shard no longer; a load of it that is under way is given up. The reply comes when everything that it
-        had staged is durable.
+        """Stop serving a shard; a load of it in progress is given up. The reply comes when everything that it staged is
+        durable.
 
-        Errors: Refused INVALID_REQUEST: there is no such shard, or none of the others can do without it."""
+        Errors: Refused INVALID_REQUEST: there is no such shard, or all other shards need it."""
         state = self._runtime.table.state(key)
         if state is None or self._kinds[key.coordinator].is_essential:
             return failed(_no_such_shard(key, state))

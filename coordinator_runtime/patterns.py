@@ -1,7 +1,7 @@
-"""The one door to the engine that matches patterns which callers send: RE2, whose time is linear in the text.
+"""The only access to the engine for patterns that callers send: RE2, whose time is linear in the text.
 
-Python's own engine goes back and tries again: a pattern of a few characters can keep it busy for years, and with it
-everybody else on the loop. What RE2 leaves out for that (back references, looking around) is refused.
+Python's own engine backtracks: a pattern of a few characters can keep it busy for years, and every other caller on the
+loop with it. Features that RE2 lacks for that reason (back references, lookaround) are refused.
 
 Source: spec groups 3.11.
 """
@@ -15,17 +15,16 @@ import re2
 from coordinator_protocol.errors import ErrorCode, Refused
 
 PATTERN_LENGTH_MAX: Final = 1_000
-"""Characters of a pattern at most. Longer ones are lists of names, and lists of names have a field of their own."""
+"""Longest pattern, in characters. Longer ones are lists of names, and lists of names have a field of their own."""
 
 _MEMORY_BYTES_MAX: Final = 1 << 20
-"""Memory for one compiled pattern and what it remembers of its matches; the engine keeps up to 128 of them."""
+"""Memory for one compiled pattern and its cache of matches. The engine keeps up to 128 patterns."""
 
 _SHOWN_MAX: Final = 80
 
 
 class Pattern:
-    """A compiled pattern. It stands for a set of texts: those that it matches from their first to their last
-    character."""
+    """A compiled pattern. It stands for the set of texts that it matches from their first to their last character."""
 
     __slots__ = ("_compiled",)
 
@@ -49,7 +48,7 @@ class Pattern:
             ) from None
 
     def matches(self, text: str) -> bool:
-        """True if the whole text is matched."""
+        """Return True if the pattern matches the whole text."""
         return self._compiled.fullmatch(text.encode()) is not None
 
 

@@ -1,10 +1,10 @@
-"""Where siblings meet without knowing each other, and where the world comes in.
+"""Ports between packages that do not import each other, and to the outside.
 
-The transaction coordinator must place markers in partitions and groups, the partition log must ask whether a partition
-is in a transaction. Neither imports the other: `coordinator_core.assembly` hands each the other's port.
+The transaction coordinator must place markers in partitions and groups, and the partition log must ask whether a
+partition is in a transaction. Neither imports the other: `coordinator_core.assembly` gives each the other's port.
 
-What clients send to more than one of them, by a call of its own or in a Transact, is here as frozen values; so is the
-question whether a caller may do it, which all of them ask.
+Requests that concern several of them, in a call of their own or in a Transact, are here as frozen values. So are the
+checks of permissions, which all of them use.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from coordinator_runtime.decision import Decision, Operation
 
 
 class KnownConnection(NamedTuple):
-    """A connection of a caller who was asked who it is."""
+    """A connection of an authenticated caller."""
 
     principal: str
     connection: int | str
 
 
 Connection = int | str | KnownConnection
-"""Names a connection of a caller, in the words of its transport."""
+"""Name of a caller's connection, as its transport counts them."""
 
 
 class CallContext(Struct, frozen=True, gc=False):
-    """Who calls, and how long the answer is wanted."""
+    """Identity of the caller, and its deadline."""
 
     principal: str = ANONYMOUS
     client_id: str = ""
     host: str = ""
     deadline_ms: int | None = None
-    """Monotonic milliseconds; None = no deadline was given."""
+    """Deadline on the monotonic clock (ms); None if the caller gave none."""
     request_id: bytes = b""
-    """16 bytes, or empty when the request cannot be recognised again."""
+    """16 bytes; empty if a repetition of the request cannot be recognised."""
     client_txn_version: int = 2
     refuse_concurrent: bool = False
     method: str = ""
-    """Name of the remote procedure, for whoever counts."""
+    """Name of the remote procedure, for metrics."""
     connection: Connection = ""
-    """What the call came by: its answer takes room there."""
+    """Connection of the call. The bytes of its answer count against the limit of that connection."""
 
 
 INTERNAL: Final = CallContext(principal="server", client_id="", host="")
-"""The context of operations that the server starts itself."""
+"""Context of operations that the server starts itself."""
 
 
 class PartitionName(NamedTuple):
-    """A partition as a request names it. What a name stands for, the catalog says (`TopicCatalog.resolve`)."""
+    """A partition as a request names it. `TopicCatalog.resolve` looks the name up."""
 
     topic: str
-    """May be empty when there is a topic id."""
+    """Name of the topic; may be empty if there is a topic id."""
     topic_id: bytes
     """16 bytes, or empty: then the name alone decides."""
     partition: int
 
 
 class PartitionRef(Struct, frozen=True, gc=False):
-    """A partition that exists: its names outside and its ordinal inside."""
+    """An existing partition: its external names and its internal ordinal."""
 
     topic: str
     topic_id: bytes
@@ -77,18 +77,19 @@ class PartitionRef(Struct, frozen=True, gc=False):
 
 
 class TopicCatalog(Protocol):
-    """Names of partitions, from the live state (a topic is usable once its creation is durable, because nobody learned
-    of it earlier)."""
+    """Names of partitions, from the live state. A topic can be used once its creation is durable, because no client
+    learns of it earlier."""
 
     def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
-        """Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
+        """Return the partition of this name. Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+        INCONSISTENT_TOPIC_ID."""
 
     def by_ordinal(self, ordinal: int) -> PartitionRef | None:
-        """None once the topic was deleted; ordinals are never used again."""
+        """Return the partition with this ordinal; None once the topic was deleted. Ordinals are never used again."""
 
 
 class TopicShape(Struct, frozen=True):
-    """What the group coordinator must know of a topic."""
+    """The facts of a topic that the group coordinator needs."""
 
     topic: str
     topic_id: bytes
@@ -96,32 +97,35 @@ class TopicShape(Struct, frozen=True):
 
 
 class TopicMetadata(Protocol):
-    """The topics there are, from the live state. Whoever wants to hear of changes listens to the durable changes of the
-    catalog's shard (`Runtime.on_durable_change`)."""
+    """All topics, from the live state. To follow changes, listen to the durable changes of the catalog's shard
+    (`Runtime.on_durable_change`)."""
 
     def shape(self, topic: str) -> TopicShape | None:
-        """None if there is no topic of this name."""
+        """Return the topic of this name; None if there is none."""
 
     def shape_of_id(self, topic_id: bytes) -> TopicShape | None:
-        """None once the topic was deleted."""
+        """Return the topic with this id; None once it was deleted."""
 
     def topic_names(self) -> Iterable[str]:
-        """The names of all topics, in no order."""
+        """Return the names of all topics, in no order."""
 
 
 class MarkerPort(Protocol):
-    """Places a transaction's end into a participant. `coordinator_core.assembly` makes it of the halves of the
+    """Places the end of a transaction in its participants. `coordinator_core.assembly` builds it from the halves of the
     partition log and of the group coordinator (`GroupParticipant`)."""
 
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
-        """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition."""
+        """Return an operation that ends the transaction in a partition. Idempotent by csn; success for a deleted
+        partition."""
 
     def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
-        """Lets the producer's open transaction take no more records in a partition: it awaits somebody else's decision.
-        Idempotent; success for a deleted partition and for one without records of the transaction."""
+        """Return an operation that stops the producer's open transaction from adding records to a partition.
+
+        The transaction awaits an outside decision. Idempotent; success for a deleted partition, and for one without
+        records of the transaction."""
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
-        """Settles the transaction's pending offsets of a group. Idempotent by csn."""
+        """Return an operation that settles the transaction's pending offsets of a group. Idempotent by csn."""
 
 
 class GroupParticipant(Protocol):
@@ -139,65 +143,76 @@ class Membership(Struct, frozen=True, gc=False):
 
 
 class GroupVerifier(Protocol):
-    """What the group coordinator asks the transaction coordinator before it keeps offsets of a transaction. Joined into
-    that operation, so nothing can happen in between."""
+    """Checks that the group coordinator makes with the transaction coordinator before it keeps offsets of a
+    transaction.
+
+    They are joined into its operation, so nothing can happen in between."""
 
     def verify_group(
         self, membership: Membership, group_id: str, then: Callable[[OutcomeNumber], Decision]
     ) -> Operation:
-        """Refuses unless the group is in the open transaction (client version 1). Goes on with what `then` decides,
-        which is told the number of the last outcome of the transactional id: a marker that may settle what is written
-        now has a greater one."""
+        """Return an operation that refuses unless the group is in the open transaction (client version 1).
+
+        It then does what `then` decides. `then` gets the number of the last outcome of the transactional id: a marker
+        that may settle the offsets written now has a greater number."""
 
     def add_group(self, membership: Membership, group_id: str, then: Callable[[OutcomeNumber], Decision]) -> Operation:
-        """Adds the group to the transaction, opening it if none is open (client version 2), and goes on the same way.
-        Refuses as AddOffsetsToTxn does, with the data plane's codes."""
+        """Return an operation that adds the group to the transaction, opening it if none is open (client version 2).
+
+        It then goes on as that of `verify_group`. It refuses as AddOffsetsToTxn does, with the data plane's codes."""
 
 
 class TopicOffsets(Protocol):
-    """The port of the log to the group coordinator, for topics that are deleted."""
+    """Port of the log to the group coordinator, for deleted topics."""
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
-        """Operations that drop every offset of the topic, committed or pending, in all groups."""
+        """Return operations that drop every offset of the topic, committed or pending, in all groups."""
 
 
 class TransactionVerifier(Protocol):
-    """What the log asks the transaction coordinator. Joined into the append, so nothing can happen in between
-    (spec log-and-runtime 1.4)."""
+    """Checks that the log makes with the transaction coordinator.
+
+    They are joined into the append, so nothing can happen in between (spec log-and-runtime 1.4)."""
 
     def verify(self, membership: Membership, ordinal: int) -> Operation:
-        """Refuses unless the partition is in the open transaction (client version 1)."""
+        """Return an operation that refuses unless the partition is in the open transaction (client version 1)."""
 
     def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
-        """Adds the partitions to the transaction, opening it if none is open (client version 2). Refuses as
-        AddPartitionsToTxn does, with the data plane's codes."""
+        """Return an operation that adds the partitions to the transaction, opening it if none is open (client version
+        2).
+
+        It refuses as AddPartitionsToTxn does, with the data plane's codes."""
 
     def check_plain(self, producer_id: int) -> Operation:
-        """Refuses a producer id that may have been given to a transactional id, whatever has become of that since:
-        INVALID_TXN_STATE. Asked before it appends outside a transaction."""
+        """Return an operation that refuses a producer id which a transactional id may have, or have had:
+        INVALID_TXN_STATE.
+
+        Used before an append outside a transaction."""
 
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
-        """Operations that abort every open transaction with one of these partitions (cause: topic_deleted)."""
+        """Return operations that abort every open transaction with one of these partitions (cause: topic_deleted)."""
 
 
 class PartitionSequences(Protocol):
-    """What the transaction coordinator asks the log before a commit. The partition log implements it."""
+    """Check that the transaction coordinator makes with the log before a commit. The partition log implements it."""
 
     def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
-        """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
-        this epoch has this sequence number."""
+        """Return an operation that checks the sequence number of a producer's last record in a partition, in this
+        epoch.
+
+        It refuses with TRANSACTION_ABORTABLE if that is not `last_sequence`."""
 
 
 class OutcomeNumber(NamedTuple):
-    """The csn of an outcome, and the coordinator shard that gave it: only within one shard are two compared."""
+    """The csn of an outcome, and the coordinator shard that assigned it. Only csns of one shard are comparable."""
 
     coordinator_shard: int
     csn: int
 
 
 class EndIdentity(NamedTuple):
-    """What the end of one transaction is known by, in every partition: its csn, among those of the shard that decided
-    it, and its producer."""
+    """Identity of a transaction's end, the same in every partition: the shard that decided it, its csn there, and the
+    producer."""
 
     coordinator_shard: int
     csn: int
@@ -205,157 +220,169 @@ class EndIdentity(NamedTuple):
 
 
 class PartitionWrite(Protocol):
-    """What a Transact appends to one partition, checked as far as that goes without looking at the partition. Its
-    refusals name it."""
+    """Batches of a Transact for one partition, with every check done that does not need the partition. Refusals name
+    it."""
 
     @property
     def ordinal(self) -> int: ...
 
     def append(self, coordinator_shard: int, marker: Marker | None) -> Operation:
-        """Appends it, and right behind it the marker that ends the transaction, if there is one; the partition is in
-        the transaction by now. The shard is that of the transactional id. The reply is the offset of the transaction's
-        first record there."""
+        """Return an operation that appends the batches, and after them the marker that ends the transaction, if there
+        is one.
+
+        The partition is in the transaction by then. The shard is that of the transactional id. The reply is the offset
+        of the transaction's first record in the partition."""
 
     def first_offset(self, identity: EndIdentity) -> Operation:
-        """Asks, for a repetition, where the records of a transaction that has ended begin in the partition. The reply
-        is -1 where it has none, and None where the partition has forgotten the producer: then
-        `TransactedPartitions.remembered_offset` knows."""
+        """Return an operation that finds the first offset of an ended transaction in the partition, for a repetition.
+
+        The reply is -1 if the transaction has no records there. It is None if the partition has forgotten the producer:
+        then ask `TransactedPartitions.remembered_offset`."""
 
 
 class GroupWrite(Protocol):
-    """Offsets that a Transact brings for one group. Its refusals name it."""
+    """Offsets that a Transact brings for one group. Refusals name the group."""
 
     @property
     def group_id(self) -> str: ...
 
     def hold(self, last: OutcomeNumber, marker: Marker | None) -> Operation:
-        """Hold the offsets until the transaction ends, in which the group is by now: a marker with a greater number
-        than this settles them, this one at once if there is one. No reply."""
+        """Return an operation that holds the offsets until the transaction ends. The group is in the transaction by
+        then.
+
+        A marker with a greater number than `last` settles them; `marker`, if given, does so at once. No reply."""
 
 
 class OpenInPartition(Struct, frozen=True):
-    """A transaction with records in a partition and no marker yet, as the partition knows it."""
+    """A transaction with records in a partition and without a marker there, as the partition knows it."""
 
     ordinal: int
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Coordinator epoch of the producer's newest marker; -1 before its first."""
+    """Coordinator epoch of the producer's newest marker; -1 before the first one."""
     coordinator_shard: int
-    """Shard of the producer's transactional id, as far as the partition knows; -1 = it does not."""
+    """Shard of the producer's transactional id; -1 if the partition does not know it."""
     first_offset: int
     started_ms: int
-    """Wall time of its first append there."""
+    """Wall time of the transaction's first append in the partition."""
 
 
 class OpenTransactions(Protocol):
-    """What finds hanging transactions asks the log. The partition log implements it."""
+    """Questions to the log for finding hanging transactions. The partition log implements it."""
 
     def all_open(self) -> Sequence[OpenInPartition]:
-        """The open transactions of all partitions, from live state: one view together with the live state of the
-        transaction coordinator, as long as nothing runs in between."""
+        """Return the open transactions of all partitions, from live state.
+
+        Together with the live state of the transaction coordinator this is one view, as long as nothing runs in
+        between."""
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
-        """An operation on the partition's shard that does what `then` decides about those of one partition."""
+        """Return an operation on the partition's shard that does what `then` decides about the open transactions of one
+        partition."""
 
 
 class UnfinishedTransaction(Struct, frozen=True):
-    """A transaction that is decided and may have its marker in some partitions and not in others. Where one decision
-    ends several transactions, under one csn, each of them is unfinished until all are finished."""
+    """A decided transaction that may have its marker in some of its partitions and not in others.
+
+    Where one decision ends several transactions under one csn, each of them is unfinished until all are finished."""
 
     producer_id: int
     coordinator_shard: int
     csn: int
     partitions: frozenset[int] | None
-    """Ordinals of its partitions; None: it is not known any more which they were."""
+    """Ordinals of the transaction's partitions; None if they are no longer known."""
     writes_once: bool = False
-    """The producer id has no other transaction, ever, so a partition may forget it with its marker."""
+    """True if the producer id never has another transaction, so that a partition may forget it with its marker."""
 
 
 class UnfinishedTransactions(Protocol):
-    """What a snapshot asks of those that decide outcomes. The transaction coordinator implements it."""
+    """Question of a snapshot about decided transactions. The transaction coordinator implements it."""
 
     def unfinished(self) -> Sequence[UnfinishedTransaction]:
-        """Every decided transaction that durable state may show in part, at this moment. Raises Refused where that is
-        not known of all: COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR."""
+        """Return every decided transaction of which durable state may show only a part at this moment.
+
+        Raises Refused if that is not known of all transactions: COORDINATOR_LOAD_IN_PROGRESS, KAFKA_STORAGE_ERROR."""
 
 
 class OffsetLeases(Protocol):
-    """Says which old records somebody still reads, so that they are not removed."""
+    """Old records that readers still need, so that they are not removed."""
 
     def oldest(self, ordinal: int) -> int | None:
-        """The first offset of a partition that somebody holds, live state; None: nobody holds any."""
+        """Return the first offset of a partition that a lease holds, from live state; None if no lease holds any."""
 
     def note_due(self, ordinal: int, offset: int) -> None:
-        """Somebody wants the log of a partition to begin there: who comes from now on holds nothing before it."""
+        """Note that the log of a partition should begin at this offset: leases taken from now on hold nothing before
+        it."""
 
 
 class NoLeases:
-    """Nobody holds anything."""
+    """Leases of a server on which nothing is ever held."""
 
     def oldest(self, ordinal: int) -> int | None:
         return None
 
     def note_due(self, ordinal: int, offset: int) -> None:
-        """There is nothing to be noted."""
+        """Do nothing: there are no leases to limit."""
 
 
 NO_LEASES: Final = NoLeases()
 
 
 class MarkerGuard(Protocol):
-    """What the log asks before it takes a marker from outside. The transaction coordinator implements it."""
+    """Check that the log makes before it takes a marker from outside. The transaction coordinator implements it."""
 
     def check(self, ordinal: int, marker: Marker) -> Operation:
-        """Refuses a marker that contradicts what is decided or undecided here: INVALID_TXN_STATE where a transactional
-        id of this server owns the producer id and did not decide just this; INVALID_REQUEST where the producer id or
-        the csn was never given away."""
+        """Return an operation that refuses a marker which contradicts the state of this server.
+
+        INVALID_TXN_STATE: a transactional id of this server owns the producer id and did not decide exactly this
+        outcome. INVALID_REQUEST: the producer id or the csn was never assigned."""
 
 
 class Authorizer(Protocol):
-    """Decides who may do what. Services ask it (`require`), so that no front can go around it."""
+    """Decides on the permissions of callers. Services ask it (`require`), so that no front can bypass it."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool: ...
 
     def on_refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None:
-        """Told of every refusal that the caller gets to see; what is left out of a list is none."""
+        """Called for each denial returned to the caller. Items filtered from a list do not count."""
 
 
 COUNTED_BYTES_MIN: Final = 4_096
-"""Smaller answers are not counted, nor refused for want of room: to learn when each of them was taken would cost more
-than they do. How many of them may wait, the streams of a connection bound."""
+"""Size below which answers are not counted, nor refused because the limit is reached. Noting when each was read would
+cost more than they do. Their number is bounded by the streams of a connection."""
 
 
 class AnswerRoom(Protocol):
-    """How many bytes of answers there may be that nobody has taken yet, by connection, by principal where callers are
-    asked who they are, and in all."""
+    """Limits of the bytes of answers that wait to be read: for each connection, for each authenticated principal, and
+    in total."""
 
     is_scarce: bool
-    """Whether answers have to be shorter than their callers want; else `allowance_bytes` need not be asked."""
+    """True if answers must be shorter than their callers want; otherwise `allowance_bytes` need not be asked."""
 
     def check(self, connection: Connection) -> None:
         """Return only if a large answer may be made for the connection. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
 
     def allowance_bytes(self, connection: Connection) -> int:
-        """Return how large the next answer for the connection should be at most, if that can be chosen."""
+        """Return the size that the next answer for the connection should not exceed, if its size can be chosen."""
 
     def check_answer(self, size_bytes: int) -> None:
-        """Return only if there is room for an answer of this size. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+        """Return only if an answer of this size is within the total limit. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
         """Count bytes that wait for the connection. `release` must follow."""
 
     def release(self, connection: Connection, size_bytes: int) -> None:
-        """They need no memory any more."""
+        """Take bytes off the count of the connection, because they need no memory any more."""
 
 
 class Level(StrEnum):
-    """What a principal may hold only so many of at a time."""
+    """Things that one principal may hold only a limited number of at a time."""
 
     CONNECTIONS = "connections"
     SESSIONS = "sessions"
     CALLS = "calls"
-    """Without an answer, but for those that follow."""
+    """Calls that wait for their answer, except for those of the next two kinds."""
     LONG_POLLS = "long_polls"
     """Calls that wait for records."""
     GROUP_WAITS = "group_waits"
@@ -367,21 +394,22 @@ class Level(StrEnum):
 
 
 class Levels(Protocol):
-    """How many each principal holds, and may hold."""
+    """Number of things that each principal holds, and its limits."""
 
     def check(self, level: Level, principal: str, held: Callable[[], int] | None = None) -> None:
-        """Return only if the principal may hold one more. `held` says how many it holds where those are not counted by
-        `add`. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+        """Return only if the principal may hold one more. Raises Refused THROTTLING_QUOTA_EXCEEDED.
+
+        `held` returns the number that it holds, for levels that `add` does not count."""
 
     def add(self, level: Level, principal: str, more: int = 1) -> None:
-        """It holds so many more; fewer, if the number is negative."""
+        """Add `more`, which may be negative, to the number that the principal holds."""
 
 
 _BOUNDLESS_BYTES: Final = 1 << 62
 
 
 class BoundlessRoom:
-    """Room without a limit, for callers that come by no network."""
+    """Implements `AnswerRoom` without a limit, for callers that do not use a network."""
 
     is_scarce: bool = False
 
@@ -419,7 +447,7 @@ def require(
 def denial(
     authorizer: Authorizer, context: CallContext, permission: Permission, resource: ResourceType, name: str
 ) -> Refused:
-    """The refusal for a caller who may not do it. It repeats only what the caller sent."""
+    """Return the refusal of a caller that lacks the permission. It repeats only what the caller sent."""
     authorizer.on_refused(context, permission, resource, name)
     return Refused(
         _CODES[resource],
@@ -430,8 +458,10 @@ def denial(
 def require_by_id(
     authorizer: Authorizer, context: CallContext, permission: Permission, topic: str, topic_id: bytes
 ) -> None:
-    """Return only if the caller may do it with a topic that was found by its id. Raises Refused: who may not even
-    describe the topic is told what everybody is told of an id that no topic has, and does not learn its name."""
+    """Return only if the caller has the permission for a topic that was found by its id. Raises Refused.
+
+    A caller that may not even describe the topic gets the refusal of an unknown id, and does not learn the topic's
+    name."""
     if authorizer.is_allowed(context, permission, ResourceType.TOPIC, topic):
         return
     if authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic):
@@ -441,7 +471,7 @@ def require_by_id(
 
 
 def unknown_topic_id(topic_id: bytes) -> Refused:
-    """What a caller is told who names a topic by an id that none has."""
+    """Return the refusal of a topic id that no topic has."""
     return Refused(
         ErrorCode.UNKNOWN_TOPIC_ID,
         f"there is no topic with the id {topic_id.hex()}: it was deleted; look it up by name",
@@ -449,7 +479,7 @@ def unknown_topic_id(topic_id: bytes) -> Refused:
 
 
 class AllowAll:
-    """Allows everybody everything: the authorizer of a server that knows nobody apart."""
+    """Authorizer that allows every caller everything, for a server without access control."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         return True
@@ -465,23 +495,23 @@ class ClientBatch(Struct, frozen=True):
 
     name: PartitionName
     header: BatchHeader | Refused
-    """A batch that cannot be understood at all is its own refusal."""
+    """Header of the batch; the refusal if the batch cannot be understood at all."""
     payload: bytes
     crc: int | None
-    """What the client computed; None: it left that to us."""
+    """Checksum that the client computed; None if it left that to the server."""
 
 
 class Committer(Struct, frozen=True):
-    """The member, or nobody, that a request about offsets claims to come from."""
+    """The member that a request about offsets claims to come from, or the claim of no member."""
 
     member_id: str = ""
     generation_or_epoch: int = -1
-    """Generation of a classic member, epoch of a consumer member; -1 = not a member."""
+    """Generation of a classic member, epoch of a consumer member; -1 if not a member."""
     instance_id: str | None = None
 
 
 class NamedOffset(Struct, frozen=True):
-    """One offset to be committed, as the request has it."""
+    """One offset to be committed, as the request gives it."""
 
     name: PartitionName
     committed_offset: int

@@ -1,13 +1,13 @@
-"""Questions that are asked again while their caller waits, and never while a decision on them stands.
+"""Questions that are asked again while their caller waits, but never while a decision on them is not durable.
 
 A call may wait on the server and be performed again whenever something has changed. Its request stays the same: it says
-what was true when it was sent. A decision that was staged has changed that, and the caller hears of it only once it is
-durable. Performed again before, with the same request, the operation would take the first decision for something that
-the caller knows already. On a slow disk that is a long time.
+what was true when it was sent. A staged decision has changed that, and the caller learns of it only once it is durable.
+If the same request were performed again before, the operation would take the first decision for something that the
+caller knows already. On a slow disk that time is long.
 
-So what is performed more than once for one caller goes through a `Question`. The other ways to perform an operation
-again begin only where no decision stands: a parked call is tried again after its refusal was rolled back (`parking`),
-and a timer comes again after its operation was refused (`Runtime`).
+So a call that is performed more than once goes through a `Question`. The other ways to perform an operation again begin
+only where no decision is pending. A parked call is tried again after its refusal was rolled back (`parking`), and a
+timer comes again after its operation was refused (`Runtime`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Question(Generic[T]):
     __slots__ = ("_is_due", "_is_standing", "_perform", "_take")
 
     def __init__(self, perform: Callable[[], Pending[T]], take: Callable[[Pending[T]], bool]) -> None:
-        """`perform` asks once. `take` is shown every settled reply, and says whether it was the last: True where the
-        caller has been answered, or is gone."""
+        """`perform` asks once. `take` gets every settled reply, and returns True if it was the last: the caller has
+        been answered, or is gone."""
         self._perform = perform
         self._take = take
         self._is_standing = False
         self._is_due = False
 
     def ask(self) -> None:
-        """Ask now. While a decision stands that is not durable yet: once it is, unless it was the answer."""
+        """Ask now. If a decision is not durable yet, ask again once it is, unless it was the answer."""
         if self._is_standing:
             self._is_due = True
             return

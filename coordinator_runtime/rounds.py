@@ -1,7 +1,7 @@
-"""Work that is done again and again, a little per turn of the loop: rounds that look at everything there is.
+"""Repeated work, done a little per turn of the loop: each round looks at everything there is.
 
-A round is a generator, and each of its steps is short. Between two steps everybody else has a turn. What a step does to
-state it does by operations; rounds only decide when to look.
+A round is a generator whose steps are short. Other work runs between two steps. A step changes state only by
+operations; rounds only decide when to look.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from coordinator_runtime.runtime import Runtime
 
 _PAUSE_MS: Final = 1
-"""Between two steps of a round: so long, at least, the loop belongs to others."""
+"""Least pause between two steps of a round (ms), in which the loop serves others."""
 
 
 class Rounds:
-    """Begins a round an interval after the last one ended, from its making on."""
+    """Begins each round an interval after the last one ended, and the first one an interval after its creation."""
 
     def __init__(self, runtime: Runtime, name: str, interval_ms: int, begin: Callable[[], Iterator[None]]) -> None:
         self._runtime = runtime

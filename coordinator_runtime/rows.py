@@ -1,18 +1,18 @@
-"""How records become stored rows, and how a shard is read back.
+"""Encoding of records as stored rows, and reading a shard back.
 
-Both coordinators and the topic catalog store their records alike (design 5): the newest value per key in
-COORDINATOR_STATE, which alone rebuilds the shard, and one step per record in HISTORY. `StateRows` does that for all of
-them; a package only says how its own values look as bytes. The partition log has its own rows.
+Both coordinators and the topic catalog store their records alike (design 5). The newest value of each key is in
+COORDINATOR_STATE, which alone rebuilds the shard; HISTORY has one step for each record. `StateRows` does that for all
+of them, and a package only encodes its own values. The partition log has its own rows.
 
-HISTORY says what happened in a shard, in a row for each commit group that changed something in it.
-A row holds steps, in MessagePack: the wall time from which their times count, a table of who asked and why, and the
-steps themselves. A step tells what the newest row of its key does not: which key changed, when, for whom and why, and
-what the package that owns the key wants to be told of a state that the next step overwrites (`EncodedRecord.told`). It
-is never needed to go on: COORDINATOR_STATE alone rebuilds a shard.
+HISTORY lists the changes of a shard, with one row for each commit group that changed something in it. A row is
+MessagePack: the wall time from which the times of its steps count, a table of clients and causes, and the steps. A step
+has what the newest row of its key lacks: the key, the time, the client and the cause. It also has a description of a
+value that the next step overwrites, made by the package that owns the key (`EncodedRecord.told`). HISTORY is never
+needed to go on.
 
 Steps are numbered within their shard without gaps. The number of a row's first step is in its key, so the next number
-is found in the newest row: whoever trims the history from the front must leave that one. An array may grow at its end
-in a later version; what is behind the known fields is ignored.
+follows from the newest row, which must never be trimmed. An array may grow at its end in a later version; fields after
+the known ones are ignored.
 
 Source: spec store-format 2.5; docs/store-format.md.
 """
@@ -43,7 +43,7 @@ _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
 _HISTORY_KEY: Final = struct.Struct(">BHQ")
 
 StagedStep = tuple[int, bytes, int, tuple[str, str, str], msgspec.Raw]
-"""Record type, key, wall time in milliseconds, (client id, host, cause), and what is told of the value."""
+"""Record type, key, wall time in milliseconds, (client id, host, cause), and the description of the value."""
 
 
 class HistoryRow(NamedTuple):
@@ -55,15 +55,15 @@ class HistoryRow(NamedTuple):
     key: bytes
     wall_ms: int
     client_id: str
-    """Empty for what the server did by itself."""
+    """Client id; empty if the server acted by itself."""
     host: str
     cause: str
     told: msgspec.Raw
-    """What the package of the key tells of its value, in MessagePack; nil where the key was forgotten."""
+    """Description of the value by the package that owns the key, in MessagePack; nil if the key was forgotten."""
 
     @property
     def is_forgotten(self) -> bool:
-        """The key was forgotten in this step."""
+        """True if the key was forgotten in this step."""
         return bytes(self.told) == _NIL
 
 
@@ -71,16 +71,16 @@ class _StoredStep(Struct, frozen=True, array_like=True, gc=False):
     record_type: int
     key: bytes
     after_ms: int
-    """Time after that of the row; negative where the wall clock was set back in between."""
+    """Time since that of the row (ms); negative if the wall clock was set back in between."""
     whom: int
-    """Place in the row's table."""
+    """Index into the row's table."""
     told: msgspec.Raw
 
 
 class _StoredRow(Struct, frozen=True, array_like=True):
     wall_ms: int
     table: list[list[str]]
-    """Client id, host and cause. Nearly all steps of a group have them alike."""
+    """Entries of client id, host and cause. Nearly all steps of a group share one."""
     steps: list[_StoredStep]
 
 
@@ -89,16 +89,16 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_StoredRow).decode
 
 STEP_BYTES: Final = 16
-"""What a step takes besides its key and what is told, a byte more or less; what names it shares is not counted."""
+"""Approximate bytes of a step besides its key and its description. The shared names are not counted."""
 
 
 class ShardHistory:
-    """The numbers of one shard's steps."""
+    """Numbers of the steps of one shard."""
 
     __slots__ = ("_shard", "next_number")
 
     def __init__(self, store: Store, shard: ShardKey) -> None:
-        """Raises StoreUnreadable: without the newest row nobody knows which numbers were given."""
+        """Raises StoreUnreadable: without the newest row, the numbers in use are unknown."""
         self._shard = shard
         newest = store.last(Family.HISTORY, _SHARD_PREFIX.pack(*shard))
         self.next_number = 0
@@ -107,7 +107,7 @@ class ShardHistory:
             self.next_number = _HISTORY_KEY.unpack(newest[0])[2] + len(_read(*newest).steps)
 
     def row(self, steps: Sequence[StagedStep]) -> Mutation:
-        """The row of a group's steps, which take the next numbers."""
+        """Return the row of a group's steps, which take the next numbers."""
         wall_ms = steps[0][2]
         table: dict[tuple[str, str, str], int] = {}
         stored: list[tuple[object, ...]] = []
@@ -119,27 +119,28 @@ class ShardHistory:
 
 
 class StagedRows(Struct, eq=False):
-    """The rows of an operation, and of the commit group being built. Whoever stages rows fills the collections directly
-    and adds up the bytes: an operation stages a dozen rows, and most of their lengths are known there."""
+    """Rows of an operation, or of the commit group being built.
+
+    Code that stages rows fills the collections directly and adds up the bytes. An operation stages a dozen rows, and
+    most of their lengths are known there."""
 
     added: list[tuple[Family, bytes, bytes]] = []
-    """Rows under a key of their own: no other row of any group has it."""
+    """Rows whose key is written only once: no other group has a row with this key."""
     newest: dict[tuple[Family, bytes], bytes | None] = {}
-    """Rows that replace the earlier ones of their key, so state is written once per key and group. None: the row is
-    gone."""
+    """Newest row of each key, so that state is written once per key and group. None deletes the row."""
     encoded_later: dict[tuple[Family, bytes], Callable[[], bytes]] = {}
-    """Rows that nearly every operation replaces: only the newest value of a key is encoded, with the group. Encoding
-    must be certain to succeed, because by then it is too late to refuse the operation; and the keys are never in
-    `newest`."""
+    """Functions that encode rows which nearly every operation replaces. Only the newest value of a key is encoded, with
+    the group. Encoding must always succeed, because by then it is too late to refuse the operation. No key is in
+    `newest` too."""
     steps: list[tuple[ShardHistory, StagedStep]] = []
     """Steps of history, encoded with the group: one row for each shard."""
     deleted_ranges: list[KeyRange] = []
-    """Applied after all rows of the group."""
+    """Key ranges deleted after all rows of the group were applied."""
     size_bytes: int = 0
     """Bytes of all staged keys and encoded values, including overwritten ones."""
 
     def merge(self, later: StagedRows) -> None:
-        """Take over the rows of one operation, once all of them are there."""
+        """Add the rows of one operation, once all of them are staged."""
         self.added += later.added
         self.newest.update(later.newest)
         self.encoded_later.update(later.encoded_later)
@@ -148,7 +149,7 @@ class StagedRows(Struct, eq=False):
         self.size_bytes += later.size_bytes
 
     def mutations(self) -> list[Mutation]:
-        """All rows, encoded. Once only: the steps take their numbers here."""
+        """Return all rows, encoded. Call once only: the steps take their numbers here."""
         assert self.newest.keys().isdisjoint(self.encoded_later), (
             "a key is in one of the two, or nobody knows which of its rows is the newest"
         )
@@ -172,7 +173,7 @@ class Rows(Protocol):
         """Turn a record into rows. Called once per accepted record, in order."""
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
-        """The record values that rebuild a shard, in the order in which they must be replayed."""
+        """Yield the record values that rebuild a shard, in the order in which they must be replayed."""
 
 
 class EncodedRecord(Struct, frozen=True):
@@ -181,12 +182,12 @@ class EncodedRecord(Struct, frozen=True):
     record_type: int
     key: bytes
     value: bytes | None
-    """None forgets the key."""
+    """Encoded value; None forgets the key."""
     has_history: bool = True
-    """False: only the newest value matters, no step of history is kept."""
+    """False if only the newest value matters and no step of history is kept."""
     told: Any = True
-    """What the history tells of a value that the next one overwrites: anything that MessagePack knows, but None, which
-    stands for a forgotten key. True: that it changed."""
+    """Description of a value for the history, kept when the next value overwrites it: any MessagePack value except
+    None, which stands for a forgotten key. True says only that the value changed."""
 
 
 def state_row(shard: ShardKey, record_type: int, key: bytes) -> tuple[Family, bytes]:
@@ -195,23 +196,24 @@ def state_row(shard: ShardKey, record_type: int, key: bytes) -> tuple[Family, by
 
 
 class StateCodec(Protocol):
-    """Bytes of one coordinator's record values."""
+    """Encoding of one coordinator's record values."""
 
     def encode(self, value: Any) -> EncodedRecord | None:  # noqa: ANN401  each codec narrows it to its own records
-        """None for a change that is remembered in memory only."""
+        """Encode a record value. None for a change that is kept in memory only."""
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
-        """None for a record type that this program does not know (`unknown_rows` says what becomes of it)."""
+        """Decode a record value. None for a record type that this program does not know (`unknown_rows` decides on
+        it)."""
 
 
 Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]
-"""Functions that make the bytes of a record, by class of its value; None for a change that lives in memory only."""
+"""Functions that encode a record, by class of its value. They return None for a change that is kept in memory only."""
 Decoders = Mapping[int, Callable[[bytes, bytes], object]]
-"""Functions that make a record from key and value, by record type."""
+"""Functions that decode a record from key and value, by record type."""
 
 
 class TableCodec:
-    """A `StateCodec` made of the functions of several parts, each of which has record types of its own."""
+    """A `StateCodec` made of the functions of several parts. Each part has record types of its own."""
 
     def __init__(self, parts: Iterable[tuple[Encoders, Decoders]]) -> None:
         self._encoders: dict[type, Callable[[Any], EncodedRecord | None]] = {}
@@ -231,7 +233,7 @@ class TableCodec:
 
 
 class StateRows:
-    """Rows of a coordinator whose shards live in COORDINATOR_STATE and HISTORY."""
+    """Rows of a coordinator whose shards are stored in COORDINATOR_STATE and HISTORY."""
 
     def __init__(self, codec: StateCodec) -> None:
         self._codec = codec
@@ -268,8 +270,9 @@ class StateRows:
                 yield value
 
     def history_end(self, shard: ShardKey, being_built: StagedRows) -> int:
-        """Number behind the steps of all operations so far. `being_built` are the rows of the open commit group, whose
-        steps have no numbers yet."""
+        """Return the number after the steps of all operations so far.
+
+        `being_built` are the rows of the open commit group, whose steps have no numbers yet."""
         history = self._histories[shard]
         return history.next_number + sum(1 for of, _step in being_built.steps if of is history)
 
@@ -280,12 +283,12 @@ def _encode_epoch(value: ShardEpoch) -> EncodedRecord:
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """The first key after all keys with the prefix."""
+    """Return the first key after all keys with the prefix."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
 def steps_of(key: bytes, stored: bytes) -> Iterator[HistoryRow]:
-    """The steps of a row, in order. Raises StoreDamaged for bytes that are no row."""
+    """Yield the steps of a row, in order. Raises StoreDamaged if the bytes are no row."""
     coordinator, number, first = _HISTORY_KEY.unpack(key)
     shard = ShardKey(Coordinator(coordinator), number)
     row = _read(key, stored)
@@ -307,13 +310,14 @@ def steps_of(key: bytes, stored: bytes) -> Iterator[HistoryRow]:
 def steps_backwards(
     store: Store, shard: ShardKey, record_type: int, key: bytes, *, end: int
 ) -> Iterator[tuple[int, list[HistoryRow]]]:
-    """Go back through the rows of a shard, from the step before the number `end`: the number of each row's first step,
-    and its steps of one key, the newest first. What is not durable is in the store too: callers name an end that is.
-    Raises StoreUnreadable at the row that cannot be read."""
+    """Go back through the rows of a shard, from the step before the number `end`.
+
+    Yields the number of each row's first step, and its steps of one key, newest first. The store also has steps that
+    are not durable, so pass an `end` that is. Raises StoreUnreadable at a row that cannot be read."""
     begin, behind = _HISTORY_KEY.pack(*shard, 0), _HISTORY_KEY.pack(*shard, end)
     for row_key, stored in store.scan_backwards(Family.HISTORY, begin, behind):
         found: list[HistoryRow] = []
-        # Most rows are of other keys: looking for its bytes is several times cheaper than to decode them.
+        # Most rows have other keys: searching the bytes is several times cheaper than decoding them.
         if key in stored:
             of_key = (step for step in steps_of(row_key, stored) if (step.record_type, step.key) == (record_type, key))
             found = [step for step in of_key if step.number < end]
@@ -321,22 +325,23 @@ def steps_backwards(
 
 
 def older_history(store: Store, shard: ShardKey, before_ms: int) -> KeyRange | None:
-    """The rows of a shard's history that begin before a time, but for the newest of all, which tells the next number;
-    None where there are none. Raises StoreUnreadable."""
+    """Return the range of a shard's history rows that begin before a time; None if there are none.
+
+    The newest row stays, because the next number follows from it. Raises StoreUnreadable."""
     prefix = _SHARD_PREFIX.pack(*shard)
     newest = store.last_key(Family.HISTORY, prefix)
     if newest is None:
         return None
 
     def is_kept(number: int) -> tuple[bool, int]:
-        """Whether the first row at or behind a step stays, and its number."""
+        """Return True if the first row at or after a step stays; and the number of that row."""
         key, value = next(iter(store.scan(Family.HISTORY, _HISTORY_KEY.pack(*shard, number), _end_of(prefix))))
         return key == newest or _read(key, value).wall_ms >= before_ms, _HISTORY_KEY.unpack(key)[2]
 
     low, high = 0, _HISTORY_KEY.unpack(newest)[2]
     if is_kept(low)[0]:
         return None
-    # What begins before `low` is old, and the first row from `high` on stays.
+    # Rows that begin before `low` are old, and the first row from `high` on stays.
     while low < high:
         middle = (low + high) // 2
         stays, number = is_kept(middle)

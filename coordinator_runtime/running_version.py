@@ -1,9 +1,9 @@
-"""The version of the code that runs. The build asks here, too (`tool.hatch.version` in pyproject.toml), so a wheel says
-what its checkout says.
+"""The version of the running code. The build asks here too (`tool.hatch.version` in pyproject.toml), so a wheel has the
+version of its checkout.
 
-An installed package has the version in its metadata. A tree of sources is asked anew by every process, because it may
-be at another commit than when it was installed: git knows the commit of a checkout, `.git_archival.txt` that of an
-archive made by git, and PKG-INFO the version of a source archive.
+An installed package has the version in its metadata. A source tree is asked again by every process, because it may be
+at another commit than when it was installed. Git knows the commit of a checkout, `.git_archival.txt` that of an archive
+made by git, and PKG-INFO the version of a source archive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRODUCT: Final = (
     "txn_coordinator",
     "txnctl",
 )
-"""Sources of the wheel. A change elsewhere, in a test say, makes no other product."""
+"""Sources of the wheel. A change elsewhere, for example in a test, does not change the product."""
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _ARCHIVED: Final = re.compile(r"^commit: (?P<hash>[0-9a-f]{40,64})\ncommitted: (?P<committed_s>\d+)$", re.MULTILINE)
@@ -45,7 +45,7 @@ _OF_SOURCE_ARCHIVE: Final = re.compile(r"^Version: (?P<version>\S+)$", re.MULTIL
 
 
 class CommitUnknown(Exception):
-    """Tells why nothing says which commit a tree is at."""
+    """The commit of a tree is unknown; the message says why."""
 
 
 @cache
@@ -60,7 +60,7 @@ def running_version() -> str:
 
 
 def version_of_tree(root: Path) -> str:
-    """Return the version of a tree of sources."""
+    """Return the version of a source tree."""
     told = root / "PKG-INFO"
     found = _OF_SOURCE_ARCHIVE.search(told.read_text()) if told.is_file() else None
     if found is not None:
@@ -72,7 +72,8 @@ def version_of_tree(root: Path) -> str:
 
 
 def commit_of(root: Path, product: Sequence[str] = PRODUCT) -> Commit:
-    """Return the commit that a tree is at; `product` names what may not have changed since. Raises CommitUnknown."""
+    """Return the commit of a tree. Raises CommitUnknown. `product`: paths whose changes make the commit a changed
+    one."""
     if (root / ".git").exists():
         commit, committed_s = _git(root, "log", "-1", "--format=%H %ct").split()
         is_changed = bool(_git(root, "status", "--porcelain", "--", *product))
@@ -85,8 +86,8 @@ def commit_of(root: Path, product: Sequence[str] = PRODUCT) -> Commit:
 
 
 def _git(root: Path, *words: str) -> str:
-    """Return what git says of this tree. Raises CommitUnknown."""
-    # A hook of git names its own repository in the environment.
+    """Return the output of a git command on this tree. Raises CommitUnknown."""
+    # A git hook has the name of its own repository in the environment.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "--no-optional-locks", *words]
     try:

@@ -1,12 +1,12 @@
-"""The store port: one ordered, atomic, crash-safe place for everything the server knows.
+"""The store port: one ordered, atomic, crash-safe place for all state of the server.
 
-The runtime stages mutations; a commit group carries those of one or more operations and is atomic: after any crash
-either all of it is there or none. `write` hands groups to the operating system, `sync` makes them durable. The split
-exists because the write is short and must keep order, while the sync is slow and must not hold the interpreter
-(spec log-and-runtime, D2 and 5.4).
+The runtime stages mutations. A commit group carries those of one or more operations and is atomic: after any crash
+either all of it is there or none. `write` hands groups to the operating system, `sync` makes them durable. The two are
+separate because the write is short and must keep order, while the sync is slow and must not hold the interpreter (spec
+log-and-runtime, D2 and 5.4).
 
-Implementations: `coordinator_runtime.rocks.RocksStore`, and the crash-losing memory store of the tests. One behaviour
-suite runs on both.
+Implementations: `coordinator_runtime.rocks.RocksStore`, and the memory store of the tests, which loses undurable writes
+in a crash. One behaviour suite runs on both.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from coordinator_runtime.incarnation import Incarnation
 
 
 class Family(IntEnum):
-    """The column families, with the keys of their rows; docs/store-format.md has the values (spec log-and-runtime 5.1).
+    """The column families, with the keys of their rows (spec log-and-runtime 5.1). docs/store-format.md has the values.
     All integers in keys are unsigned big-endian, so that byte order is numeric order."""
 
     META = 0
-    """(name) -> what the store itself is: format version, shard count, group version, writer, and which partitions have
-    large batches in which segments (`coordinator_runtime.rocks.own_rows`)."""
+    """(name) -> properties of the store itself: format version, shard count, group version, writer, and the segments
+    with large batches of each partition (`coordinator_runtime.rocks.own_rows`)."""
     LOG = 1
-    """(ordinal u32, last offset u64) -> 64-byte batch header and payload, and perhaps a marker's tail. The
-    LAST offset is in the key, so that one forward seek to an offset lands on the row that holds it. A value never
-    begins with 0xFF, so that a store may mark what it keeps elsewhere."""
+    """(ordinal u32, last offset u64) -> 64-byte batch header and payload, and perhaps a marker's tail. The LAST offset
+    is in the key, so that one forward seek to an offset lands on the row that holds it. A value never begins with 0xFF,
+    so that a store may mark values that it keeps elsewhere."""
     STRETCHES = 2
-    """(ordinal u32, last offset u64) -> a finished stretch of the log: first offset, largest timestamp up to its end,
-    when it ended, and what lies before its end: bytes, records, markers, aborted transactions."""
+    """(ordinal u32, last offset u64) -> a finished index entry of the log: first offset, largest timestamp up to its
+    end, and the time when it ended. Also the totals before its end: bytes, records, markers, aborted transactions."""
     PRODUCERS = 3
-    """(ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches;
-    (ordinal u32, kind u8 = 1, coordinator shard u16, csn u64, producer id u64) -> where the last transaction of a
-    producer that was forgotten begins."""
+    """(ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches; (ordinal u32, kind u8 =
+    1, coordinator shard u16, csn u64, producer id u64) -> first offset of the last transaction of a forgotten
+    producer."""
     ABORTED = 4
     """(ordinal u32, offset u64, producer id u64) -> an aborted transaction, under the offset of its marker and under
-    each multiple of 65,536 that it lies across, so that one scan finds all that concern a reader
-    (`partition_log.aborted`). A committed one has no row."""
+    each multiple of 65,536 that it spans. So one scan finds all that concern a reader (`partition_log.aborted`). A
+    committed transaction has no row."""
     PARTITIONS = 5
-    """(ordinal u32, kind u8 = 0) -> log start, log end and all that lies between them, counted;
-    (ordinal u32, kind u8 = 1, leader epoch u32) -> where the epoch began;
-    (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of the producers that were forgotten."""
+    """(ordinal u32, kind u8 = 0) -> log start, log end, and the totals in between; (ordinal u32, kind u8 = 1, leader
+    epoch u32) -> first offset of the epoch; (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of
+    forgotten producers."""
     COORDINATOR_STATE = 6
     """(coordinator u8, shard u16, type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
     HISTORY = 7
@@ -60,54 +60,55 @@ KeyRange = tuple[Family, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class CommitGroup:
-    """What becomes durable together. `version` grows by one with every group and is stored with it."""
+    """Rows that become durable together. `version` grows by one with every group and is stored with it."""
 
     version: int
     mutations: Sequence[Mutation]
     deleted_ranges: Sequence[KeyRange] = ()
-    """Deleted after the mutations of the same group were applied."""
+    """Ranges deleted after the mutations of the same group were applied."""
     size_bytes: int = 0
-    """Keys and values together; what the 1 MiB batch limit counts."""
+    """Bytes of keys and values together, which count against the 1 MiB limit of a batch."""
 
 
 class StoreFailed(Exception):
-    """The store could not write or sync: what was handed over last has an unknown outcome and the process must end.
+    """The store could not write or sync. The outcome of the last groups is unknown, and the process must end.
 
-    Never caught to go on: restart recovers (design 5, fail-stop)."""
+    Never caught to go on: a restart recovers (design 5, fail-stop)."""
 
 
 class StoreUnreadable(Exception):
-    """A read failed, and nothing else: what is stored may be whole (the process is out of file handles, say). Whoever
-    asked is refused; the store serves everybody else."""
+    """A read failed. The stored data may be intact (for example, the process is out of file handles). Only the reader
+    is refused; the store serves all others."""
 
 
 class StoreDamaged(StoreUnreadable):
-    """Stored bytes are not what was written. Of these bytes alone, and found by reading them: everything else can be
+    """Stored bytes are not those that were written. Found by reading them, and limited to them: everything else can be
     read, and the store can be written (design 5)."""
 
     def __init__(self, family: Family, reason: str, key: bytes | None = None) -> None:
-        """`key`: of the damaged row, where the store knows it; None where a block of several rows is damaged."""
+        """`key`: key of the damaged row, if the store knows it; None if a block of several rows is damaged."""
         super().__init__(reason)
         self.family = family
         self.key = key
 
 
 class StoreRefused(Exception):
-    """The directory cannot be opened as it is: in use, made by a newer version, made with another shard count, with
-    durable data missing, not to be read or written, on a full disk. The message says which, and what to do. Nothing
-    that was stored has changed."""
+    """The directory cannot be opened as it is, and no stored data has changed.
+
+    It is in use, made by a newer version, made with another shard count, lacks durable data, cannot be read or written,
+    or is on a full disk. The message says which, and what to do."""
 
 
 class Store(Protocol):
-    """Ordered families of bytes. Methods may be called from two threads: `write` and `sync` from the commit thread
-    only, the others from the loop thread.
+    """Ordered families of bytes. Used by two threads: `write` and `sync` by the commit thread only, the others by the
+    loop thread.
 
-    Every read raises StoreDamaged or StoreUnreadable, a scan at the row where that happens, and StoreFailed once a
-    write or a sync has failed."""
+    Every read raises StoreDamaged or StoreUnreadable, a scan at the row where that happens. After a failed write or
+    sync, every read raises StoreFailed."""
 
     @property
     def incarnation(self) -> Incarnation:
-        """Which line of its history the store is in; the same from its opening to its closing."""
+        """The incarnation of the store; constant from its opening to its closing."""
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         """Apply the groups in their order, atomically as one batch, without waiting for the disk.
@@ -118,29 +119,35 @@ class Store(Protocol):
         """Return once everything written before the call is on disk. Raises StoreFailed."""
 
     def version(self) -> int:
-        """The version of the newest group that was written, 0 for a new store."""
+        """Return the version of the newest written group; 0 for a new store."""
 
     def get(self, family: Family, key: bytes) -> bytes | None: ...
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end) in ascending order, as of the moment of the call. Close the iterator or exhaust it."""
+        """Yield the keys in [start, end) and their values in ascending order, as of the moment of the call.
+
+        Close the iterator or exhaust it."""
 
     def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of `scan`, where a large row of LOG is cut to what `coordinator_protocol.batch.cut_row` leaves of
-        it: its payload is not read, and damage there not met. How large a row must be for that, the store decides."""
+        """Yield the rows of `scan`, with large rows of LOG cut as by `coordinator_protocol.batch.cut_row`.
+
+        The payload of a cut row is not read, so damage in it is not found. The store decides which rows are large."""
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys in [start, end) in descending order: the newest rows of a history without its beginning."""
+        """Yield the keys in [start, end) and their values in descending order. Reads the newest rows of a history
+        without its beginning."""
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of `scan` and those of blocks that fail their checksum: keys and values may be anything. For callers
-        that can tell by checksums of their own which rows are whole."""
+        """Yield the rows of `scan`, and those of blocks that fail their checksum, whose keys and values may be
+        anything.
+
+        For callers that find the intact rows by checksums of their own."""
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest key that starts with the prefix, and its value; or None."""
+        """Return the greatest key that starts with the prefix, and its value; or None."""
 
     def last_key(self, family: Family, prefix: bytes) -> bytes | None:
-        """The greatest key that starts with the prefix, or None. No value is read, wherever it lies."""
+        """Return the greatest key that starts with the prefix, or None. No value is read, wherever it is stored."""
 
     def close(self) -> None:
         """Sync and release the directory. Idempotent."""

@@ -1,7 +1,7 @@
-"""The ports that place what a Transact brings.
+"""Ports that place the content of a Transact.
 
-The transaction coordinator takes the request; the partition log and the group coordinator each place what is theirs,
-once, and hand back what the decision joins. They meet here because they may not know each other.
+The transaction coordinator takes the request. The partition log and the group coordinator each place their part, once,
+and return the operations that the decision joins. The ports are here because those packages do not import each other.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ NO_OFFSET: Final = -1
 
 
 class PartRefused(Refused):
-    """What a Transact brings for one partition or one group is refused, and with it the whole request."""
+    """The part of a Transact for one partition or one group is refused, and with it the whole request."""
 
     def __init__(self, part: PartitionRef | PartitionName | str, code: ErrorCode, message: str) -> None:
         super().__init__(code, message)
         self.part = part
-        """A partition as the request or as the catalog names it, or a group id."""
+        """A partition as the request or the catalog names it, or a group id."""
 
     @staticmethod
     def naming(part: PartitionRef | PartitionName | str, refusal: Refused) -> PartRefused:
-        """The refusal, whose message does not say yet what it is about."""
+        """Return the refusal with the name of the part in its message."""
         if isinstance(part, str):
             name = f"group {part!a}"
         else:
@@ -48,28 +48,30 @@ class PartRefused(Refused):
 
 
 class PlacedBatches(Struct, frozen=True):
-    """The batches of a request, by partition."""
+    """Batches of a request, by partition."""
 
     targets: Sequence[PartitionRef | PartitionName]
-    """The partition of each batch, as the answer calls it. A mere name: the partition does not exist."""
+    """Partition of each batch, as the answer names it. A PartitionName says that the partition does not exist."""
     partitions: Sequence[PartitionWrite]
     refusal: Operation | None = None
-    """Refuses as the first batch that has no place, once it is durable that it has none, or because the disk has no
-    room. A repetition is answered all the same."""
+    """Operation that refuses because of the first batch without a partition, once that is durable, or because the disk
+    is nearly full. A repetition is still answered."""
     check: Pending[list[None]] | None = None
-    """The check of payloads, while it is under way. Its error is the refusal of the first batch that no reader could
-    read."""
+    """Check of the payloads in progress. Its error is the refusal of the first batch that readers could not decode."""
 
 
 class TransactedPartitions(Protocol):
     """The partition log's part. Refusals name the partition."""
 
     def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
-        """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
+        """Place the batches. Raises Refused for a batch that no partition would take, or that the caller may not
+        write."""
 
     def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
-        """Where the records of an ended transaction begin in a partition that has forgotten its producer, from durable
-        state; -1 = there are none."""
+        """Return the first offset of an ended transaction in a partition that has forgotten its producer, from durable
+        state.
+
+        -1 if there are no records, or if damage keeps the store from finding them."""
 
 
 class TransactedOffsets(Protocol):
@@ -78,4 +80,5 @@ class TransactedOffsets(Protocol):
     def place(
         self, groups: Sequence[GroupOffsets], membership: Membership, context: CallContext
     ) -> Sequence[GroupWrite]:
-        """Raises Refused for what no group would take, and for groups and topics that the caller may not use."""
+        """Place the offsets. Raises Refused for offsets that no group would take, and for groups and topics that the
+        caller may not use."""

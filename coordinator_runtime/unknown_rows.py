@@ -1,14 +1,14 @@
-"""Stored rows that only a newer program knows: which of them may be left alone, and which must not be passed over.
+"""Stored rows that only a newer program knows: some may be ignored, the others must not be.
 
-A later version of the program adds rows to a store that this one may have to open again. Whoever numbers a new kind of
-row (the kind byte in a key, a record type) says by the number what an older program shall do with it:
+A later version of the program adds rows to a store that this version may have to open again. The number of a new kind
+of row (the kind byte in a key, a record type) tells an older program how to treat it:
 
-- below 0x80 the row matters: without it the rest would be taken for something else (a producer that is fenced, say, for
-  one that is not). What the row belongs to is not served.
-- from 0x80 on the row can be done without. It stays where it is, unread, and goes with what it belongs to.
+- below 0x80 the row matters: without it, other rows would be misread (a fenced producer, say, would pass for a valid
+  one). Whatever the row belongs to is not served.
+- from 0x80 on the row can be ignored. It stays unread in its place, and is deleted with what it belongs to.
 
-A version byte in a value that is greater than the known one matters always. What a whole store must be refused for is
-told by its format number, or by a feature in META (`coordinator_runtime/rocks/own_rows.py`).
+A version byte in a value that is greater than the known one always matters. A change for which the whole store must be
+refused has its own format number, or a feature in META (`coordinator_runtime/rocks/own_rows.py`).
 
 Source: docs/store-format.md, "Unknown things".
 """
@@ -21,16 +21,17 @@ from typing import Final, TypeVar
 Member = TypeVar("Member", bound=IntEnum)
 
 IGNORABLE_FROM: Final = 0x80
-"""The first number of a kind of row that a program which does not know it can do without."""
+"""First number of the kinds of rows that an older program can ignore."""
 
 
 class UnknownRow(Exception):
-    """A stored row matters and only a newer program knows what it means: what it belongs to must not be served."""
+    """A stored row matters and only a newer program knows its meaning. Whatever it belongs to must not be served."""
 
 
 def pass_over(number: int, what: str) -> None:
-    """Return only if a row with this unknown kind or record type can be done without. `what` names the row and where it
-    lies. Raises UnknownRow."""
+    """Return only if a row of this unknown kind or record type can be ignored. Raises UnknownRow.
+
+    `what` names the row and its place."""
     if number < IGNORABLE_FROM:
         raise UnknownRow(
             f"{what} is of type {number}, which this program does not know and must not pass over: start the version"
@@ -48,7 +49,7 @@ def check_version(version: int, known: int, what: str) -> None:
 
 
 def known_member(of: type[Member], number: int, what: str) -> Member:
-    """The member of an enum that is stored as this number. Raises UnknownRow where there is none."""
+    """Return the member of an enum that is stored as this number. Raises UnknownRow if there is none."""
     try:
         return of(number)
     except ValueError:

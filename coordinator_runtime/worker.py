@@ -1,11 +1,11 @@
-"""Long computations, away from the loop: in another process, because a thread would hold the same interpreter.
+"""Long computations in another process, away from the loop. A thread would share the interpreter.
 
-Only pure functions of values go there: what they need is sent along, what they find comes back, and whoever asked looks
-whether that still matters (design 8).
+Only pure functions of values run there: their input is sent along, their result comes back, and the caller checks
+whether it still matters (design 8).
 
-The process ends with this one, also where this one is killed: both hold one end of a socket, and neither the other's
-(`worker_child.py`). A `ProcessPoolExecutor` does not do that: its worker holds both ends of the pipe that it reads, and
-`multiprocessing` adds a process that tracks resources.
+The process ends with this one, even if this one is killed: each holds one end of a socket, and not the other's
+(`worker_child.py`). A `ProcessPoolExecutor` does not ensure that: its worker holds both ends of the pipe that it reads.
+And `multiprocessing` adds a process that tracks resources.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ ResultT = TypeVar("ResultT")
 
 
 class WorkerLost(Exception):
-    """The other process died. What it was to compute can be asked for again, or computed here."""
+    """The other process died. The computation can be requested again, or done in this process."""
 
 
 class Worker(Protocol):
-    """Computes, and does not hold up who asks."""
+    """Computes without holding up the caller."""
 
     def run(self, function: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> Pending[ResultT]:
-        """The result of a function of a module, on the loop. Function, argument and result must be picklable.
+        """Return the result of a module-level function, on the loop. Function, argument and result must be picklable.
 
-        Errors: what the function raises; WorkerLost."""
+        Errors: exceptions of the function; WorkerLost."""
 
 
 class WorkerProcess:
-    """Implements `Worker` with one process, which is started when it is first needed and takes one task after the
-    other."""
+    """Implements `Worker` with one process. It is started when first needed and takes one task after the other."""
 
     def __init__(self) -> None:
         self._life: _Life | None = None
@@ -57,13 +56,13 @@ class WorkerProcess:
             pending.fail(_stopping())
             return pending
         task = _Task(function, argument, pending)
-        # One that ended takes nothing more, and the first task after it gets a new process.
+        # A process that ended takes no task, and the next task gets a new process.
         while self._life is None or not self._life.take(task):
             self._life = _Life()
         return pending
 
     def close(self) -> None:
-        """Start nothing more; what waits is told so, and what is under way ends by itself."""
+        """Start nothing more. Waiting tasks fail; a task in progress ends by itself."""
         self._is_closed = True
         if self._life is not None:
             self._life.end(_stopping())
@@ -90,13 +89,13 @@ class _Task:
         self._soon(self._pending.fail, error)
 
     def _soon(self, settle: Callable[[Any], None], outcome: object) -> None:
-        # After the loop is closed nothing waits any more.
+        # After the loop is closed, no caller waits any more.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(settle, outcome)
 
 
 class _Life:
-    """One process, and the thread that speaks with it: reading and pickling must not hold up the loop."""
+    """One process, and the thread that talks to it: reading and pickling must not hold up the loop."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -105,7 +104,7 @@ class _Life:
         Thread(target=self._live, name="worker", daemon=True).start()
 
     def take(self, task: _Task) -> bool:
-        """Have the task computed after those that wait; False, and nothing is done, where this life is over."""
+        """Queue the task. Return False, and do nothing, if the process has ended."""
         with self._changed:
             if self._end is None:
                 self._waiting.append(task)
@@ -115,7 +114,7 @@ class _Life:
     def end(self, error: WorkerLost) -> None:
         """Take no more tasks, and fail those that wait. Idempotent."""
         with self._changed:
-            # Before anyone hears of it: who asks again then must not ask here.
+            # Set before any task fails: a caller that asks again then must not ask here.
             self._end = self._end or error
             lost, self._waiting = self._waiting, deque()
             self._changed.notify()
@@ -128,8 +127,8 @@ class _Life:
             return self._waiting.popleft() if self._waiting else None
 
     def _live(self) -> None:
-        # The process that is started inherits this. An interrupt from the terminal goes to all processes, and is the
-        # server's to answer; this thread has no use for it either.
+        # The started process inherits this. An interrupt from the terminal goes to all processes, and only the server
+        # handles it; this thread has no use for it either.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         task: _Task | None = None
         try:
@@ -144,10 +143,10 @@ class _Life:
 
 
 def _compute(task: _Task, incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Have one task computed. Raises OSError or EOFError where the process died."""
+    """Let the process compute one task. Raises OSError or EOFError if the process died."""
     try:
         message = task.request()
-    except Exception as error:  # noqa: BLE001  what cannot be pickled fails alone, with whatever pickle raises for it
+    except Exception as error:  # noqa: BLE001  a task that cannot be pickled fails alone, with any error of pickle
         task.fail(error)
         return
     send(outgoing, message)
@@ -156,7 +155,7 @@ def _compute(task: _Task, incoming: BinaryIO, outgoing: BinaryIO) -> None:
         raise EOFError("it closed its end")
     try:
         found = result(answer)
-    except Exception as error:  # noqa: BLE001  raised by the function, and the answer to who asked
+    except Exception as error:  # noqa: BLE001  an error of the function is the answer to the caller
         task.fail(error)
     else:
         task.succeed(found)
@@ -164,7 +163,7 @@ def _compute(task: _Task, incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 @contextmanager
 def _started() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Start the process; close its line and wait for its end when this is left. Raises OSError."""
+    """Start the process. On exit, close its socket and wait for its end. Raises OSError."""
     line, child_line = socket.socketpair()
     with line:
         with child_line:
@@ -173,14 +172,15 @@ def _started() -> Iterator[tuple[BinaryIO, BinaryIO]]:
                 [sys.executable, "-P", "-m", "coordinator_runtime.worker_child", str(child_line.fileno())],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
-                # It inherits this one alone, and so not the end of its parent, whose closing ends it.
+                # It inherits only this end, and not the parent's end, whose closing ends it.
                 pass_fds=(child_line.fileno(),),
             )
         try:
             with line.makefile("rb") as incoming, line.makefile("wb") as outgoing:
                 yield incoming, outgoing
         finally:
-            # `with` would come too late: the process ends when the line is closed, and then it is waited for.
+            # `with` would close it too late: the process ends when the socket is closed, and only then can it be waited
+            # for.
             line.close()
             process.wait()
 

@@ -1,10 +1,10 @@
-"""The program of the worker process: it takes functions and arguments from a socket and gives back what they return.
+"""Program of the worker process: takes functions and arguments from a socket and returns their results.
 
-It ends when the other end of the socket is closed, which the operating system does for a process that is killed. So it
-must not hold that end itself: it is started with its own end and no other file (`worker.py`). A thread of its own waits
-for that, so that a long computation ends as well.
+It ends when the other end of the socket is closed, which the operating system does for a killed process. So it must not
+hold that end itself: it is started with its own end and no other file (`worker.py`). A separate thread waits for that,
+so that a long computation ends as well.
 
-It imports little: the functions that it is asked for bring what they need.
+It imports little: the functions that it runs import what they need.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _SIZE: Final = struct.Struct(">Q")
 
 
 def send(stream: BinaryIO, message: bytes) -> None:
-    """Write one message. Raises OSError where the other end is closed."""
+    """Write one message. Raises OSError if the other end is closed."""
     stream.write(_SIZE.pack(len(message)))
     stream.write(message)
     stream.flush()
 
 
 def receive(stream: BinaryIO) -> bytes | None:
-    """Return the next message; None where the other end was closed first, also within a message. Raises OSError."""
+    """Return the next message; None if the other end was closed before its end. Raises OSError."""
     size = stream.read(_SIZE.size)
     if len(size) < _SIZE.size:
         return None
@@ -40,22 +40,22 @@ def receive(stream: BinaryIO) -> bytes | None:
     return message if len(message) == length else None
 
 
-def request(function: Callable[[Any], Any], argument: Any) -> bytes:  # noqa: ANN401  whatever can be pickled
-    """Return the message that asks for a result. Raises what pickle raises of what it cannot take."""
+def request(function: Callable[[Any], Any], argument: Any) -> bytes:  # noqa: ANN401  any picklable value
+    """Return the message that requests a result. Raises the error of pickle for a value that cannot be pickled."""
     return pickle.dumps((function, argument), pickle.HIGHEST_PROTOCOL)
 
 
 def answer(message: bytes) -> bytes:
-    """Compute what a request asks for; return the message with the result, or with the exception that was raised."""
+    """Compute the result of a request; return the message with the result, or with the exception that was raised."""
     try:
         function, argument = pickle.loads(message)
         return pickle.dumps((None, function(argument)), pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # noqa: BLE001  it is the answer, and raised where it was asked for
+    except Exception as error:  # noqa: BLE001  it is the answer, and is raised in the requesting process
         error.add_note(f"In the worker process:\n{traceback.format_exc()}")
         return _failure(error)
 
 
-def result(message: bytes) -> Any:  # noqa: ANN401  whatever was pickled
+def result(message: bytes) -> Any:  # noqa: ANN401  any picklable value
     """Return the result in an answer. Raises the exception in it."""
     error, found = pickle.loads(message)
     if error is not None:
@@ -71,7 +71,7 @@ def _failure(error: Exception) -> bytes:
 
 
 def _receive_all(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
-    """Take requests until the other end is closed, and end this process then, whatever it computes."""
+    """Take requests until the other end is closed, then end this process, even during a computation."""
     try:
         while (message := receive(stream)) is not None:
             requests.put(message)

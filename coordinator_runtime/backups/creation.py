@@ -1,4 +1,5 @@
-"""Making a backup of files that stand still: a checkpoint of a store that serves, or the directory of a stopped one."""
+"""Making a backup of files that do not change: a checkpoint of a serving store, or the directory of a stopped server.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +25,18 @@ from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirect
 from coordinator_runtime.store import StoreRefused
 
 _NEVER_CHANGED: Final = frozenset({".sst", ".segment"})
-"""Endings of files that are written once, under a name that no other file of this incarnation of the store ever has."""
+"""Suffixes of files that are written once, under a name that no other file of this incarnation of the store ever
+has."""
 _NOT_OF_THE_STORE: Final = ("LOG", "LOCK")
-"""How files of RocksDB begin that are for people, or for one process."""
+"""Name prefixes of RocksDB's files that are for people, or for one process."""
 
 
 def create_backup_of_stopped(
     data_dir: Path, shelf: Path, *, now_ms: int, is_independent: bool = False, progress: CopyProgress | None = None
 ) -> Manifest:
-    """Make a backup of a directory that no server has open, and that stays locked meanwhile. Otherwise as
-    `create_backup`."""
+    """Make a backup of a directory that no server has open. The directory stays locked meanwhile.
+
+    Otherwise as `create_backup`."""
     directory = StoreDirectory(data_dir)
     try:
         with refused_in_words(f"the directory {data_dir} cannot be used"):
@@ -54,10 +57,11 @@ def create_backup(
     is_independent: bool = False,
     progress: CopyProgress | None = None,
 ) -> Manifest:
-    """Make a backup of the files in `source`, which nobody changes meanwhile, in the directory `shelf`; on disk when
-    this returns. `is_independent`: with links to no other file.
+    """Make a backup of the files in `source` in the directory `shelf`; on disk when this returns.
 
-    Raises BackupRefused; whatever `progress` raises. Then there is no backup."""
+    The files must not change meanwhile. `is_independent`: link no files, only copy.
+
+    Raises BackupRefused; any error of `progress`. Then there is no backup."""
     progress = progress or CopyProgress()
     if shelf.resolve().is_relative_to(source.path.resolve()):
         raise BackupRefused(f"the backup directory {shelf} lies inside the directory of the store: choose another")
@@ -95,12 +99,12 @@ def create_backup(
 
 
 def backup_name(created_ms: int) -> str:
-    """What a backup of this moment is called: in UTC, to the millisecond, so that names sort by age."""
+    """Return the name of a backup of this moment: in UTC, to the millisecond, so that names sort by age."""
     return datetime.fromtimestamp(created_ms // 1000, UTC).strftime("%Y%m%dT%H%M%S") + f"{created_ms % 1000:03}Z"
 
 
 def _whole_store_in(source: StoreDirectory) -> Found:
-    """What the files are, after a look at whether a server could start on them. Raises BackupRefused."""
+    """Return the properties of the store, after checking that a server could start on it. Raises BackupRefused."""
     try:
         with refused_in_words(f"the store in {source.path} cannot be read"):
             inspected = inspect(source)
@@ -112,7 +116,7 @@ def _whole_store_in(source: StoreDirectory) -> Found:
 
 
 def _files_of_newest(shelf: Path, found: Found) -> Mapping[str, tuple[Path, BackedUpFile]]:
-    """The files of the newest backup of the same incarnation of the store, with where they lie."""
+    """Return the files of the newest backup of the same incarnation of the store, with their paths."""
     for backup in reversed(backups_in(shelf)):
         manifest = backup.manifest
         if manifest is not None and (manifest.store_id, manifest.incarnation) == (
@@ -124,7 +128,7 @@ def _files_of_newest(shelf: Path, found: Found) -> Mapping[str, tuple[Path, Back
 
 
 def _files_in(source: Path) -> list[Path]:
-    """What a server needs to go on."""
+    """Return the files that a server needs."""
     directory = StoreDirectory(source)
     files = [path for path in (directory.durable_mark_path, directory.damaged_files_path) if path.exists()]
     files += (path for path in directory.store_path.iterdir() if not path.name.startswith(_NOT_OF_THE_STORE))
@@ -141,7 +145,7 @@ def _copied(
     *,
     is_independent: bool,
 ) -> Iterator[BackedUpFile]:
-    """Copy or link every file. Yields each with the checksum of what lies in the target. Raises OSError."""
+    """Copy or link every file. Yields each with the checksum of the file in the target. Raises OSError."""
     files = _files_in(source)
     progress.total_bytes = sum(path.stat().st_size for path in files)
     for path in files:

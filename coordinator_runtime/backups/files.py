@@ -1,4 +1,4 @@
-"""Files of a backup: read, copied and checked in pieces, so that whoever waits sees progress and can end it."""
+"""Files of a backup: read, copied and checked in pieces, so that the caller sees progress and can end the work."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from typing import Final
 from coordinator_runtime.rocks.store_directory import with_advice
 
 _PIECE_BYTES: Final = 1 << 20
-"""Long enough that the disk is the limit; short enough that the interpreter is never kept for long."""
+"""Size of a piece: large enough that the disk is the limit, and small enough that the interpreter is never held for
+long."""
 
 
 class BackupRefused(Exception):
-    """A backup cannot be made, is none, does not verify or cannot be restored. The message says why and what to do.
-    Nothing was changed, and nothing half is left."""
+    """A backup cannot be made, is none, does not verify or cannot be restored. The message has the reason and advice.
+    Nothing was changed, and nothing incomplete is left."""
 
 
 class CopyProgress:
-    """How far a long piece of work on files has come. Made and read on any thread."""
+    """Progress of long work on files. Made and read on any thread."""
 
     def __init__(self, on_step: Callable[[CopyProgress], None] = lambda _progress: None) -> None:
-        """`on_step` is called after every piece; what it raises ends the work, which leaves nothing."""
+        """`on_step` is called after every piece. An error that it raises ends the work, which then leaves nothing."""
         self.total_bytes = 0
         self.done_bytes = 0
         self._on_step = on_step
 
     def advance(self, size_bytes: int) -> None:
-        """Note that so much more is done."""
+        """Add to the bytes that are done."""
         self.done_bytes += size_bytes
         self._on_step(self)
 
 
 @contextmanager
 def refused_in_words(what: str) -> Iterator[None]:
-    """What the system refuses meanwhile is raised as BackupRefused, with what to do about it."""
+    """Raise errors of the system within the block as BackupRefused, with advice."""
     try:
         yield
     except OSError as error:
@@ -47,7 +48,7 @@ def refused_in_words(what: str) -> Iterator[None]:
 
 
 def checksum_of(source: Path, progress: CopyProgress) -> str:
-    """SHA-256 of a file, in hexadecimal digits. Raises OSError."""
+    """Return the SHA-256 of a file, in hexadecimal digits. Raises OSError."""
     digest = hashlib.sha256()
     with source.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE_BYTES):
@@ -57,8 +58,9 @@ def checksum_of(source: Path, progress: CopyProgress) -> str:
 
 
 def copy_file(source: Path, target: Path, progress: CopyProgress) -> str:
-    """Copy into a file that must not be there yet, on disk when this returns. Returns the checksum of what was
-    copied. Raises OSError."""
+    """Copy into a file that must not exist yet; on disk when this returns. Return the checksum of the copied bytes.
+
+    Raises OSError."""
     digest = hashlib.sha256()
     with source.open("rb", buffering=0) as reader, target.open("xb", buffering=0) as writer:
         while piece := reader.read(_PIECE_BYTES):
@@ -74,7 +76,7 @@ def copy_file(source: Path, target: Path, progress: CopyProgress) -> str:
 
 
 def link_if_possible(source: Path, target: Path) -> bool:
-    """Let another name stand for a file; False where these two places cannot share one. Raises OSError."""
+    """Make a hard link to a file; return False if these two places cannot share one. Raises OSError."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -85,7 +87,7 @@ def link_if_possible(source: Path, target: Path) -> bool:
 
 
 def write_file(target: Path, content: bytes) -> None:
-    """Make a small file that must not be there yet, on disk when this returns. Raises OSError."""
+    """Make a small file that must not exist yet; on disk when this returns. Raises OSError."""
     with target.open("xb") as file:
         file.write(content)
         file.flush()
@@ -94,8 +96,9 @@ def write_file(target: Path, content: bytes) -> None:
 
 @contextmanager
 def held(path: Path, busy: str) -> Iterator[None]:
-    """Hold a file or directory that exists, so that no other process of ours does at the same time. Raises
-    BackupRefused with `busy` if one does; OSError."""
+    """Hold an existing file or directory, so that no other process of ours does so at the same time.
+
+    Raises BackupRefused with `busy` if one does; OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

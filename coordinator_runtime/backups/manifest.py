@@ -1,4 +1,4 @@
-"""The manifest of a backup: which store it is of, as of which version, and what every file in it must be."""
+"""The manifest of a backup: its store, its version, and the size and checksum of every file."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from coordinator_runtime.backups.files import BackupRefused, refused_in_words, w
 MANIFEST_NAME: Final = "manifest.json"
 CHECKSUM_NAME: Final = f"{MANIFEST_NAME}.sha256"
 LAYOUT: Final = 1
-"""Grows with every change of backups that an older program would misread."""
+"""Version of the layout. Grows with every change of backups that an older program would misread."""
 
 
 class BackedUpFile(Struct, frozen=True):
     """One file of a backup."""
 
     path: str
-    """From the directory of the backup on, with slashes."""
+    """Path relative to the directory of the backup, with slashes."""
     size_bytes: int
     sha256: str
     """Checksum, in hexadecimal digits."""
     modified_ns: int
-    """When its content was last changed. With name and size it tells whether the next backup has the same file."""
+    """Time of the last change of its content. With name and size it tells whether the next backup has the same file."""
 
 
 class Manifest(Struct, frozen=True):
-    """What a backup is."""
+    """Description of a backup."""
 
     layout: int
     name: str
     created_ms: int
     """Wall time at which the version was taken."""
     store_id: str
-    """Written as `txnctl store inspect` shows it."""
+    """Id of the store, as `txnctl store inspect` shows it."""
     incarnation: int
-    """The line of the store (`coordinator_runtime/incarnation.py`)."""
+    """Incarnation of the store (`coordinator_runtime/incarnation.py`)."""
     version: int
-    """The newest commit group in it: whatever was acknowledged before the backup was asked for is there."""
+    """Version of the newest commit group in it. All writes acknowledged before the backup was requested are
+    included."""
     format_version: int
     shard_count: int
     writer: str
@@ -51,19 +52,19 @@ class Manifest(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """What a copy of all files takes. Links may share some of it with other backups."""
+        """Bytes that a copy of all files takes. Links may share some of them with other backups."""
         return sum(file.size_bytes for file in self.files)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write it into the directory of its backup, on disk when this returns. Raises OSError."""
+    """Write the manifest into the directory of its backup; on disk when this returns. Raises OSError."""
     stored = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     write_file(directory / MANIFEST_NAME, stored)
     write_file(directory / CHECKSUM_NAME, _checksum_line(stored))
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a backup, which is as it was written. Raises BackupRefused."""
+    """Return the manifest of a backup, verified by its checksum. Raises BackupRefused."""
     with refused_in_words(f"{directory} cannot be read as a backup"):
         if not (directory / MANIFEST_NAME).is_file():
             within = sorted(path.parent.name for path in directory.glob(f"*/{MANIFEST_NAME}"))
@@ -87,7 +88,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def paths_in(directory: Path) -> Sequence[str]:
-    """Every file of a backup but the manifest, sorted, as the manifest names them. Raises OSError."""
+    """Return every file of a backup but the manifest, sorted, as the manifest names them. Raises OSError."""
     found = (path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
     return sorted(path for path in found if path not in (MANIFEST_NAME, CHECKSUM_NAME))
 

@@ -1,10 +1,10 @@
-"""A server's directory from a backup: copied, checked byte by byte on the way, and let into a line of its own.
+"""A server's directory from a backup: every byte is checked while it is copied, and the store begins a new incarnation.
 
-The file RESTORING is the first in the directory and the last to go, and nobody opens a directory that has it. So a
-restore that is killed leaves what the next one removes, and never a store that looks whole and is not.
+The file RESTORING is made first and removed last, and a directory that has it cannot be opened. So a restore that is
+killed leaves a directory that the next one clears, and never a store that looks complete and is not.
 
-The restored store does not go on where the backup ended, but begins another incarnation with it
-(`coordinator_runtime/incarnation.py`): the numbers that were given since the backup may be known to anybody.
+The restored store does not go on where the backup ended, but begins another incarnation
+(`coordinator_runtime/incarnation.py`): clients may know numbers that were assigned since the backup.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from coordinator_runtime.rocks.store_directory import StoreDirectory, sync_direc
 from coordinator_runtime.store import StoreFailed, StoreRefused
 
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
-"""What an empty disk has in it."""
+"""Names in the root of an empty disk."""
 
 
 class Restored(Struct, frozen=True):
-    """What a restore has made."""
+    """Result of a restore."""
 
     manifest: Manifest
     incarnation: Incarnation
-    """The line that the restored store begins."""
+    """Incarnation that the restored store begins."""
 
 
 def restore(
@@ -47,13 +47,14 @@ def restore(
     store_id: str | None = None,
     progress: CopyProgress | None = None,
 ) -> Restored:
-    """Make the directory of a server from a backup; on disk when this returns, after up to a second, so that no two
-    restores of one backup begin lines of the same number.
+    """Make the directory of a server from a backup; on disk when this returns.
 
-    `target` is empty, or not there, or has what a restore left that was killed. `pause` waits so many milliseconds.
-    `store_id`: the one that the backup must have.
+    It takes up to a second longer, so that no two restores of one backup begin incarnations of the same number.
 
-    Raises BackupRefused, and whatever `progress` raises. Then the target is as empty as it was."""
+    `target` is empty or missing, or has the rest of a killed restore. `pause` waits so many milliseconds. `store_id`:
+    the id that the backup must have.
+
+    Raises BackupRefused, and any error of `progress`. Then the target is as empty as it was."""
     directory = StoreDirectory(target)
     with (
         refused_in_words(f"{backup} cannot be restored into {target}"),
@@ -80,7 +81,7 @@ def restore(
 
 
 def _trusted(backup: Path, store_id: str | None, now_ms: int) -> Manifest:
-    """The manifest, if the backup may be restored now as far as that tells. Raises BackupRefused, OSError."""
+    """Return the manifest, if it allows the backup to be restored now. Raises BackupRefused, OSError."""
     manifest = read_manifest(backup)
     if store_id is not None and manifest.store_id != store_id:
         raise BackupRefused(f"{backup} is of the store {manifest.store_id}, and not of {store_id}")
@@ -96,7 +97,7 @@ def _trusted(backup: Path, store_id: str | None, now_ms: int) -> Manifest:
 
 
 def _check_empty(directory: StoreDirectory) -> None:
-    """Let only an empty directory be filled; what a killed restore left is removed. Raises BackupRefused, OSError."""
+    """Allow only an empty directory; the rest of a killed restore is removed. Raises BackupRefused, OSError."""
     if directory.restoring_path.exists():
         _clear(directory)
     there = {path.name for path in directory.path.iterdir()} - _OF_THE_FILE_SYSTEM
@@ -105,7 +106,7 @@ def _check_empty(directory: StoreDirectory) -> None:
 
 
 def _fill(directory: StoreDirectory, backup: Path, manifest: Manifest, progress: CopyProgress) -> None:
-    """Copy every file, if it is what the manifest says. Raises BackupRefused, OSError."""
+    """Copy every file, and check it against the manifest. Raises BackupRefused, OSError."""
     directory.create()
     write_file(directory.restoring_path, f"{manifest.name}\n".encode())
     directory.sync()
@@ -128,8 +129,7 @@ def _fill(directory: StoreDirectory, backup: Path, manifest: Manifest, progress:
 
 
 def _begin_line(directory: StoreDirectory, manifest: Manifest, clock: Clock) -> Incarnation:
-    """Look whether the files are the store that the manifest tells of, and begin its next line. Raises
-    BackupRefused."""
+    """Check that the files are the store of the manifest, and begin its next incarnation. Raises BackupRefused."""
     try:
         inspected = inspect(directory)
         _check_found(inspected.found, manifest)
@@ -157,7 +157,7 @@ def _check_found(found: Found | None, manifest: Manifest) -> None:
 
 
 def _clear(directory: StoreDirectory) -> None:
-    """Remove what was restored, and last what says that it is not whole."""
+    """Remove the restored files; the file that marks them as incomplete goes last."""
     for path in (directory.store_path, directory.segments_path):
         if path.exists():
             shutil.rmtree(path)

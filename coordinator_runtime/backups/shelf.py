@@ -1,4 +1,4 @@
-"""The directory that backups lie in: what is there, and what may go."""
+"""The directory of backups: listing, and removing old ones."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LOCK_NAME: Final = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class KeptBackup:
-    """A backup that was finished."""
+    """A finished backup."""
 
     path: Path
     manifest: Manifest | None
-    """None where it cannot be read."""
+    """None if it cannot be read."""
     problem: str = ""
-    """What is wrong with it; empty: nothing is known."""
+    """Description of a problem with the backup; empty if none is known."""
 
 
 def backups_in(directory: Path) -> Sequence[KeptBackup]:
-    """The finished backups, the oldest first. Only their manifests are read. Raises BackupRefused."""
+    """Return the finished backups, the oldest first. Only their manifests are read. Raises BackupRefused."""
     with refused_in_words(f"the backup directory {directory} cannot be read"):
         found = sorted(path for path in directory.iterdir() if path.is_dir() and path.suffix != PARTIAL_SUFFIX)
     return [_kept(path) for path in found]
@@ -45,7 +45,8 @@ def _kept(path: Path) -> KeptBackup:
 
 @contextmanager
 def shelf_held(directory: Path) -> Iterator[None]:
-    """Make the directory if it is missing, keep others from changing what lies in it, and remove what was cut short.
+    """Make the directory if it is missing, lock it against other processes, and remove backups that were cut short.
+
     Raises BackupRefused."""
     with refused_in_words(f"the backup directory {directory} cannot be made or used"):
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,14 +58,15 @@ def shelf_held(directory: Path) -> Iterator[None]:
 
 
 def prune(directory: Path, keep: int) -> Sequence[KeptBackup]:
-    """Remove all but the newest `keep` backups of each store, and whatever was cut short. Returns what was removed.
-    What cannot be read stays, and so does what is being restored. Raises BackupRefused."""
+    """Remove all but the newest `keep` backups of each store, and all that were cut short. Return the removed ones.
+
+    Backups that cannot be read, or are being restored, stay. Raises BackupRefused."""
     with shelf_held(directory):
         return [backup for backup in prunable(directory, keep) if _removed(backup.path)]
 
 
 def prunable(directory: Path, keep: int) -> Sequence[KeptBackup]:
-    """What `prune` would remove now, the oldest first. Raises BackupRefused."""
+    """Return the backups that `prune` would remove now, the oldest first. Raises BackupRefused."""
     older, newer = [], Counter[str]()
     for backup in reversed(backups_in(directory)):
         if backup.manifest is not None:
@@ -77,7 +79,7 @@ def prunable(directory: Path, keep: int) -> Sequence[KeptBackup]:
 def _removed(path: Path) -> bool:
     try:
         with held(path, "it is being restored"):
-            # Half of it may go before this process ends: from here on it is none any more.
+            # This process may end when half of it is deleted, so from here on it is no backup any more.
             left = path.rename(path.with_name(path.name + PARTIAL_SUFFIX))
     except BackupRefused:
         return False

@@ -1,4 +1,4 @@
-"""Whether a backup is what was written: every byte of it, nothing missing and nothing beside it."""
+"""Verification of a backup: every byte of it, no file missing and no file added."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from coordinator_runtime.rocks.store_directory import with_advice
 
 
 def verify_backup(path: Path, progress: CopyProgress | None = None) -> tuple[Manifest, Sequence[str]]:
-    """Read the whole backup. Returns its manifest and what is wrong, in words, by file.
+    """Read the whole backup. Return its manifest and a description of each problem, by file.
 
-    Raises BackupRefused where it has no manifest that can be read."""
+    Raises BackupRefused if it has no readable manifest."""
     progress = progress or CopyProgress()
     manifest = read_manifest(path)
     progress.total_bytes = manifest.size_bytes
@@ -26,14 +26,14 @@ def verify_backup(path: Path, progress: CopyProgress | None = None) -> tuple[Man
             elif checksum_of(path / file.path, progress) != file.sha256:
                 problems.append(f"{file.path} is damaged: its checksum is not that in the manifest")
         except FileNotFoundError:
-            continue  # `wrong_names` told of it.
+            continue  # `wrong_names` reported it.
         except OSError as error:
             problems.append(f"{file.path} cannot be read: {with_advice(error)}")
     return manifest, problems
 
 
 def wrong_names(path: Path, manifest: Manifest) -> list[str]:
-    """Files that are missing, and files that nobody knows."""
+    """Return descriptions of missing files, and of files that are not in the manifest."""
     there, expected = {*paths_in(path)}, {file.path for file in manifest.files}
     return [
         *(f"{name} is missing" for name in sorted(expected - there)),

@@ -1,8 +1,8 @@
-"""A second directory of an open store, as of one version, made of links to its files in no time.
+"""A second directory of an open store, as of one version, made quickly from links to its files.
 
-RocksDB and we change no sorted file and no finished segment, we only delete them, and a link outlives that. RocksDB
-itself copies what it does change: its MANIFEST and the newest log. Measured, with nothing left in memory: 3 to 13 ms
-for 40 files, in which nobody else has the interpreter.
+Sorted files of RocksDB and finished segments are never changed, only deleted, and a link outlives that. RocksDB itself
+copies the files that it does change: its MANIFEST and the newest log. Measured, with nothing left in memory: 3 to 13 ms
+for 40 files. The interpreter is held meanwhile.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from coordinator_runtime.rocks.store_directory import StoreDirectory, sync_direc
 
 
 def link_files(database: Rdict, directory: StoreDirectory) -> None:
-    """Link all that the store consists of. Nobody may write to it meanwhile. Raises OSError, and
-    what RocksDB raises."""
+    """Link all files of the store. No write may run meanwhile. Raises OSError, and the errors of RocksDB."""
     there = directory.checkpoint
     Checkpoint(database).create_checkpoint(str(there.store_path))
     there.segments_path.mkdir()
     for segment in segments_in(directory.segments_path):
-        # One that no row names any more may go at any moment.
+        # A segment that no row names any more may be deleted at any moment.
         with suppress(FileNotFoundError):
             os.link(segment_path(directory.segments_path, segment), segment_path(there.segments_path, segment))
     if directory.damaged_files_path.exists():
@@ -34,7 +33,7 @@ def link_files(database: Rdict, directory: StoreDirectory) -> None:
 
 
 def finish_checkpoint(checkpoint: StoreDirectory, version: int, newest_segment: FileGrowth) -> None:
-    """Let the files be a store that had been durable so far. Raises OSError."""
+    """Make the linked files a store that is durable up to this version. Raises OSError."""
     manifest = current_manifest(checkpoint.store_path)
     assert manifest is not None, "a checkpoint has a CURRENT"
     mark = DurableMark(checkpoint.durable_mark_path)

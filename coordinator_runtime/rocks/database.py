@@ -1,7 +1,7 @@
 """Opening RocksDB: the one place that makes its options.
 
-What the operator may size is in `StoreOptions`; everything else is fixed here. A test keeps others from opening RocksDB
-past this module, because an open with other options can end the process (`_tracking_options`).
+`StoreOptions` has the sizes that an operator may set; everything else is fixed here. A test keeps other code from
+opening RocksDB past this module, because an open with other options can end the process (`_tracking_options`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TRACKED_WALS: Final = Path(__file__).with_name("tracked_wals")
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What an operator may want to size. The defaults fit a small machine."""
+    """Sizes that an operator may set. The defaults fit a small machine."""
 
     write_buffer_bytes: int = 64 * _MEBIBYTE
-    """Memory for what is in the log but not yet in sorted files, all families together. Too small: many small files and
-    stalls. Too large: memory, and a longer recovery after a crash."""
+    """Memory for data in the log that is not yet in sorted files, all families together. Too small: many small files
+    and stalls. Too large: memory, and a longer recovery after a crash."""
     block_cache_bytes: int = 32 * _MEBIBYTE
     """Memory for blocks that were read, all families together. Too small: fetches behind the page cache decompress
     again and again."""
@@ -37,12 +37,12 @@ class StoreOptions:
     """Size of the write-ahead log at which the family that holds its oldest part is flushed. Bounds disk and recovery
     time."""
     open_files_max: int = -1
-    """Sorted files that are kept open; -1 for all of them. Too small: reads open files again and again."""
+    """Number of sorted files that are kept open; -1 for all of them. Too small: reads open files again and again."""
     segments: SegmentOptions = field(default_factory=SegmentOptions)
 
 
 def families_of(directory: StoreDirectory) -> list[str]:
-    """Names of the families that were made. Raises StoreRefused."""
+    """Return the names of the existing families. Raises StoreRefused."""
     try:
         names: list[str] = Rdict.list_cf(str(directory.store_path))
     except Exception as error:
@@ -51,16 +51,16 @@ def families_of(directory: StoreDirectory) -> list[str]:
 
 
 def open_for_reading(directory: StoreDirectory, families: Sequence[Family]) -> Rdict:
-    """Open some families; no file of the store is changed. Raises StoreRefused."""
+    """Open some families without changing any file of the store. Raises StoreRefused."""
     options = _tracking_options()
     options.create_if_missing(False)
-    # The log of a server that ran is no reason to refuse: it is replayed into memory.
+    # The log that a server left is no reason to refuse: it is replayed into memory.
     access = AccessType.read_only(error_if_log_file_exist=False)
     return _open_rocksdb(directory, options, {family.name: Options(raw_mode=True) for family in families}, access)
 
 
 def open_for_writing(directory: StoreDirectory, options: StoreOptions, damaged: DamagedFiles) -> Rdict:
-    """Open RocksDB with all families, and make what is missing. Raises StoreRefused."""
+    """Open RocksDB with all families, and create missing ones. Raises StoreRefused."""
     cache = Cache(options.block_cache_bytes)
     families = {family.name: _family_options(family, options, cache) for family in Family}
     for family in filter(damaged.spares, Family):
@@ -69,7 +69,7 @@ def open_for_writing(directory: StoreDirectory, options: StoreOptions, damaged: 
 
 
 def refusal_of(directory: StoreDirectory, error: Exception) -> StoreRefused:
-    """What RocksDB complains of, with the file that it is about, and what to do."""
+    """Return the refusal for an error of RocksDB, with the file at fault and advice."""
     complaint = " ".join(str(error).split()).rstrip(".")
     cannot = f"RocksDB cannot open the store in {directory.path}: {complaint}"
     if not complaint.startswith("Corruption") and "No such file" not in complaint:
@@ -95,21 +95,21 @@ def _open_rocksdb(
 
 
 def _tracking_options() -> Options:
-    """What every open must have, for reading as for writing.
+    """Return the options that every open needs, for reading as for writing.
 
-    RocksDB keeps a list of the logs that it has closed and synced, and refuses to open without one of them or with a
-    shorter one. Without the list, a log that is gone and is not the last leaves holes that nobody notices.
+    RocksDB keeps a list of the logs that it has closed and synced, and refuses to open if one of them is missing or
+    shorter. Without the list, a log that is missing and is not the last leaves holes without notice.
 
-    Once a store has such a list, to open it for reading without this option ends the process by a signal, and to open
-    it for writing drops the list. rocksdict has no call for the option, so it comes from an options file of ours."""
+    Once a store has such a list, opening it for reading without this option ends the process by a signal. Opening it
+    for writing drops the list. rocksdict has no call for the option, so it comes from an options file of ours."""
     options, _families = Options.load_latest(str(_TRACKED_WALS))
-    # A prefix, never holes; what it drops silently the durable mark notices.
+    # Recover a prefix, never holes. The durable mark detects writes that this drops silently.
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     return options
 
 
 def _database_options(options: StoreOptions) -> Options:
-    """What holds for all families. Source: spec log-and-runtime 5.1, 5.6."""
+    """Return the options for all families. Source: spec log-and-runtime 5.1, 5.6."""
     database = _tracking_options()
     database.create_if_missing(True)
     database.create_missing_column_families(True)
@@ -127,10 +127,10 @@ def _database_options(options: StoreOptions) -> Options:
 
 
 def _family_options(family: Family, options: StoreOptions, cache: Cache) -> Options:
-    """What differs between the families. Source: spec log-and-runtime 5.1."""
+    """Return the options of one family. Source: spec log-and-runtime 5.1."""
     blocks = BlockBasedOptions()
     blocks.set_block_cache(cache)
-    # Otherwise indexes and filters of all files stay in memory beside the cache: a hundredth of the data, for ever.
+    # Otherwise indexes and filters of all files stay in memory beside the cache: a hundredth of the data, permanently.
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
     if family in (Family.PRODUCERS, Family.COORDINATOR_STATE):
@@ -141,8 +141,8 @@ def _family_options(family: Family, options: StoreOptions, cache: Cache) -> Opti
     own.set_compression_type(DBCompressionType.none() if family is Family.LOG else DBCompressionType.lz4())
     own.set_write_buffer_size(options.write_buffer_bytes // (2 if family is Family.LOG else 8))
     own.set_max_write_buffer_number(3)
-    # RocksDB slows writers down by making each one sleep, which `no_slowdown` turns into a failure that uses up the
-    # writer's allowance: it would be asked in vain. So there is only go and stop.
+    # RocksDB slows writers down by making each one sleep. `no_slowdown` turns that into a failure that uses up the
+    # writer's allowance, so that a retry could never succeed. So there is only go and stop.
     own.set_level_zero_slowdown_writes_trigger(36)
     own.set_level_zero_stop_writes_trigger(36)
     own.set_soft_pending_compaction_bytes_limit(0)

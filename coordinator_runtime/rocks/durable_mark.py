@@ -1,12 +1,12 @@
-"""A side file that remembers up to which group version the store has ever been durable, and in which files.
+"""A side file with the newest group version that was ever durable, and the growth of the files that held it.
 
-RocksDB recovers a damaged log to a clean prefix and says nothing about what it dropped (point_in_time, the only mode
-that keeps the prefix property). The mark is how we notice: a store that recovers to less than its mark has lost writes
-that were acknowledged. It is written after the sync it tells of, so it never promises too much; it trails by at most
-the interval at which it is written, and loss inside that interval goes unnoticed.
+RocksDB recovers a damaged log to a clean prefix and does not report what it dropped (point_in_time, the only mode that
+keeps the prefix property). The mark detects that: a store that recovers to less than its mark has lost acknowledged
+writes. It is written after the sync that it reports, so it never promises too much. It trails by at most the interval
+at which it is written; a loss inside that interval goes unnoticed.
 
-Two files could shrink without that: a MANIFEST put back from an older copy shows some families as they were then and
-others as they are now, and a segment file is none of RocksDB's. So the mark also holds how far these two had grown.
+Two files could shrink undetected. A MANIFEST put back from an older copy shows some families as they were then and
+others as they are now, and RocksDB knows no segment files. So the mark also holds the growth of these two.
 
 Source: spec log-and-runtime 5.6, store-format 7.
 """
@@ -25,39 +25,41 @@ _SLOT = struct.Struct(">4sQQQQQQ")
 _MAGIC: Final = b"TXD2"
 _VERSION_ONLY: Final = struct.Struct(">4sQQ")
 _VERSION_ONLY_MAGIC: Final = b"TXDM"
-"""Slots of this kind, without files, are read as marks that promise nothing of them; the next write replaces them."""
+"""First bytes of slots without files. They are read as marks that promise nothing about files; the next write replaces
+them."""
 _CHECKSUM = struct.Struct(">I")
 
 _SLOT_COUNT: Final = 2
 _SLOT_SPACING_BYTES: Final = 4096
-"""Each slot has a disk block of its own, so that a torn write of one cannot reach the other."""
+"""Distance of the slots in bytes. Each slot has a disk block of its own, so that a torn write of one cannot reach the
+other."""
 
-# Where the system has it: it leaves out the file's times, which nobody here reads.
+# `fdatasync` where the system has it: it leaves out the file's times, which are not read here.
 _sync_file = getattr(os, "fdatasync", os.fsync)
 
 
 class FileGrowth(NamedTuple):
-    """How far the newest of several numbered files had grown. No number is below the first one."""
+    """Growth of the newest of several numbered files. Every number is above the first one."""
 
     number: int = 0
-    """0: nothing is known."""
+    """Number of the file; 0 if nothing is known."""
     length: int = 0
-    """How long the file had grown, in bytes."""
+    """Length that the file had reached, in bytes."""
 
 
 class Marked(NamedTuple):
-    """What was on disk when the mark was written."""
+    """Content of the mark: the state on disk when it was written."""
 
     version: int
-    """The newest group of the store."""
+    """Version of the newest group in the store."""
     manifest: FileGrowth = FileGrowth()
     segment: FileGrowth = FileGrowth()
 
 
 class _Slot(NamedTuple):
     sequence: int
-    """Counts writes. The valid slot with the greater one is the newer, even if its version is smaller: that is how a
-    loss that was accepted is remembered."""
+    """Number of writes of the mark. The valid slot with the greater number is the newer one, even if its version is
+    smaller: this records an accepted loss."""
     marked: Marked
 
 
@@ -68,7 +70,7 @@ def _encode(slot: _Slot) -> bytes:
 
 
 def _decode(stored: bytes) -> _Slot | None:
-    """None for a slot that was never written, is torn, or was damaged later."""
+    """Decode a slot; None if it was never written, is torn, or was damaged later."""
     layout = _VERSION_ONLY if stored.startswith(_VERSION_ONLY_MAGIC) else _SLOT
     if len(stored) < layout.size + _CHECKSUM.size:
         return None
@@ -80,9 +82,9 @@ def _decode(stored: bytes) -> _Slot | None:
 
 
 def read_mark(path: Path) -> Marked:
-    """What the newest valid slot holds; the file is not changed.
+    """Return the content of the newest valid slot. The file is not changed.
 
-    Raises StoreRefused if it is missing or unreadable, or no slot is valid."""
+    Raises StoreRefused if the file is missing or unreadable, or no slot is valid."""
     try:
         newest = _newest_slot(path)
     except OSError as error:
@@ -103,9 +105,9 @@ def _newest_slot(path: Path) -> _Slot | None:
 
 
 class DurableMark:
-    """The mark, open for writing. One writer at a time: whoever holds the directory.
+    """The mark, open for writing by the holder of the directory's lock.
 
-    Opening creates the file if it is missing and changes nothing otherwise; a damaged file is usable again after the
+    Opening creates the file if it is missing and changes nothing otherwise. A damaged file is usable again after the
     next `write`."""
 
     __slots__ = ("_file", "_path", "_sequence", "last")
@@ -115,15 +117,15 @@ class DurableMark:
         self._path = path
         self._sequence = 0 if newest is None else newest.sequence
         self.last = Marked(0) if newest is None else newest.marked
-        """What was written last, here or before it was opened."""
+        """Content of the last write, here or before it was opened."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def read(self) -> Marked:
-        """What the newest valid slot holds. Raises StoreRefused if none is valid."""
+        """Return the content of the newest valid slot. Raises StoreRefused if none is valid."""
         return read_mark(self._path)
 
     def write(self, marked: Marked) -> None:
-        """Remember what is durable; on disk when this returns. Raises OSError.
+        """Record the durable state; on disk when this returns. Raises OSError.
 
         The older slot is overwritten, so that a crash in the middle leaves the newer one."""
         slot = _Slot(self._sequence + 1, marked)

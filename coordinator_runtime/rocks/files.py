@@ -1,14 +1,13 @@
-"""RocksDB's own files, as far as we look at them without it.
+"""RocksDB's own files, as far as we look at them without RocksDB.
 
-CURRENT names the MANIFEST that says which other files belong to the store. RocksDB believes an older MANIFEST and shows
-some families as they were then and others as they are now; so the durable mark remembers which one was current and how
-long it was.
+CURRENT names the MANIFEST, which lists the other files of the store. RocksDB trusts an older MANIFEST, and then shows
+some families as they were and others as they are now. So the durable mark records the current MANIFEST and its length.
 
-A damaged block of a sorted file is its reader's business, until a compaction reads it: RocksDB then takes no writes any
-more, the process ends, and every start after that meets the same block again. So the family of such a file is not
-compacted from the moment on that damage is known, by a reader or by the write that failed; a small file beside the
-store keeps that over restarts. What it costs: reads look into more and more files, and the room of deleted topics does
-not come back, until the directory is restored from a backup or the file is gone with its topics.
+A damaged block of a sorted file affects only its readers, until a compaction reads it. RocksDB then takes no more
+writes, the process ends, and every later start meets the same block again. So the family of such a file is not
+compacted once damage is known, from a reader or from the failed write. A small file beside the store keeps this over
+restarts. The price: reads look into more and more files, and the space of deleted topics is not freed. It ends when the
+directory is restored from a backup, or the file is deleted with its topics.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ RESTORE: Final = (
     "Nothing was changed. Put the file back from a copy, or restore the whole directory from a backup;"
     " --accept-data-loss does not help here, because what is left is not the state of any one moment"
 )
-"""What to do where files are missing or damaged that the others make no sense without."""
+"""Advice for missing or damaged files without which the others make no sense."""
 
 
 def holds_data(store_path: Path) -> bool:
-    """Whether RocksDB ever began to keep data here."""
+    """Return True if RocksDB ever began to keep data here."""
     return store_path.is_dir() and any(_DATA_FILE.fullmatch(path.name) for path in store_path.iterdir())
 
 
 def current_manifest(store_path: Path) -> Path | None:
-    """The MANIFEST that CURRENT names, whether it is there or not; None where there is no CURRENT.
+    """Return the MANIFEST that CURRENT names, even if it is missing; None if there is no CURRENT.
 
     Raises StoreRefused if CURRENT is damaged, OSError if it cannot be read."""
     path = store_path / "CURRENT"
@@ -55,7 +54,7 @@ def current_manifest(store_path: Path) -> Path | None:
 
 
 def growth_of(manifest: Path) -> FileGrowth:
-    """How far a MANIFEST has grown; of length 0 if it is not there. Raises OSError."""
+    """Return the growth of a MANIFEST, with length 0 if it is missing. Raises OSError."""
     try:
         length = manifest.stat().st_size
     except FileNotFoundError:
@@ -64,14 +63,14 @@ def growth_of(manifest: Path) -> FileGrowth:
 
 
 def synced_growth(store_path: Path, last: FileGrowth) -> FileGrowth:
-    """How far the current MANIFEST has grown, with that much of it on disk. Raises OSError.
+    """Return the growth of the current MANIFEST, with that much of it on disk. Raises OSError.
 
-    RocksDB may be in the middle of a record that it has not synced yet, so who wants to promise this length syncs it;
-    nothing is done where it is still what it was the `last` time."""
+    RocksDB may be in the middle of a record that it has not synced yet, so the file is synced before its length is
+    promised. If nothing has changed since the `last` time, no sync is needed."""
     try:
         return _synced(store_path, last)
     except FileNotFoundError:
-        # RocksDB begins a new MANIFEST where one grows large, and deletes the old one.
+        # RocksDB begins a new MANIFEST when one grows large, and deletes the old one.
         return _synced(store_path, last)
 
 
@@ -90,21 +89,22 @@ def _synced(store_path: Path, last: FileGrowth) -> FileGrowth:
 
 
 def manifest_number(manifest: Path) -> int:
-    """The number in the name of a MANIFEST."""
+    """Return the number in the name of a MANIFEST."""
     found = _MANIFEST.fullmatch(manifest.name)
     assert found is not None, "a path that `current_manifest` returned"
     return int(found[1])
 
 
 def manifest_name(number: int) -> str:
-    """The name of the MANIFEST with this number."""
+    """Return the name of the MANIFEST with this number."""
     return f"MANIFEST-{number:06}"
 
 
 def blamed_file(complaint: str) -> str | None:
-    """The file that a complaint of RocksDB is about, as far as it says.
+    """Return the file at fault in an error of RocksDB; None if the error names none.
 
-    It names logs by their number, and the MANIFEST behind every damage that it meets while it reads that."""
+    RocksDB names logs by their number. For damage that it finds while it reads the MANIFEST, it names the MANIFEST
+    too."""
     if found := re.search(r"log number: (\d+)", complaint):
         return f"{int(found[1]):06}.log"
     named = re.findall(r"\d+\.sst|\d+\.log|MANIFEST-\d+|CURRENT", complaint)
@@ -114,18 +114,18 @@ def blamed_file(complaint: str) -> str | None:
 _SORTED_FILE: Final = re.compile(r"\b\d+\.sst\b")
 _NOTE: Final = re.compile(r"^(\d+\.sst) (\S+)$", re.MULTILINE)
 _ALL_FAMILIES: Final = "*"
-"""Stands for the family where nobody knows which one it is."""
+"""Stands for the family if it is unknown."""
 
 
 class DamagedFiles:
-    """Names of damaged files that are still there, each with the family it belongs to. Any thread."""
+    """Names of damaged files that still exist, each with its family. For any thread."""
 
     def __init__(self, directory: StoreDirectory) -> None:
         self._directory = directory
         self._lock = threading.Lock()
         self._families: dict[str, str] = {}
         with suppress(FileNotFoundError):
-            # A line that is damaged itself is left out: its file is noted again when somebody meets it.
+            # A damaged line is left out: its file is noted again at the next read of the damage.
             noted = directory.damaged_files_path.read_text(errors="replace")
             for name, family in _NOTE.findall(noted):
                 if (directory.store_path / name).exists():
@@ -136,17 +136,18 @@ class DamagedFiles:
         return sorted(self._families)
 
     def spares(self, family: Family) -> bool:
-        """Whether this family must not be compacted."""
+        """Return True if this family must not be compacted."""
         return not {family.name, _ALL_FAMILIES}.isdisjoint(self._families.values())
 
     def note(self, words: str, family: Family | None) -> bool:
-        """Remember the files that an error of RocksDB names; True if one of them is new. `family`: None = not known."""
+        """Record the files that an error of RocksDB names; return True if one of them is new. `family`: None if
+        unknown."""
         with self._lock:
             found = set(_SORTED_FILE.findall(words)) - self._families.keys()
             if not found:
                 return False
             self._families.update(dict.fromkeys(found, _ALL_FAMILIES if family is None else family.name))
-            # A disk that takes nothing fails the next write too. Until then nothing is compacted all the same.
+            # A disk that takes nothing fails the next write too. Even so, nothing is compacted until then.
             with suppress(OSError):
                 self._write()
         return True

@@ -1,12 +1,12 @@
-"""Opening the directory of a store: what it holds, what is missing of what had been durable there, whether it may be
-opened, decided before RocksDB may write to it, and in which order.
+"""Inspect a store directory before RocksDB may write to it: detect lost or contradictory files, decide whether to open.
 
-What it holds is found out by reading: our own look at the files that RocksDB would believe blindly, and a read-only
-view of one family. RocksDB's recovery for writing drops a damaged log for good, and who is refused must still find what
-there was to rescue.
+The inspection only reads: our own look at the files that RocksDB would trust blindly, and a read-only view of one
+family. RocksDB's recovery for writing drops a damaged log permanently, and an operator whose store is refused must
+still find the data to rescue.
 
-Two kinds of trouble. A *loss* leaves the state of an earlier moment, or all but single values: whoever accepts it goes
-on from there. Anything else leaves files that contradict each other, and is refused whatever the operator accepts.
+There are two kinds of trouble. A *loss* leaves the state of an earlier moment, or all but single values, and an
+operator may accept it to go on from there. Anything else leaves files that contradict each other, and is always
+refused.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 from coordinator_runtime.unknown_rows import UnknownRow
 
 _UNUSED_FAMILY: Final = "default"
-"""RocksDB makes it, and we keep nothing in it."""
+"""Name of a family that RocksDB creates and we do not use."""
 
 _LOST_WHOLE: Final = Marked(1)
-"""The mark of a store that is being made in the place of one that was lost, whatever version that had reached."""
+"""Mark of a store that is being made in place of a lost one, whatever version that had reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a store says about itself before it is opened."""
+    """Properties of a store, read before it is opened."""
 
     format_version: int
     shard_count: int
@@ -85,25 +85,25 @@ class Found:
     demands: Sequence[bytes]
     """Names in META that a program must know to open the store."""
     segments: Mapping[int, int]
-    """The segment files that hold values, with the length that each must have, or 0: not known."""
+    """Segment files that hold values, each with its required length; 0 if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What may be opened, and what is missing of it."""
+    """Result of inspecting a directory."""
 
     found: Found | None
-    """None where no store is, or one whose making was cut short before anything was in it."""
+    """None if there is no store, or its making was cut short before anything was in it."""
     loss: str | None
-    """What had been durable and is not there, in words."""
+    """Description of durable data that is missing; None if none is."""
     lost_segments: Sequence[int]
     """Segment files that are missing or cut off."""
 
 
 def inspect(directory: StoreDirectory) -> Inspection:
-    """Read what is there and change nothing.
+    """Read the directory without changing it.
 
-    Raises StoreRefused: newer format, or missing and damaged files that the others make no sense without; OSError."""
+    Raises StoreRefused: newer format, or missing or damaged files without which the others make no sense; OSError."""
     marked, doubt = _mark_of(directory)
     manifest = current_manifest(directory.store_path)
     if manifest is None:
@@ -120,11 +120,11 @@ def inspect(directory: StoreDirectory) -> Inspection:
 
 
 def _mark_of(directory: StoreDirectory) -> tuple[Marked, str | None]:
-    """The durable mark, or why there is none where there should be one."""
+    """Return the durable mark, and None or the reason why it cannot be read although there should be one."""
     path = directory.durable_mark_path
     is_unwritten = not path.exists() or path.stat().st_size == 0
     if is_unwritten and not holds_data(directory.store_path) and not segments_in(directory.segments_path):
-        # Without files of RocksDB, which come after the mark, the making of a store was cut short, if there was one.
+        # RocksDB's files are made after the mark. Without them, no store was ever finished here.
         return Marked(0), None
     try:
         return read_mark(path), None
@@ -133,13 +133,15 @@ def _mark_of(directory: StoreDirectory) -> tuple[Marked, str | None]:
 
 
 def _was_finished(marked: Marked, doubt: str | None) -> bool:
-    """Whether a store was ever open here; unless the mark can say that none was, one is assumed."""
+    """Return True if a store was ever open here, as far as the mark tells. If it cannot be read, one is assumed."""
     is_unmade = marked in (Marked(0), _LOST_WHOLE)
     return doubt is not None or not is_unmade
 
 
 def _check_that_nothing_was_begun(directory: StoreDirectory, marked: Marked, doubt: str | None) -> None:
-    """RocksDB writes CURRENT last when it makes its files, and would make them anew, over all that is there."""
+    """Refuse files without CURRENT if a store was finished here.
+
+    RocksDB writes CURRENT last when it makes its files. Without it, it would make new files over the existing ones."""
     if not _was_finished(marked, doubt) or not holds_data(directory.store_path):
         return
     last = (
@@ -172,7 +174,7 @@ def _read_meta(directory: StoreDirectory) -> Found | None:
     database = open_for_reading(directory, [Family.META])
     try:
         meta = database.get_column_family(Family.META.name)
-        # First, because all other rows may look otherwise in another format.
+        # Checked first, because all other rows may differ in another format.
         _check_format(directory, number_of(meta.get(FORMAT_VERSION_KEY)))
         found = _found_in(meta)
     except StoreRefused:
@@ -202,7 +204,7 @@ def _check_format(directory: StoreDirectory, format_version: int) -> None:
 
 
 def _check_demands(directory: StoreDirectory, found: Found, families: Sequence[str]) -> None:
-    """Raises StoreRefused where only a newer program knows what is stored."""
+    """Raises StoreRefused if only a newer program knows some of the stored data."""
     identity = found.identity
     demands = own_rows.unknown_demands(identity.features, found.demands)
     strangers = sorted({*families} - {_UNUSED_FAMILY} - {family.name for family in Family})
@@ -257,7 +259,7 @@ def _lost_groups(directory: StoreDirectory, found: Found | None, marked: Marked)
 
 
 def _lost_segments(directory: StoreDirectory, found: Found, newest: FileGrowth) -> dict[int, str]:
-    """What is wrong with the files of segments, in words, as far as their names and lengths tell."""
+    """Return descriptions of lost segment files, as far as names and lengths show them."""
     lost = {}
     for segment, finished_length in sorted(found.segments.items()):
         path = segment_path(directory.segments_path, segment)
@@ -278,16 +280,16 @@ def open_store(
     options: StoreOptions | None = None,
     wall_ms: Callable[[], int] = SystemClock().wall_ms,
 ) -> RocksStore:
-    """Open the store in the directory, or make one there; this process alone has it until `close`.
+    """Open the store in the directory, or make one there. This process has it exclusively until `close`.
 
     Every check comes before RocksDB may write, and none changes a file.
 
-    `accept_data_loss`: go on with less than had been durable, where what is left is the state of an earlier moment or
-    lacks only values in segments, and remember that for good: the store has another incarnation then. `begins`: so it
-    has anyway, for this reason.
+    `accept_data_loss`: go on with less than was durable, if the rest is the state of an earlier moment or lacks only
+    values in segments. The loss is recorded permanently: the store begins another incarnation. `begins`: begin another
+    incarnation in any case, for this reason.
 
-    Raises StoreRefused: in use, newer format, another shard count, damaged, not to be read or written, on a full disk,
-    or (unless `accept_data_loss`) less in it than had been reported durable."""
+    Raises StoreRefused: in use, newer format, another shard count, damaged, not to be read or written, on a full disk.
+    Also if durable data is missing, unless `accept_data_loss`."""
     options = options or StoreOptions()
     directory = StoreDirectory(Path(path))
     with refused_in_words(directory.path), ExitStack() as undo:
@@ -302,8 +304,8 @@ def open_store(
         durable_mark = DurableMark(directory.durable_mark_path)
         undo.callback(durable_mark.close)
         if inspected.found is None:
-            # Before RocksDB makes anything, so that no store ever stands there without a mark. Where one was lost the
-            # mark goes on to say so.
+            # Before RocksDB makes anything, so that there is never a store without a mark. If a store was lost, the
+            # mark still says so.
             durable_mark.write(Marked(0) if inspected.loss is None else _LOST_WHOLE)
             directory.sync()
         damaged = DamagedFiles(directory)
@@ -316,18 +318,18 @@ def open_store(
         _accept_lost_segments(directory, database, inspected)
         _write_down(database, inspected.found, shard_count)
         store = RocksStore(database, lock, durable_mark, directory, options.segments, damaged)
-        # What was recovered is in sorted files now, and a new MANIFEST is the current one. Until here the mark told of
-        # what is missing, so that a start that was cut short anywhere is one whose loss must be accepted again.
+        # Recovered data is in sorted files now, and a new MANIFEST is current. Until here the mark showed the loss, so
+        # after a start that is cut short the loss must be accepted again.
         store.mark_durable(store.version())
         undo.pop_all()
         return store
 
 
 def open_read_only(path: Path | str) -> ReadOnlyStore:
-    """Open the store of a stopped server without changing it; several tools may at once.
+    """Open the store of a stopped server without changing it. Several tools may do so at once.
 
-    What the log holds is replayed into memory. What is missing below the durable mark is shown, not refused, where a
-    start could accept its loss.
+    The log is replayed into memory. Data missing below the durable mark is shown, not refused, if a start could accept
+    its loss.
 
     Raises StoreRefused: in use by a server, no finished store there, newer format, damaged, not to be read."""
     directory = StoreDirectory(Path(path))
@@ -344,7 +346,7 @@ def open_read_only(path: Path | str) -> ReadOnlyStore:
 
 
 def _check_restored(directory: StoreDirectory) -> None:
-    """Raises StoreRefused for a directory into which a backup is being restored, or half of one was."""
+    """Raises StoreRefused for a directory into which a backup is being restored, or was restored only in part."""
     if directory.restoring_path.exists():
         raise StoreRefused(
             f"a restore into {directory.path} is under way or was cut short: once none is, run `txnctl restore` again,"
@@ -353,7 +355,7 @@ def _check_restored(directory: StoreDirectory) -> None:
 
 
 def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: int, *, accept_data_loss: bool) -> None:
-    """Raises StoreRefused where a server with these settings must not start on what was found."""
+    """Raises StoreRefused if a server with these settings must not start on the inspected store."""
     found = inspected.found
     if found is not None and found.shard_count != shard_count:
         raise StoreRefused(
@@ -363,7 +365,7 @@ def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: 
     if inspected.loss is None:
         return
     if found is not None:
-        # Not everything that is left can be gone on with, and nobody should be told that it could.
+        # Some losses cannot be accepted, and the operator must not be advised to accept those.
         try:
             open_for_reading(directory, list(Family)).close()
         except StoreRefused as refusal:
@@ -376,8 +378,9 @@ def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: 
 
 
 def begin_line(database: Rdict, cause: LineCause, wall_ms: int) -> Incarnation:
-    """Let another incarnation of the store's history begin, before anything else of it is written; durable when this
-    returns. The store that is opened next, and every shard that it loads, goes by it. Raises StoreFailed."""
+    """Begin another incarnation of the store, before anything else of it is written; durable when this returns.
+
+    The store that is opened next, and every shard that it loads, uses it. Raises StoreFailed."""
     meta = database.get_column_family(Family.META.name)
     try:
         incarnation = next_incarnation(incarnation_of(meta.get(INCARNATION_KEY)), cause, wall_ms)
@@ -389,7 +392,7 @@ def begin_line(database: Rdict, cause: LineCause, wall_ms: int) -> Incarnation:
 
 
 def _close(database: Rdict) -> None:
-    """Raises StoreFailed."""
+    """Close RocksDB. Raises StoreFailed."""
     try:
         database.close()
     except Exception as error:
@@ -397,7 +400,7 @@ def _close(database: Rdict) -> None:
 
 
 def _accept_lost_segments(directory: StoreDirectory, database: Rdict, inspected: Inspection) -> None:
-    """Expect nothing more of these files: what is missing in them is told by every read of it.
+    """Expect nothing more of the lost segments: every read of a missing value reports it.
 
     Raises StoreFailed, OSError."""
     if inspected.found is None or not inspected.lost_segments:
@@ -415,7 +418,7 @@ def _accept_lost_segments(directory: StoreDirectory, database: Rdict, inspected:
 
 
 def _write_down(database: Rdict, found: Found | None, shard_count: int) -> None:
-    """Store what the store is, as far as that is new. Raises StoreFailed."""
+    """Write the rows about the store itself that are new. Raises StoreFailed."""
     stored = "" if found is None else found.identity.writer
     writer = own_rows.newer_writer(stored, running_version())
     try:
@@ -425,7 +428,7 @@ def _write_down(database: Rdict, found: Found | None, shard_count: int) -> None:
         if found is None:
             meta.put(SHARD_COUNT_KEY, stored_number(shard_count))
             meta.put(STORE_ID_KEY, new_uuid())
-            # The format says that a store is finished, so it comes last.
+            # The format marks a store as finished, so it comes last.
             meta.put(FORMAT_VERSION_KEY, stored_number(own_rows.FORMAT_VERSION))
         if found is None or writer != stored:
             database.flush_wal(True)

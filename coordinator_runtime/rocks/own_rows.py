@@ -1,19 +1,15 @@
-"""What META holds of the store itself, and what a program makes of names there that it does not know.
+"""Rows in META about the store itself, and the treatment of unknown names there.
 
-```
-format_version   u64    grows with every change that an older program would misread
-shard_count      u64    fixed when the store is made
-group_version    u64    of the newest commit group, in its batch
-store_id         16 B   drawn when the store is made: which of several copies or restored lines this is
-writer           UTF-8  version of the newest program that opened the store for writing
-incarnation      u32, cause u8  which line of its history this is (coordinator_runtime/incarnation.py); none: the first
-features         UTF-8  names, separated by commas: what is stored here that an older program cannot do without
-segment/..., segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`)
-```
-Other names: one that begins with `!` and is unknown refuses the store, any other unknown one is left alone.
+``` format_version   u64    grows with every change that an older program would misread shard_count      u64    fixed
+when the store is made group_version    u64    of the newest commit group, in its batch store_id         16 B   drawn
+when the store is made, to tell stores apart writer           UTF-8  version of the newest program that opened the store
+for writing incarnation      u32, cause u8  current incarnation (coordinator_runtime/incarnation.py); none: the first
+features         UTF-8  names, separated by commas, of stored things that an older program must know segment/...,
+segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`) ``` Of other names, an unknown one that begins with
+`!` refuses the store, and any other unknown one is left alone.
 
-A feature is the way to add what an older program must not overlook without another format number: the program that
-begins to use it writes its name before the first row of its kind. There is none yet.
+A feature adds something that an older program must not overlook, without a new format number: the program that begins
+to use it writes its name before the first row of its kind. There is none yet.
 """
 
 from __future__ import annotations
@@ -26,7 +22,8 @@ from typing import Final
 from coordinator_runtime.incarnation import Incarnation, incarnation_of
 
 FORMAT_VERSION: Final = 3
-"""Grows with every change that an older program would misread. 1 and 2 were never released."""
+"""Version of the stored format. Grows with every change that an older program would misread. 1 and 2 were never
+released."""
 
 FORMAT_VERSION_KEY: Final = b"format_version"
 SHARD_COUNT_KEY: Final = b"shard_count"
@@ -44,43 +41,43 @@ KNOWN_DEMANDS: Final[frozenset[bytes]] = frozenset()
 
 _NUMBER_BYTES: Final = 8
 _RELEASE: Final = re.compile(r"(?P<release>\d+(?:\.\d+)*)(?:\.post(?P<post>\d+))?")
-"""The beginning of a version: the release, and the time of the commit between releases."""
+"""Beginning of a version: the release, and the time of the commit between releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Which store this is, and for which programs."""
+    """Identity of a store, and the programs that can open it."""
 
     store_id: bytes
     """16 bytes, drawn when the store was made."""
     writer: str
     """Version of the newest program that opened it for writing."""
     features: tuple[str, ...]
-    """What is stored there that a program must know, by name."""
+    """Names of stored things that a program must know."""
     incarnation: Incarnation
-    """Which line of its history the store is in."""
+    """Current incarnation of the store."""
 
 
 def identity_in(get: Callable[[bytes], bytes | None]) -> StoreIdentity:
-    """What META, read by name, says of the store. Raises UnknownRow."""
+    """Return the identity of the store from META, read by name. Raises UnknownRow."""
     writer = (get(WRITER_KEY) or b"").decode("utf-8", "replace")
     incarnation = incarnation_of(get(INCARNATION_KEY))
     return StoreIdentity(get(STORE_ID_KEY) or b"", writer, _features_of(get(FEATURES_KEY)), incarnation)
 
 
 def stored_number(value: int) -> bytes:
-    """The value of a row that holds a number."""
+    """Return the value of a row that holds a number."""
     return value.to_bytes(_NUMBER_BYTES, "big")
 
 
 def number_of(stored: bytes | None) -> int:
-    """The integer in such a row, 0 where there is none."""
+    """Return the integer in such a row; 0 if there is no row."""
     return int.from_bytes(stored or b"", "big")
 
 
 def unknown_demands(features: Iterable[str], names: Iterable[bytes]) -> list[str]:
-    """What a store demands of its program that this one does not know, in words: of its features, and of the names
-    in META that begin with `!`."""
+    """Return descriptions of the unknown things that a store demands of its program: features, and names in META that
+    begin with `!`."""
     return [
         *(f"the feature {feature!a}" for feature in features if feature not in KNOWN_FEATURES),
         *(f"the row {name.decode('utf-8', 'replace')!a} in META" for name in names if name not in KNOWN_DEMANDS),
@@ -88,8 +85,8 @@ def unknown_demands(features: Iterable[str], names: Iterable[bytes]) -> list[str
 
 
 def newer_writer(stored: str, ours: str) -> str:
-    """The newer of two versions of the program, ours where neither is: who looks for the program that can read
-    everything in a store is told the one that was the newest."""
+    """Return the newer of two program versions; ours if neither is newer. The newest writer can read everything in a
+    store."""
     return stored if _release(stored) > _release(ours) else ours
 
 
@@ -98,6 +95,6 @@ def _features_of(stored: bytes | None) -> tuple[str, ...]:
 
 
 def _release(version: str) -> tuple[tuple[int, ...], int]:
-    """The release, and the place among the builds between it and the next one."""
+    """Return the release, and the position among the builds between it and the next one."""
     found = _RELEASE.match(version)
     return ((), 0) if found is None else (tuple(map(int, found["release"].split("."))), int(found["post"] or 0))

@@ -1,7 +1,7 @@
-"""Reads of an open RocksDB, with what lies in segments put in its place.
+"""Reads of an open RocksDB, with references to segments resolved.
 
-A read that fails is the business of whoever asked: RocksDB is not in an error state after it, and goes on. Only a write
-or a sync that failed makes every later call fail.
+A failed read concerns only its caller: RocksDB is not in an error state after it, and goes on. Only a failed write or
+sync makes every later call fail.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from coordinator_runtime.rocks.store_directory import StoreDirectory
 from coordinator_runtime.store import Family, StoreDamaged, StoreFailed, StoreUnreadable
 
 _OF_THE_PROCESS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""Errors that tell nothing of the bytes that were to be read."""
+"""Errors of the process that say nothing about the stored bytes."""
 _OUT_OF_HANDLES: Final = "Too many open files"
 
 
 class RocksReads:
-    """Reads of one open RocksDB, and the order in which to let go of it."""
+    """Reads of one open RocksDB, and the order of releasing it."""
 
     def __init__(self, database: Rdict, directory: StoreDirectory) -> None:
         self._database = database
@@ -36,10 +36,10 @@ class RocksReads:
         self._failure: BaseException | None = None
         self._is_open = True
         self._is_interrupted = False
-        """RocksDB was told to end what it does, and complains of that when it is closed."""
+        """True if RocksDB was told to end its background work, which it reports as an error when it is closed."""
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """The value; None where there is none."""
+        """Return the value; None if there is none."""
         self._check_usable()
         try:
             value: bytes | None = self._families[family].get(key)
@@ -57,8 +57,10 @@ class RocksReads:
         bounds: ReadOptions | None = None,
         value_of: Callable[[bytes], bytes] | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), ascending. `bounds` are the options to read with, which get the end of the rows;
-        `value_of` says what to make of a row of the log, if not all that it refers to."""
+        """Yield the rows in [start, end), ascending.
+
+        `bounds`: read options, which are given the end of the rows. `value_of`: function of a row of the log, in place
+        of resolving its reference."""
         self._check_usable()
         if bounds is None:
             bounds = ReadOptions()
@@ -75,19 +77,20 @@ class RocksReads:
         return rows
 
     def scan_headers(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), ascending, without what lies in segments."""
+        """Yield the rows in [start, end), ascending, without the data in segments."""
         return self.scan(family, start, end, value_of=cut_value)
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), ascending, whether RocksDB's checksums hold or not. What is read does not go into the
-        cache, where a verified read would find it."""
+        """Yield the rows in [start, end), ascending, even if RocksDB's checksums fail.
+
+        They do not go into the cache, where a verified read would find them."""
         options = ReadOptions()
         options.set_verify_checksums(False)
         options.fill_cache(False)  # type: ignore[call-arg]  # its stub forgot the argument
         return self.scan(family, start, end, options)
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), descending."""
+        """Yield the rows in [start, end), descending."""
         self._check_usable()
         try:
             iterator = self._families[family].iter()
@@ -105,8 +108,10 @@ class RocksReads:
     def _rows(
         self, family: Family, iterator: RdictIter, bounds: ReadOptions, end: bytes
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """The rows of an iterator that stands on the first one. `bounds` and `end` are arguments so that they live as
-        long as the iterator, which reads them through bare pointers."""
+        """Yield the rows of an iterator that is at the first one.
+
+        `bounds` and `end` are arguments so that they live as long as the iterator, which reads them through bare
+        pointers."""
         try:
             while iterator.valid():
                 yield iterator.key(), iterator.value()
@@ -118,7 +123,7 @@ class RocksReads:
     def _rows_backwards(
         self, family: Family, iterator: RdictIter, start: bytes
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """The rows of an iterator that stands on the last one, down to the start: a lower bound would not work."""
+        """Yield the rows of an iterator that is at the last one, down to the start: a lower bound would not work."""
         try:
             while iterator.valid() and (key := iterator.key()) >= start:
                 yield key, iterator.value()
@@ -130,7 +135,7 @@ class RocksReads:
     def _values(
         self, rows: Generator[tuple[bytes, bytes], None, None], value_of: Callable[[bytes], bytes]
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """The rows of the log with what is made of each."""
+        """Yield the rows of the log with `value_of` applied to each."""
         with closing(rows):
             for key, row in rows:
                 try:
@@ -140,7 +145,7 @@ class RocksReads:
                 yield key, value
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest key that starts with the prefix, and its value."""
+        """Return the greatest key that starts with the prefix, and its value."""
         self._check_usable()
         try:
             iterator = self._families[family].iter()
@@ -152,7 +157,7 @@ class RocksReads:
             raise self._unread(family, error) from error
 
     def last_key(self, family: Family, prefix: bytes) -> bytes | None:
-        """The greatest key that starts with the prefix."""
+        """Return the greatest key that starts with the prefix."""
         self._check_usable()
         try:
             return _seek_last(self._families[family].iter(), prefix)
@@ -168,7 +173,7 @@ class RocksReads:
         assert self._is_open, "the store is closed"
 
     def _unread(self, family: Family, cause: BaseException, key: bytes | None = None) -> StoreUnreadable:
-        """What a failed read says. RocksDB tells its errors apart by their words alone."""
+        """Return the error for a failed read. RocksDB's errors differ only in their text."""
         words = str(cause)
         is_whole = isinstance(cause, OSError) and cause.errno in _OF_THE_PROCESS
         if is_whole or _OUT_OF_HANDLES in words:
@@ -177,10 +182,10 @@ class RocksReads:
         return StoreDamaged(family, words, key)
 
     def _met_damage(self, family: Family, words: str) -> None:
-        """Told of a failed read; a store overrides it that can do something about damage."""
+        """Called after a read found damage; a store that can do something about it overrides this."""
 
     def _failed(self, cause: BaseException) -> StoreFailed:
-        """Remember the first failure of a write or a sync, for every call that follows, and word it."""
+        """Return the error of a failed write or sync. The first one is kept for every later call."""
         if self._failure is None:
             self._failure = cause
         return StoreFailed(f"RocksDB in {self._path} failed: {self._failure}")
@@ -197,13 +202,13 @@ class RocksReads:
         try:
             self._database.close()
         except Exception as error:
-            # Closed all the same. After a failure it repeats that failure, which was reported.
+            # It is closed anyway. After a failure RocksDB repeats that failure, which was reported.
             if self._failure is None and not self._is_interrupted:
                 raise self._failed(error) from error
 
 
 def _seek_last(iterator: RdictIter, prefix: bytes) -> bytes | None:
-    """Put the iterator on the greatest key that starts with the prefix, and return that."""
+    """Move the iterator to the greatest key that starts with the prefix, and return the key."""
     after = after_prefix(prefix)
     if after is None:
         iterator.seek_to_last()
@@ -219,6 +224,7 @@ def _seek_last(iterator: RdictIter, prefix: bytes) -> bytes | None:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The smallest key greater than all that start with the prefix; None if there is none (empty, or all 0xFF)."""
+    """Return the smallest key greater than all that start with the prefix; None if there is none (empty, or all
+    0xFF)."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

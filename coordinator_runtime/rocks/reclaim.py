@@ -1,15 +1,15 @@
-"""Room on the disk of what was deleted is given back, on a thread of its own.
+"""Frees the disk space of deleted data, on a separate thread.
 
-A range delete is a row like others: what it deletes stays on the disk until a compaction meets both. Compactions come
-by themselves while much is written, and else never. So the ranges are noted, and compacted when what they deleted may
-be much, or when that takes little of the machine's time. Only what lies in the ranges, or in the same files, is read
-and written again, and RocksDB runs its own compactions meanwhile. Nobody waits for it: rocksdict gives the interpreter
-away for all of it. Measured: 500 MiB of 560 come back in 0.5 s, in which commits take 27 ms at most.
+A range delete is a row like others: the deleted data stays on the disk until a compaction meets both. Compactions come
+by themselves only while much is written. So the ranges are noted, and compacted when they may have deleted much, or
+when a compaction takes little of the machine's time. Only data in the ranges, or in the same files, is rewritten, and
+RocksDB runs its own compactions meanwhile. No other thread waits: rocksdict releases the interpreter for all of it.
+Measured: 500 MiB of 560 come back in 0.5 s, in which commits take 27 ms at most.
 
-A file of a segment goes here, too: to delete 256 MiB takes a file system up to 70 ms.
+Segment files are deleted here too: deleting 256 MiB takes a file system up to 70 ms.
 
-What a crash leaves is less urgent than it was: files without a name go at the next start, and ranges that were not
-compacted wait for RocksDB, or for the next ones beside them.
+After a crash, the rest is less urgent. Files that no row names are deleted at the next start. Ranges that were not
+compacted wait for RocksDB, or for the next ranges beside them.
 
 Source: spec log-and-runtime 5.1 and 5.4.
 """
@@ -25,36 +25,36 @@ from coordinator_runtime.store import Family, KeyRange
 
 GROWN_BYTES_MIN: Final = 32 << 20
 GROWN_PARTS: Final = 4
-"""Sorted files that have grown by this part of what the last compaction left, while something was deleted, hold so much
-of it at least."""
+"""Ranges are compacted at once if the sorted files have grown, since the last compaction, by one part in this many of
+their size, and by GROWN_BYTES_MIN at least."""
 PAUSE_MS: Final = 10_000
 PAUSE_FACTOR: Final = 50
-"""Where little may have been deleted, the pause is so many times as long as the compaction before it."""
+"""Factor on the duration of the last compaction: the least pause before the next one, if little may have been
+deleted."""
 
 
 class ReclaimedStore(Protocol):
-    """What the thread does to a store."""
+    """The work of the thread on a store."""
 
     def compact(self, family: Family, start: bytes, end: bytes) -> None:
-        """Give back the room of what was deleted between two keys. Raises whatever a compaction can fail with."""
+        """Free the space of data deleted between two keys. Raises any error of a compaction."""
 
     def delete_segment(self, segment: int) -> None:
-        """Raises OSError."""
+        """Delete the file of a segment. Raises OSError."""
 
     def sst_bytes(self) -> int:
-        """Size of all sorted files."""
+        """Return the size of all sorted files."""
 
 
 class Reclaimer:
-    """Notes what was deleted, on the commit thread, and gives the room back on a thread that it starts when there is
-    something to do."""
+    """Notes deletions, on the commit thread, and frees their space on a thread that it starts when there is work."""
 
     def __init__(self, room: ReclaimedStore, clock: Clock | None = None) -> None:
         self._room = room
         self._clock = clock if clock is not None else SystemClock()
         self._changed = threading.Condition()
         self._ranges: dict[tuple[Family, bytes], bytes] = {}
-        """Ends of what was deleted, by family and beginning."""
+        """Ends of the deleted ranges, by family and beginning."""
         self._segments: list[int] = []
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -62,13 +62,13 @@ class Reclaimer:
         self._base_bytes = 0
         """Size of the sorted files after the last compaction."""
         self.count = 0
-        """How often room was given back, since the store was opened."""
+        """Number of rounds of compaction since the store was opened."""
         self.failure: BaseException | None = None
-        """Why room was not given back when that was tried last."""
+        """Error of the last failed attempt."""
         self.is_compacting = False
 
     def note(self, ranges: Iterable[KeyRange], segments: Sequence[int] = ()) -> None:
-        """These are deleted, durably: rows, and files that nothing names."""
+        """Note durable deletions: ranges of rows, and segments that no row names."""
         with self._changed:
             for family, start, end in ranges:
                 self._ranges[family, start] = max(end, self._ranges.get((family, start), b""))
@@ -81,7 +81,7 @@ class Reclaimer:
             self._changed.notify()
 
     def close(self, interrupt: Callable[[], None]) -> None:
-        """Give nothing back any more; return once the thread has ended. `interrupt`: ends a compaction. Idempotent."""
+        """Free no more space, and return once the thread has ended. `interrupt`: ends a compaction. Idempotent."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -98,11 +98,11 @@ class Reclaimer:
                     self._room.delete_segment(segment)
                 if ranges:
                     self._compact(ranges)
-            except Exception as error:  # noqa: BLE001  this is nobody's call; what is wrong with the disk, writers meet
+            except Exception as error:  # noqa: BLE001  no caller waits for this; writers meet any error of the disk
                 self.failure = error
 
     def _next(self) -> tuple[list[int], list[KeyRange]] | None:
-        """What to do next, waited for; None once closed, and no segment is left."""
+        """Wait for work and return it; None once closed and no segment is left."""
         with self._changed:
             while True:
                 wait_ms = None if self._is_closed else self._until_due_ms()
@@ -118,7 +118,7 @@ class Reclaimer:
                 self._changed.wait(None if wait_ms is None else wait_ms / 1000)
 
     def _until_due_ms(self) -> int | None:
-        """How long until the ranges are compacted; None: there are none."""
+        """Return the time until the ranges are compacted; None if there are none."""
         if not self._ranges:
             return None
         if self._room.sst_bytes() - self._base_bytes >= max(GROWN_BYTES_MIN, self._base_bytes // GROWN_PARTS):

@@ -1,12 +1,10 @@
-"""The rows in META that say what lies in segment files: what keeps a file, and how long one must be.
+"""Rows in META about segment files: they keep a file from being deleted, and hold its length.
 
-```
-segment/ + segment u32 + partition u32   ->  last offset u64   the greatest key of the partition with its value there
-segment_length/ + segment u32            ->  length u64        once the next file is begun: this one grows no more
-```
-A file is needed as long as it has a row of the first kind. That goes when a range delete in LOG takes all keys of the
-partition that it stands for: the partition was deleted, or its log start has passed the last of them. So no log is ever
-searched for references.
+``` segment/ + segment u32 + partition u32   ->  last offset u64   the greatest key of the partition with its value
+there segment_length/ + segment u32            ->  length u64        once the next file is begun: this one grows no more
+``` A file is needed as long as it has a row of the first kind. The row is deleted when a range delete in LOG covers all
+keys of the partition that it stands for: the partition was deleted, or its log start has passed the last of them. So no
+log is ever searched for references.
 """
 
 from __future__ import annotations
@@ -30,24 +28,25 @@ _PARTITION_BYTES: Final = 4
 
 
 class SegmentRows:
-    """Which segments hold values of which partitions, and up to which offset. The commit thread only."""
+    """Segments that hold values of each partition, with the last offset there. For the commit thread only."""
 
     def __init__(self, named: Iterable[tuple[int, int, int]]) -> None:
         """`named`: segment, partition and last offset of every row."""
         self._last_offsets: dict[int, dict[int, int]] = {}
-        """By partition and segment."""
+        """Last offsets, by partition and segment."""
         self._partition_counts: Counter[int] = Counter()
-        """How many partitions have values in a segment."""
+        """Number of partitions with values in each segment."""
         for segment, partition, last_offset in named:
             self._last_offsets.setdefault(partition, {})[segment] = last_offset
             self._partition_counts[segment] += 1
 
     def segments(self) -> set[int]:
-        """The segments that a row names."""
+        """Return the segments that a row names."""
         return set(self._partition_counts)
 
     def note(self, segment: int, key: bytes) -> bytes:
-        """The value of this key of LOG lies in the segment. Returns the key of the row that says so, for `value`."""
+        """Note that the value of this key of LOG is in the segment. Return the key of the row that records it, for
+        `row`."""
         partition, last_offset = _LOG_KEY.unpack(key)
         segments = self._last_offsets.setdefault(partition, {})
         if segment not in segments:
@@ -56,15 +55,15 @@ class SegmentRows:
         return named_key(segment, partition)
 
     def row(self, key: bytes) -> Mutation:
-        """The newest row under a key that `note` returned."""
+        """Return the newest row under a key that `note` returned."""
         segment, partition = named_of(key)
         return Family.META, key, _NUMBER.pack(self._last_offsets[partition][segment])
 
     def drop(self, start: bytes, end: bytes) -> Iterator[Mutation]:
-        """The keys of LOG from `start` to before `end` are deleted: what is to be stored for that."""
+        """Yield the mutations that follow from deleting the keys of LOG from `start` to before `end`."""
         first, last = _partition_of(start), _partition_of(end)
         there = self._last_offsets
-        # Most ranges are of one partition, and there may be very many partitions.
+        # Most ranges concern one partition, and there may be very many partitions.
         few, many = (range(first, last + 1), there) if last - first < len(there) else (there, range(first, last + 1))
         for partition in [each for each in few if each in many and start <= _LOG_KEY.pack(each, 0)]:
             segments = there[partition]
@@ -79,35 +78,35 @@ class SegmentRows:
                 del there[partition]
 
     def finish(self, segment: int, length: int) -> Iterator[Mutation]:
-        """The segment grows no more: what is to be stored of it, if anything is in it."""
+        """Yield the length row of a segment that grows no more, if it holds anything."""
         if segment in self._partition_counts:
             yield Family.META, length_key(segment), _NUMBER.pack(length)
 
 
 def named_key(segment: int, partition: int) -> bytes:
-    """Key of the fact that values of a partition lie in a segment."""
+    """Return the key of the row which says that a segment has values of a partition."""
     return NAMED_PREFIX + _NAMED.pack(segment, partition)
 
 
 def named_of(key: bytes) -> tuple[int, int]:
-    """Segment and partition of such a key."""
+    """Return segment and partition of such a key."""
     segment, partition = _NAMED.unpack(key[len(NAMED_PREFIX) :])
     return segment, partition
 
 
 def length_key(segment: int) -> bytes:
-    """Key of the length that a closed segment must have."""
+    """Return the key of the row with the length of a finished segment."""
     return LENGTH_PREFIX + _SEGMENT.pack(segment)
 
 
 def segment_of(key: bytes) -> int:
-    """The segment of such a key."""
+    """Return the segment of such a key."""
     segment: int = _SEGMENT.unpack(key[len(LENGTH_PREFIX) :])[0]
     return segment
 
 
 def number_in(value: bytes) -> int:
-    """The last offset or length in a row of either kind."""
+    """Return the last offset or length in a row of either kind."""
     number: int = _NUMBER.unpack(value)[0]
     return number
 

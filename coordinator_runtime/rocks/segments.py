@@ -1,16 +1,16 @@
-"""Segment files: where the large values of the log lie, beside RocksDB and not in it.
+"""Segment files: storage for the large values of the log, beside RocksDB and not in it.
 
-RocksDB copies a value of 64 KiB for 110 us, several times over its life, and holds the interpreter meanwhile; to append
-it to a plain file takes a third of that and holds nobody up. So the row of a large value holds a reference, and the
-value is in a file that is only ever appended to. Behind the reference the row keeps what is looked at without the
-payload: the header of the batch, and the marker behind it. So whoever counts or looks for a time touches no file.
+RocksDB copies a value of 64 KiB for 110 us, several times over its life, and holds the interpreter meanwhile. Appending
+it to a plain file takes a third of that and blocks no other thread. So the row of a large value holds a reference, and
+the value is in a file that is only ever appended to. After the reference, the row keeps the parts that are read without
+the payload: the header of the batch, and the marker after it. So counting, or searching for a time, touches no file.
 
-A value is on disk before the row that names it is written. So every reference leads somewhere, whatever crashed when.
-What no row names is garbage at the end of a file: every start begins a new file, and nobody looks there.
+A value is on disk before the row that names it is written. So every reference is valid, whenever a crash comes. Bytes
+that no row names are garbage at the end of a file: every start begins a new file, and they are never read.
 
-A file is deleted once no partition has rows for values in it, which META tells (`segment_rows.py`). Once the next file
-is begun, META also says how long it is, so that a start notices one that was cut off. How long the newest one is, the
-durable mark says.
+A file is deleted once no partition has rows for values in it, according to META (`segment_rows.py`). Once the next file
+is begun, META also has the length of the file, so that a start detects one that was cut off. The durable mark has the
+length of the newest file.
 
 Source: design 5 (payload segments); spec log-and-runtime 5.5.
 """
@@ -39,19 +39,19 @@ _TAG: Final = b"\xff"
 _REFERENCE: Final = struct.Struct(">cIQII")
 
 _BUFFERS_MAX: Final = 512
-"""Buffers of one write: the system takes 1,024 at most."""
+"""Most buffers in one write: the system takes 1,024 at most."""
 _OPEN_FILES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
-    """What goes into segments."""
+    """Limits of values and segment files."""
 
     value_bytes_min: int = 32 * 1024
     """Size from which a value of the log goes into a segment. Too small: a second flush for every group. Too large:
-    RocksDB copies much, and holds up everybody while it does."""
+    RocksDB copies much, and blocks all other threads meanwhile."""
     segment_bytes_max: int = 128 * 1024 * 1024
-    """Size beyond which the next segment is begun; the room of deleted topics comes back by whole segments."""
+    """Size beyond which the next segment is begun. The space of deleted topics is freed by whole segments."""
 
 
 class Reference(NamedTuple):
@@ -76,17 +76,17 @@ class SegmentDamaged(Exception):
 
 
 class SegmentReader:
-    """Values by their references. Any thread, but `close`."""
+    """Reads values by their references. For any thread, except `close`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: OrderedDict[int, int] = OrderedDict()
-        """Descriptors by segment, the most recently used last."""
+        """File descriptors by segment, the most recently used last."""
         self._lock = threading.Lock()
-        """A file may be deleted on the commit thread while the loop reads another one."""
+        """A file may be deleted on the reclaim thread while the loop reads another one."""
 
     def value_of(self, row: bytes) -> bytes:
-        """The value that a row of the log holds or refers to. Raises SegmentDamaged, OSError."""
+        """Return the value that a row of the log holds or refers to. Raises SegmentDamaged, OSError."""
         if row[:1] != _TAG:
             return row
         if len(row) < _REFERENCE.size:
@@ -94,7 +94,7 @@ class SegmentReader:
         reference = Reference.decode(row)
         with self._lock:
             descriptor = self._descriptor(reference.segment)
-            # A damaged reference may name any length, and room for it is made before anything is read.
+            # A damaged reference may have any length, and memory for it is allocated before anything is read.
             is_inside = reference.offset + reference.length <= os.fstat(descriptor).st_size
             value = os.pread(descriptor, reference.length, reference.offset) if is_inside else b""
         if len(value) != reference.length or crc32c(value, 0, KEEP_THE_GIL) != reference.crc:
@@ -116,7 +116,7 @@ class SegmentReader:
         return descriptor
 
     def delete(self, segment: int) -> None:
-        """Give the room of a segment back that no row names, and no reader is at. Raises OSError."""
+        """Delete the file of a segment that no row names and no reader uses. Raises OSError."""
         with self._lock:
             descriptor = self._files.pop(segment, None)
             if descriptor is not None:
@@ -124,22 +124,22 @@ class SegmentReader:
         segment_path(self._path, segment).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all files. Idempotent."""
         while self._files:
             os.close(self._files.popitem()[1])
 
 
 class SegmentWriter:
-    """Puts large values into segments, and knows which partitions have values where. The commit thread only."""
+    """Puts large values into segments, and tracks the segments of each partition. For the commit thread only."""
 
     def __init__(
         self, path: Path, named: Iterable[tuple[int, int, int]], options: SegmentOptions, newest: FileGrowth
     ) -> None:
-        """`named`: as `SegmentRows`. Deletes files that no row names."""
+        """`named`: as for `SegmentRows`. Deletes files that no row names."""
         self._path = path
         self._options = options
         self.newest = newest
-        """How far the segment that was written last has grown, all of it on disk."""
+        """Growth of the segment that was written last, all of it on disk."""
         self._rows = SegmentRows(named)
         on_disk = segments_in(path)
         for segment in on_disk - self._rows.segments():
@@ -152,8 +152,9 @@ class SegmentWriter:
         self._may_have_unused = False
 
     def place(self, groups: Sequence[CommitGroup]) -> Sequence[CommitGroup]:
-        """The groups as they go into RocksDB, with references to values that are on disk when this returns. Other
-        threads run meanwhile. Raises OSError."""
+        """Return the groups for RocksDB, with references to large values, which are on disk when this returns.
+
+        Other threads run meanwhile. Raises OSError."""
         if all(group.size_bytes < self._options.value_bytes_min and not group.deleted_ranges for group in groups):
             return groups
         found = [
@@ -181,8 +182,8 @@ class SegmentWriter:
         return [replace(group, mutations=each) for group, each in zip(groups, mutations, strict=True)]
 
     def take_unused(self) -> list[int]:
-        """Segments that no row names any more; the caller deletes them once that is durable. Not the one that is being
-        written."""
+        """Return the segments that no row names any more, except the one being written. The caller deletes them once
+        that is durable."""
         if not self._may_have_unused:
             return []
         self._may_have_unused = False
@@ -207,13 +208,13 @@ class SegmentWriter:
         return references
 
     def close(self) -> None:
-        """The segment that is being written grows no more; the next value begins another. Idempotent."""
+        """Finish the segment that is being written; the next value begins another. Idempotent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _begin_segment(self) -> list[Mutation]:
-        """Returns what must be stored of the one before, which will not grow any more."""
+        """Begin the next segment. Return the mutations that record the length of the finished one."""
         self.close()
         self._may_have_unused = True
         finished = [*self._rows.finish(*self.newest)]
@@ -223,26 +224,27 @@ class SegmentWriter:
         self._path.mkdir(exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(segment_path(self._path, self._segment), flags, 0o644)
-        # A name that is lost in a power cut would lose all that is in the file.
+        # If the file's name were lost in a power cut, all values in it would be lost.
         for directory in (self._path, self._path.parent):
             sync_directory(directory)
         return finished
 
 
 def cut_value(row: bytes) -> bytes:
-    """What a row of the log holds of its value: all of it, or header and tail of one that lies in a segment."""
+    """Return the value that a row of the log holds, or the header and tail of a value in a segment."""
     return row[_REFERENCE.size :] if row[:1] == _TAG else row
 
 
 def segment_path(path: Path, segment: int) -> Path:
-    """The file of a segment."""
+    """Return the path of a segment's file."""
     return path / f"{segment:010}.segment"
 
 
 def segments_in(path: Path) -> set[int]:
-    """The segments that have a file.
+    """Return the segments that have a file.
 
-    Raises OSError where the directory is there and cannot be read: taking it for empty would begin segments anew."""
+    Raises OSError if the directory exists and cannot be read: if it were treated as empty, segment numbers would begin
+    again."""
     try:
         files = list(path.iterdir())
     except FileNotFoundError:
@@ -251,7 +253,7 @@ def segments_in(path: Path) -> set[int]:
 
 
 def _write_all(file: int, buffers: Sequence[bytes]) -> None:
-    """`writev` may write less than it was given."""
+    """Write all buffers, even if `writev` writes less than it was given."""
     left = sum(map(len, buffers))
     written = os.writev(file, buffers)
     if written < left:

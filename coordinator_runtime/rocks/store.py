@@ -1,4 +1,4 @@
-"""The store port on RocksDB, and the store of a stopped server for tools that only look."""
+"""The store port on RocksDB, and the store of a stopped server for tools that only read."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from coordinator_runtime.rocks.store_directory import DirectoryLock, StoreDirect
 from coordinator_runtime.store import CommitGroup, Family, KeyRange, StoreFailed, StoreUnreadable
 
 _STALL_PAUSE_SECONDS: Final = 0.005
-"""How long a write waits before it asks a stalled RocksDB again: short beside a memtable flush, long beside a write."""
+"""Pause before a write to a stalled RocksDB is tried again: short beside a memtable flush, long beside a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """Sizes for the metrics page, read without locking anything out."""
+    """Sizes for the metrics page, read without a lock."""
 
     wal_bytes: int = 0
     segment_bytes: int = 0
@@ -43,18 +43,18 @@ class StoreStatistics:
     memtable_bytes: int = 0
     pending_compaction_bytes: int = 0
     write_stalls: int = 0
-    """Times a write had to wait because flushes or compactions lag behind, since the store was opened."""
+    """Number of times a write waited because flushes or compactions lagged behind, since the store was opened."""
     reclaims: int = 0
-    """Times room of deleted rows was given back, since the store was opened."""
+    """Number of times the space of deleted rows was freed, since the store was opened."""
     damaged_files: int = 0
-    """Sorted files in which damage was met, whose families are not compacted any more."""
+    """Number of sorted files with known damage, whose families are no longer compacted."""
     block_cache_bytes: int = 0
     table_readers_bytes: int = 0
     """Memory for open sorted files, beside the cache."""
 
 
 class _ReclaimedRoom:
-    """Implements `reclaim.Room` for the files of one open store."""
+    """Implements `reclaim.ReclaimedStore` for the files of one open store."""
 
     def __init__(self, families: Sequence[Rdict], segments: SegmentReader, damaged: DamagedFiles) -> None:
         self._families = families
@@ -70,7 +70,7 @@ class _ReclaimedRoom:
         try:
             self._families[family].compact_range(start, end, self._options)
         except Exception as error:
-            # RocksDB takes no writes any more after damage: the next start spares the file.
+            # After damage RocksDB takes no more writes: the next start leaves the file alone.
             self._damaged.note(str(error), family)
             raise
 
@@ -82,13 +82,13 @@ class _ReclaimedRoom:
 
 
 class ReadOnlyStore(RocksReads):
-    """The store of a stopped server, for tools that look and change nothing. Made by `open_read_only`."""
+    """The store of a stopped server, for tools that only read. Made by `open_read_only`."""
 
     def __init__(self, database: Rdict, directory: StoreDirectory, lock: DirectoryLock, loss: str | None) -> None:
         super().__init__(database, directory)
         self._lock = lock
         self.loss: Final = loss
-        """What had been durable and is not there, in words."""
+        """Description of durable data that is missing; None if none is."""
         self.directory: Final = directory.path
         self.shard_count: Final = self._number(SHARD_COUNT_KEY)
         self.format_version: Final = self._number(FORMAT_VERSION_KEY)
@@ -96,11 +96,11 @@ class ReadOnlyStore(RocksReads):
         self.incarnation: Final = self.identity.incarnation
 
     def version(self) -> int:
-        """The version of the newest group that was recovered."""
+        """Return the version of the newest recovered group."""
         return self._number(GROUP_VERSION_KEY)
 
     def close(self) -> None:
-        """Let others open the directory. Idempotent."""
+        """Release the directory. Idempotent."""
         if self._is_open:
             try:
                 self._release()
@@ -133,11 +133,12 @@ class RocksStore(RocksReads):
         self._write_stalls = 0
         self._reclaimer = Reclaimer(_ReclaimedRoom(self._families, self._segments, damaged))
         self._deleted: list[KeyRange] = []
-        """Written and not on disk yet."""
+        """Ranges whose deletion is written and not on disk yet."""
         self._writing = threading.RLock()
-        """Held by the commit thread for each write and sync, and for a checkpoint, where files must stand still."""
+        """Held by the commit thread for each write and sync, and for a checkpoint, during which files must not
+        change."""
         self._closing = threading.Event()
-        # A stalled write would hold the interpreter, so that the whole process stands still. Let it fail and ask again.
+        # A stalled write would hold the interpreter and stop the whole process. So let it fail, and try again.
         self._no_slowdown = WriteOptions()
         self._no_slowdown.no_slowdown = True
         self.directory: Final = directory.path
@@ -169,11 +170,11 @@ class RocksStore(RocksReads):
 
     def _met_damage(self, family: Family, words: str) -> None:
         if self.damaged_files.note(words, family):
-            # Or RocksDB takes no writes any more as soon as a compaction meets the same block.
+            # Otherwise RocksDB takes no more writes as soon as a compaction meets the same block.
             self._families[family].set_options({"disable_auto_compactions": "true"})
 
     def _failed(self, cause: BaseException) -> StoreFailed:
-        # A compaction met damage before any reader did. Which family's, RocksDB does not say.
+        # A compaction may have met damage before any reader did. RocksDB does not report the family.
         self.damaged_files.note(str(cause), None)
         return super()._failed(cause)
 
@@ -194,7 +195,7 @@ class RocksStore(RocksReads):
         return batch
 
     def _written(self, batch: WriteBatch) -> bool:
-        """False if RocksDB is stalled and has not taken the batch, which is used up all the same."""
+        """Return False if RocksDB is stalled and has not taken the batch. The batch is used up even then."""
         try:
             self._database.write(batch, self._no_slowdown)
         except Exception as error:
@@ -204,7 +205,7 @@ class RocksStore(RocksReads):
         return True
 
     def sync(self) -> None:
-        """Return once everything written before the call is on disk; other threads run meanwhile.
+        """Return once everything written before the call is on disk. Other threads run meanwhile.
 
         Raises StoreFailed."""
         self._check_usable()
@@ -219,12 +220,13 @@ class RocksStore(RocksReads):
                 self._reclaimer.note(deleted, unused)
 
     def checkpoint(self) -> StoreDirectory:
-        """Make a second directory of the store, durable up to one version, of links to its files; on any thread but
-        the loop's. The caller removes it.
+        """Make a second directory of the store, durable up to one version, from links to its files. The caller removes
+        it.
 
-        Writes wait meanwhile, but not for long: most of what lies in memory goes into files before.
+        For any thread but the loop's. Writes wait meanwhile, but not for long: most data in memory is flushed to files
+        before.
 
-        Raises StoreFailed; StoreUnreadable where it cannot be made: then nothing is left of it, the store goes on."""
+        Raises StoreFailed; StoreUnreadable if it cannot be made: then nothing is left of it, and the store goes on."""
         self._check_usable()
         directory = StoreDirectory(self.directory)
         checkpoint = directory.checkpoint
@@ -235,7 +237,7 @@ class RocksStore(RocksReads):
             with self._writing:
                 self.sync()
                 self._flush_memory()
-                # Or its copy would grow with it: what comes next goes into another segment.
+                # Otherwise the linked file would grow with the store: the next value goes into another segment.
                 self._large.close()
                 link_files(self._database, directory)
                 version, newest_segment = self._version, self._large.newest
@@ -248,25 +250,25 @@ class RocksStore(RocksReads):
         return checkpoint
 
     def _flush_memory(self) -> None:
-        # Or a checkpoint would do it, and hold the interpreter meanwhile.
+        # Otherwise the checkpoint would flush, and hold the interpreter meanwhile.
         for family in self._families:
             family.flush()
 
     def mark_durable(self, version: int) -> None:
-        """Remember beside the store that it is durable up to `version`, and which files hold that.
+        """Record beside the store that it is durable up to `version`, and the files that hold it.
 
-        Call it after the `sync` that it tells of, on the same thread; `sync` itself does not, because replies need not
-        wait for this. Raises OSError."""
+        Call it after the `sync` that it reports, on the same thread. `sync` itself does not do it, because replies need
+        not wait for this. Raises OSError."""
         self._manifest = synced_growth(StoreDirectory(self.directory).store_path, self._manifest)
         self.durable_mark.write(Marked(version, self._manifest, self._large.newest))
 
     def version(self) -> int:
-        """The version of the newest group that was written, 0 for a new store. Raises StoreFailed after a failure."""
+        """Return the version of the newest written group, 0 for a new store. Raises StoreFailed after a failure."""
         self._check_usable()
         return self._version
 
     def statistics(self) -> StoreStatistics:
-        """Sizes as RocksDB knows them now. Raises StoreFailed after a failure."""
+        """Return the sizes that RocksDB reports now. Raises StoreFailed after a failure."""
         self._check_usable()
 
         def total(name: str) -> int:
@@ -277,7 +279,7 @@ class RocksStore(RocksReads):
             segment_bytes=bytes_of_files(StoreDirectory(self.directory).segments_path, ".segment"),
             sst_bytes=total("live-sst-files-size"),
             memtable_bytes=total("cur-size-all-mem-tables"),
-            # One cache for all families: each of them tells all of it.
+            # All families share one cache, and each reports all of it.
             block_cache_bytes=self._families[0].property_int_value("rocksdb.block-cache-usage") or 0,
             table_readers_bytes=total("estimate-table-readers-mem"),
             pending_compaction_bytes=total("estimate-pending-compaction-bytes"),
@@ -287,19 +289,19 @@ class RocksStore(RocksReads):
         )
 
     def free_bytes(self) -> int:
-        """What others than the superuser may still write to the disk of the directory. Raises OSError."""
+        """Return the bytes that an ordinary user can still write to the disk of the directory. Raises OSError."""
         return shutil.disk_usage(self.directory).free
 
     def _interrupt(self) -> None:
-        """End a compaction that somebody waits for. RocksDB then closes with what lies in memory in its log alone."""
+        """End a compaction on which a close waits. RocksDB then closes with the data in memory only in its log."""
         self._is_interrupted = True
         self._database.cancel_all_background(False)
 
     def close(self) -> None:
-        """Sync, close, bring the durable mark up to date and let others open the directory. Idempotent.
+        """Sync, close, bring the durable mark up to date and release the directory. Idempotent.
 
         Call it after the commit thread has ended. Raises StoreFailed if one of the first three fails, with everything
-        released; a store that failed before is only released."""
+        released. A store that failed before is only released."""
         if not self._is_open:
             return
         self._closing.set()
@@ -314,7 +316,7 @@ class RocksStore(RocksReads):
                 if self._failure is None:
                     self.sync()
             if self._failure is None:
-                # RocksDB has moved its log into sorted files as it closed, so that the MANIFEST has grown.
+                # RocksDB has moved its log into sorted files as it closed, so the MANIFEST has grown.
                 try:
                     self.mark_durable(self._version)
                 except OSError as error:

@@ -1,12 +1,12 @@
-"""The directory of an embedded store: what lies where, and who holds it.
+"""The directory of an embedded store: its layout and its lock.
 
-<dir>/LOCK           held with flock by the one process that may write; says who that is
-<dir>/durable_mark   see `coordinator_runtime.rocks.durable_mark`
-<dir>/damaged_files  see `coordinator_runtime.rocks.files`; there only once damage was met
-<dir>/store/         RocksDB's own files
-<dir>/segments/      see `coordinator_runtime.rocks.segments`
-<dir>/RESTORING      there only while a backup is being restored into the directory, which nobody may open then
-<dir>/checkpoint/    there only while a backup is being made: the store and its segments as of one version
+    <dir>/LOCK           held with flock by the one process that may write; has its process id
+    <dir>/durable_mark   see `coordinator_runtime.rocks.durable_mark`
+    <dir>/damaged_files  see `coordinator_runtime.rocks.files`; there only once damage was met
+    <dir>/store/         RocksDB's own files
+    <dir>/segments/      see `coordinator_runtime.rocks.segments`
+    <dir>/RESTORING      there only while a backup is being restored; such a directory must not be opened
+    <dir>/checkpoint/    there only while a backup is being made: the store and its segments as of one version
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StoreDirectory:
         return StoreDirectory(self.path / "checkpoint")
 
     def remove(self) -> None:
-        """Remove it with all that is in it, if it is there. Raises OSError."""
+        """Remove the directory with all its content, if it exists. Raises OSError."""
         if self.path.exists():
             shutil.rmtree(self.path)
 
@@ -88,8 +88,9 @@ _ADVICE: Final = {
 
 @contextmanager
 def refused_in_words(directory: Path) -> Iterator[None]:
-    """What the system refuses meanwhile is raised as StoreRefused, with what to do about it. Nothing was promised to
-    anybody yet, so whoever repairs the cause may simply start again."""
+    """Raise errors of the system within the block as StoreRefused, with advice.
+
+    No client was promised anything yet, so the operator may repair the cause and start again."""
     try:
         yield
     except StoreRefused:
@@ -101,15 +102,16 @@ def refused_in_words(directory: Path) -> Iterator[None]:
 
 
 def with_advice(error: BaseException) -> str:
-    """What the error says, on one line, and what to do where the cause is one of the system's. RocksDB tells such a
-    cause in its text only, in the system's words."""
+    """Return the text of the error on one line, with advice if the system caused it.
+
+    RocksDB reports such a cause only in its text, in the system's words."""
     said = " ".join(str(error).split())
     found = [advice for number, advice in _ADVICE.items() if os.strerror(number) in said]
     return f"{said}; {found[0]}, then start again" if found else said
 
 
 def bytes_of_files(path: Path, suffix: str) -> int:
-    """Size of the files in a directory with this ending, 0 where there is no such directory."""
+    """Return the size of the files in a directory with this suffix; 0 if there is no such directory."""
     size_bytes = 0
     try:
         with os.scandir(path) as entries:
@@ -132,21 +134,20 @@ def sync_directory(path: Path) -> None:
 
 
 class DirectoryLock:
-    """Keeps other processes off the directory for as long as this one lives; the kernel releases it at any end.
+    """Keeps other processes off the directory while this one lives; the kernel releases the lock when it ends.
 
-    RocksDB has a lock of its own, but cannot say who holds it, and does not keep a reading tool and a server apart.
-    """
+    RocksDB has its own lock, but it cannot name the holder, and does not keep a reading tool and a server apart."""
 
     __slots__ = ("_file", "_is_shared")
 
     def __init__(self, directory: StoreDirectory, *, shared: bool) -> None:
-        """Exclusive for who writes, shared for tools that read a stopped directory and change nothing in it.
+        """Take the lock: exclusive for a writer, shared for tools that only read a stopped directory.
 
         Raises StoreRefused with the holder's process id; OSError."""
         self._is_shared = shared
         flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
         if directory.store_path.is_dir() and not directory.lock_path.exists():
-            # A copy may lack it, and nothing is in it.
+            # A copy of a directory may lack the file, and nothing is in it.
             flags |= os.O_CREAT
         try:
             self._file = os.open(directory.lock_path, flags | os.O_CLOEXEC, 0o644)
@@ -163,8 +164,7 @@ class DirectoryLock:
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def _holder(self) -> str:
-        """Return who holds the lock. The file names the last writer; a reading tool holds the lock but leaves no
-        name."""
+        """Describe the holder of the lock. The file has the id of the last writer; a reading tool leaves none."""
         if not self._is_shared:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -176,7 +176,7 @@ class DirectoryLock:
         return f"another process (pid {process_id})" if process_id else "another process"
 
     def release(self) -> None:
-        """Let others in. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._file < 0:
             return
         if not self._is_shared:

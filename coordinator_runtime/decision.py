@@ -188,8 +188,8 @@ def once_durable(key: ShardKey, answer: object = None) -> Operation:
     """Return an operation that gives this answer once everything that the shard holds now is durable. It changes
     nothing.
 
-    If the answer is a Refused, the operation raises it. For answers that rest on state which a crash would take back:
-    "there is no such topic" may rest on a deletion that is not on disk yet (promise 1)."""
+    If the answer is a Refused, the operation raises it. This is for answers that rest on state which a crash would take
+    back. "There is no such topic" may rest on a deletion that is not on disk yet (promise 1)."""
 
     def decide(_shard: object, _turn: Turn) -> Decision:
         if isinstance(answer, Refused):

@@ -17,10 +17,9 @@ _RESERVED_UUIDS: Final = (bytes(UUID_BYTES), (1).to_bytes(UUID_BYTES, "big"))
 
 
 def new_uuid() -> bytes:
-    """Return 16 random bytes, unique in practice.
+    """Return 16 random bytes, unique in practice, and never an id that Kafka reserves.
 
-    Never an id that Kafka reserves, and never one whose text starts with a dash, so that a command line does not take
-    it for an option.
+    The text of the id never starts with a dash, so that a command line does not take it for an option.
 
     Source: Kafka `Uuid.randomUuid`."""
     while True:

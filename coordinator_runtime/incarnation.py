@@ -1,9 +1,9 @@
 """The incarnation of a store: one continuous history of its writes.
 
-A store that continues with less than was durable (`--accept-data-loss`, a restored backup) has two histories: the lost
-one, which clients have seen, and the one that begins now. Numbers of the first would be assigned again in the second.
-The incarnation, stored in META, keeps the two apart. It grows before anything else is written, and numbers are assigned
-above all that a lost incarnation can have assigned.
+A store that continues with less than was durable (`--accept-data-loss`, a restored backup) has two histories. Clients
+have seen the lost one; the other begins now, and would assign numbers of the first again. The incarnation, stored in
+META, keeps the two apart. It grows before anything else is written, and numbers are assigned above all that a lost
+incarnation can have assigned.
 
 It is the second of its beginning, counted from 2025, and so grows even if the number of the lost incarnation is
 unknown: a backup that is restored twice begins two incarnations with two numbers. Counters (producer ids, csns) begin

@@ -2,9 +2,8 @@
 
 A shard is rebuilt from its stored newest records alone (promise 2). A bounded number of records is read at a time, so
 that the loop serves the others in between. Shards that send markers then get a new coordinator epoch, and serve once
-that is durable, so that an obsolete process with an older epoch is refused (design 9). State becomes visible only when
-it is complete. Last, the shard decides on what it owes: timers of open transactions, outcomes that a crash left half
-done.
+that is durable. So an obsolete process with an older epoch is refused (design 9). State becomes visible only when it is
+complete. Last, the shard decides on what it owes: timers of open transactions, outcomes that a crash left half done.
 
 A shard that is unloaded takes no more operations at once. What it has staged becomes durable and is answered; only then
 is it gone and can be read back. A start of the server is a load like any other.

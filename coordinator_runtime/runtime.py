@@ -404,8 +404,8 @@ class Runtime:
                 self.on_work()
 
     def when_durable(self, key: ShardKey, action: Callable[[], None]) -> None:
-        """Call back once everything written to a shard so far is durable and answered, and its events are reported; at
-        once if that is so already."""
+        """Call back once everything written to a shard so far is durable and answered, and its events are reported.
+        Call at once if that is so already."""
         group = self.groups.newest_that_changes({key})
         if group is None:
             action()
@@ -547,7 +547,7 @@ def write_checked(
     of a transaction cannot overtake its records.
 
     A caller that must not be kept waiting (`refuse_concurrent`) still waits for the check, because every repetition
-    would begin the check again. Only then is its operation performed."""
+    would begin it again. Only then is its operation performed."""
     if check is None:
         return runtime.write(operation, context, park_key=park_key, ask_again=ask_again)
     if context.refuse_concurrent and not check.is_settled:

@@ -1,9 +1,9 @@
 """The store port: one ordered, atomic, crash-safe place for all state of the server.
 
 The runtime stages mutations. A commit group carries those of one or more operations and is atomic: after any crash
-either all of it is there or none. `write` hands groups to the operating system, `sync` makes them durable. The two are
-separate because the write is short and must keep order, while the sync is slow and must not hold the interpreter (spec
-log-and-runtime, D2 and 5.4).
+either all of it is there or none. `write` hands groups to the operating system, `sync` makes them durable. They are
+separate (spec log-and-runtime, D2 and 5.4). The write is short and must keep order; the sync is slow and must not hold
+the interpreter.
 
 Implementations: `coordinator_runtime.rocks.RocksStore`, and the memory store of the tests, which loses undurable writes
 in a crash. One behaviour suite runs on both.
@@ -32,19 +32,21 @@ class Family(IntEnum):
     so that a store may mark values that it keeps elsewhere."""
     STRETCHES = 2
     """(ordinal u32, last offset u64) -> a finished index entry of the log: first offset, largest timestamp up to its
-    end, and the time when it ended. Also the totals before its end: bytes, records, markers, aborted transactions."""
+    end, and its end time. Also the totals before its end: bytes, records, markers, aborted transactions."""
     PRODUCERS = 3
-    """(ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches; (ordinal u32, kind u8 =
-    1, coordinator shard u16, csn u64, producer id u64) -> first offset of the last transaction of a forgotten
-    producer."""
+    """Rows of two kinds:
+    - (ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches;
+    - (ordinal u32, kind u8 = 1, coordinator shard u16, csn u64, producer id u64) -> first offset of the last
+      transaction of a forgotten producer."""
     ABORTED = 4
-    """(ordinal u32, offset u64, producer id u64) -> an aborted transaction, under the offset of its marker and under
-    each multiple of 65,536 that it spans. So one scan finds all that concern a reader (`partition_log.aborted`). A
-    committed transaction has no row."""
+    """(ordinal u32, offset u64, producer id u64) -> an aborted transaction. It lies under the offset of its marker and
+    under each multiple of 65,536 that it spans, so that one scan finds all that concern a reader
+    (`partition_log.aborted`). A committed transaction has no row."""
     PARTITIONS = 5
-    """(ordinal u32, kind u8 = 0) -> log start, log end, and the totals in between; (ordinal u32, kind u8 = 1, leader
-    epoch u32) -> first offset of the epoch; (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of
-    forgotten producers."""
+    """Rows of three kinds:
+    - (ordinal u32, kind u8 = 0) -> log start, log end, and the totals in between;
+    - (ordinal u32, kind u8 = 1, leader epoch u32) -> first offset of the epoch;
+    - (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of forgotten producers."""
     COORDINATOR_STATE = 6
     """(coordinator u8, shard u16, type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
     HISTORY = 7
@@ -95,8 +97,8 @@ class StoreDamaged(StoreUnreadable):
 class StoreRefused(Exception):
     """The directory cannot be opened as it is, and no stored data has changed.
 
-    It is in use, made by a newer version, made with another shard count, lacks durable data, cannot be read or written,
-    or is on a full disk. The message says which, and what to do."""
+    It is in use, made by a newer version or with another shard count, lacks durable data, cannot be read or written, or
+    is on a full disk. The message says which, and what to do."""
 
 
 class Store(Protocol):

@@ -172,7 +172,7 @@ def _started() -> Iterator[tuple[BinaryIO, BinaryIO]]:
                 [sys.executable, "-P", "-m", "coordinator_runtime.worker_child", str(child_line.fileno())],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
-                # It inherits only this end, and not the parent's end, whose closing ends it.
+                # Inherits only this end, and not the parent's end, whose closing ends it.
                 pass_fds=(child_line.fileno(),),
             )
         try:

@@ -1,5 +1,4 @@
-"""Making a backup of files that do not change: a checkpoint of a serving store, or the directory of a stopped server.
-"""
+"""Making a backup of files that do not change: a checkpoint of a serving store, or the directory of a stopped one."""
 
 from __future__ import annotations
 

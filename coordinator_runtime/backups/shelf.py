@@ -24,7 +24,7 @@ class KeptBackup:
 
     path: Path
     manifest: Manifest | None
-    """None if it cannot be read."""
+    """Manifest of the backup; None if it cannot be read."""
     problem: str = ""
     """Description of a problem with the backup; empty if none is known."""
 

@@ -93,7 +93,7 @@ class Inspection:
     """Result of inspecting a directory."""
 
     found: Found | None
-    """None if there is no store, or its making was cut short before anything was in it."""
+    """Store that was found; None if there is none, or its making was cut short before anything was in it."""
     loss: str | None
     """Description of durable data that is missing; None if none is."""
     lost_segments: Sequence[int]

@@ -36,7 +36,7 @@ class RocksReads:
         self._failure: BaseException | None = None
         self._is_open = True
         self._is_interrupted = False
-        """True if RocksDB was told to end its background work, which it reports as an error when it is closed."""
+        """True if RocksDB was asked to end its background work, which it reports as an error when it is closed."""
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """Return the value; None if there is none."""
@@ -202,7 +202,7 @@ class RocksReads:
         try:
             self._database.close()
         except Exception as error:
-            # It is closed anyway. After a failure RocksDB repeats that failure, which was reported.
+            # Closed anyway. After a failure RocksDB repeats that failure, which was reported.
             if self._failure is None and not self._is_interrupted:
                 raise self._failed(error) from error
 

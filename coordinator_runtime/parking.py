@@ -32,7 +32,7 @@ class WaitResult(StrEnum):
     LEFT = "left"
     """The caller gave up."""
     REFUSED = "refused"
-    """Too many calls were waiting already: CONCURRENT_TRANSACTIONS at once."""
+    """The limit of waiting calls was reached: CONCURRENT_TRANSACTIONS at once."""
     STOPPED = "stopped"
     """The server stopped."""
 

@@ -1,7 +1,7 @@
-"""Rules that say who may do what: their words, which rules make sense, and which of them a filter means.
+"""Access rules (ACLs): their terms, checks of their validity, and filters that select them.
 
-Kafka's model. A rule (an *ACL*) allows or denies one operation, to one principal from one host, on one resource or on
-all whose names begin alike. What follows from many of them is decided at the server (`coordinator_core/acl_index.py`).
+This is Kafka's model. A rule (an *ACL*) allows or denies one operation to one principal from one host, on one resource
+or on all resources with a name prefix. The server combines the rules into decisions (`coordinator_core/acl_index.py`).
 
 Source: Kafka, `docs/security/authorization-and-acls.md`.
 """
@@ -23,17 +23,17 @@ WILDCARD: Final = "*"
 """Any resource of the type, as a literal name; any host, as a host."""
 PRINCIPAL_PREFIX: Final = "User:"
 ANONYMOUS: Final = PRINCIPAL_PREFIX + "ANONYMOUS"
-"""Whoever comes by a listener that asks nobody who they are."""
+"""Principal of unauthenticated callers: their listener does not authenticate."""
 ANY_PRINCIPAL: Final = PRINCIPAL_PREFIX + WILDCARD
 CLUSTER_NAME: Final = "cluster"
-"""The one resource of the type cluster: this server, with all that is in it."""
+"""Name of the only resource of the type cluster: this server, with everything in it."""
 UNIX_HOST: Final = "unix"
-"""The host of callers that come by a Unix socket."""
+"""Host of callers on a Unix socket."""
 PRINCIPAL_BYTES_MAX: Final = 250
 
 
 class Permission(StrEnum):
-    """What a caller wants to do: Kafka's operations."""
+    """Operations that a caller may be permitted: Kafka's operations, and some of ours."""
 
     ALL = "all"
     """In rules only: every operation of the resource type."""
@@ -44,23 +44,23 @@ class Permission(StrEnum):
     ALTER = "alter"
     DESCRIBE = "describe"
     CLUSTER_ACTION = "cluster_action"
-    """What servers do to each other."""
+    """Operations between servers."""
     DESCRIBE_CONFIGS = "describe_configs"
     ALTER_CONFIGS = "alter_configs"
     IDEMPOTENT_WRITE = "idempotent_write"
-    """InitProducerId without a transactional id. Who may write to any topic may do that too (KIP-679)."""
+    """InitProducerId without a transactional id. A caller that may write to any topic may do that too (KIP-679)."""
     TWO_PHASE_COMMIT = "two_phase_commit"
-    """To take part in somebody else's two-phase commit, and to end what waits for it (KIP-939)."""
+    """Take part in a two-phase commit of another system, and end the transactions that wait for it (KIP-939)."""
     BACKUP = "backup"
-    """To let the server make a backup. This and the next ones are ours: Kafka has none."""
+    """Let the server make a backup. This and the next ones are ours: Kafka has none."""
     DECIDE = "decide"
-    """To commit or give up the batches of a sink. Its tasks need not be allowed to."""
+    """Commit or give up the batches of a sink. The tasks of the sink do not need it."""
     SNAPSHOT = "snapshot"
-    """To hold records for readers of a snapshot, against retention and whoever deletes them."""
+    """Hold records for readers of a snapshot, against retention and deletion."""
 
 
 class ResourceType(StrEnum):
-    """What permissions are given on."""
+    """Types of resources with permissions."""
 
     TRANSACTIONAL_ID = "transactional_id"
     TOPIC = "topic"
@@ -69,16 +69,16 @@ class ResourceType(StrEnum):
 
 
 class PatternType(StrEnum):
-    """How the name in a rule is meant."""
+    """Interpretation of the name in a rule."""
 
     LITERAL = "literal"
     """The resource of this name; `*`: all."""
     PREFIXED = "prefixed"
-    """All whose names begin so."""
+    """All resources whose names begin with this name."""
 
 
 class PermissionType(StrEnum):
-    """What a rule does. One that denies wins over all that allow."""
+    """Effect of a rule. One that denies wins over all that allow."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -105,13 +105,14 @@ PERMISSIONS_OF: Final[Mapping[ResourceType, frozenset[Permission]]] = {
         {_P.CREATE, _P.ALTER, _P.DESCRIBE, _P.CLUSTER_ACTION, _P.IDEMPOTENT_WRITE, _P.BACKUP}
     ),
 }
-"""The operations that a resource of each type has. A rule may name one of them, or all."""
+"""Operations of each resource type. A rule may name one of them, or all."""
 
 IMPLIED_BY: Final[Mapping[Permission, frozenset[Permission]]] = {
     _P.DESCRIBE: frozenset({_P.READ, _P.WRITE, _P.DELETE, _P.ALTER}),
     _P.DESCRIBE_CONFIGS: frozenset({_P.ALTER_CONFIGS}),
 }
-"""What is allowed together with something else, as in Kafka. Nothing is denied so."""
+"""Permissions that are allowed together with another one, as in Kafka: each key by any of its values. Denials imply
+nothing."""
 
 
 WIRE_NAMES: Final[Mapping[type, str]] = {
@@ -120,21 +121,21 @@ WIRE_NAMES: Final[Mapping[type, str]] = {
     Permission: "ACL_OPERATION_",
     PermissionType: "ACL_PERMISSION_TYPE_",
 }
-"""What the names of the members begin with in the enums of the wire."""
+"""Prefixes of the members' names in the enums of the wire."""
 
 
 class Acl(Struct, frozen=True, kw_only=True):
     """One rule. Two rules with the same contents are one."""
 
     principal: str
-    """`User:name`; `User:*` for everybody."""
+    """`User:name`; `User:*` for all principals."""
     resource_type: ResourceType
     resource_name: str
     operation: Permission
     permission_type: PermissionType = PermissionType.ALLOW
     pattern_type: PatternType = PatternType.LITERAL
     host: str = WILDCARD
-    """The address that the caller comes from, `unix` for a Unix socket; `*` for any."""
+    """Address of the caller, `unix` for a Unix socket; `*` for any."""
 
     def __str__(self) -> str:
         name = repr(self.resource_name) + ("..." if self.pattern_type is PatternType.PREFIXED else "")
@@ -143,7 +144,7 @@ class Acl(Struct, frozen=True, kw_only=True):
 
 
 class AclFilter(Struct, frozen=True, kw_only=True):
-    """Which rules are meant: those that have all that is given. None: whatever they have."""
+    """Selection of rules: those that have all given values. None matches any value."""
 
     principal: str | None = None
     resource_type: ResourceType | None = None
@@ -153,10 +154,11 @@ class AclFilter(Struct, frozen=True, kw_only=True):
     pattern_type: PatternType | None = None
     host: str | None = None
     matches_name: bool = False
-    """Not the rules with this very name, but those that apply to the resource of this name, also by `*` or a prefix."""
+    """Match the rules that apply to the resource of this name, also by `*` or a prefix, and not the rules with this
+    very name."""
 
     def matches(self, acl: Acl) -> bool:
-        """Return whether a rule is meant."""
+        """Return True if the filter selects this rule."""
         return (
             self.principal in (None, acl.principal)
             and self.resource_type in (None, acl.resource_type)
@@ -176,7 +178,8 @@ class AclFilter(Struct, frozen=True, kw_only=True):
 
 
 def canonical_host(host: str) -> str:
-    """The one way to write an address, so that equal ones are equal text. Raises ValueError for what is no address."""
+    """Return the canonical text of an address, so that equal addresses are equal text. Raises ValueError for any other
+    text."""
     if host in (WILDCARD, UNIX_HOST):
         return host
     address = ip_address(host.partition("%")[0])
@@ -209,7 +212,7 @@ def principal_named(name: str) -> str:
 
 
 def check_acl(acl: Acl) -> None:
-    """Return only for a rule that can have an effect. Raises Refused INVALID_REQUEST: what is wrong with it."""
+    """Return only for a rule that can have an effect. Raises Refused INVALID_REQUEST with the defect of the rule."""
     check_principal(acl.principal)
     check_question(acl.resource_type, acl.resource_name, acl.operation, pattern_type=acl.pattern_type)
     try:
@@ -250,7 +253,8 @@ def _check_name(resource_type: ResourceType, name: str, pattern_type: PatternTyp
         if name != CLUSTER_NAME:
             raise _wrong(f"{name!a:.300} is no name of a cluster: there is one, {CLUSTER_NAME!r}")
         return
-    # What a name may begin with, it may also be, but for a topic of dots, which goes on, and a reserved beginning.
+    # A prefix of valid names is mostly a valid name itself, but dots alone are not. So a prefix of only dots and
+    # underscores is checked with a letter added.
     probe = name + "x" if pattern_type is PatternType.PREFIXED and set(name) <= {".", "_"} else name
     try:
         if resource_type is ResourceType.TOPIC:

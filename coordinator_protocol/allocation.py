@@ -1,4 +1,4 @@
-"""Advice to the C library's allocator: keep the memory that large messages used, and later give it back."""
+"""Settings of the C library's allocator: keep the memory that large messages used, and later give it back."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ _KEPT_BYTES: Final = 256 * _MEBIBYTE
 
 
 def keep_freed_memory(bytes_max: int = _KEPT_BYTES) -> bool:
-    """Let the allocator of the C library keep what large messages used, up to `bytes_max` at a time, instead of giving
-    it back and asking again: each page that comes back new costs a fault, for a message of 1 MiB more than all that is
-    done with it.
+    """Let the allocator of the C library keep the memory that large messages used, up to `bytes_max` at a time.
 
-    False where the C library is not glibc; then nothing is changed."""
+    Otherwise it gives the memory back and asks for it again. Each new page costs a fault: for a message of 1 MiB more
+    time than all other work on it.
+
+    Return False if the C library is not glibc; then nothing is changed."""
     if not sys.platform.startswith("linux"):
         return False
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is None:
         return False
     options = {
-        # The largest that every glibc takes.
+        # The greatest value that every glibc accepts.
         _M_MMAP_THRESHOLD: 32 * _MEBIBYTE,
         _M_TRIM_THRESHOLD: bytes_max,
         _M_TOP_PAD: bytes_max // 16,
@@ -35,11 +36,12 @@ def keep_freed_memory(bytes_max: int = _KEPT_BYTES) -> bool:
 
 
 def give_back_freed_memory() -> bool:
-    """Give what is kept and free back to the system, in all arenas, down to single pages in between; but not the free
-    end of an arena of another thread than the first, which stays as large as it ever was. Takes 20 to 30 ms for a heap
-    of 300 MiB in small pieces, and holds up whoever allocates meanwhile.
+    """Give kept and free memory back to the system, in all arenas, down to single pages in between.
 
-    False where the C library is not glibc; then nothing is done."""
+    The free end of an arena of any thread but the first is not given back, and stays as large as it ever was. Takes 20
+    to 30 ms for a heap of 300 MiB in small pieces; threads that allocate wait meanwhile.
+
+    Return False if the C library is not glibc; then nothing is done."""
     if not sys.platform.startswith("linux"):
         return False
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

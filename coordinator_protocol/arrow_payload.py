@@ -1,10 +1,11 @@
-"""Whether bytes are one Arrow record batch of the agreed schema, without Arrow.
+"""Check that bytes are one Arrow record batch of the agreed schema, without the Arrow library.
 
-The server takes what every reader can decode, and does not carry Arrow, which is larger than all else together. What
-there is to know of one message of one fixed schema is little: a description (a flatbuffer) that names the arrays and
-where their buffers lie in the body, and per array a few rules on those buffers. So the description is read field by
-field, and the buffers are checked as Arrow's own full validation does. Where this is stricter than Arrow, it refuses
-what no writer makes; a property test holds every payload that passes here against Arrow itself.
+The server accepts only payloads that every reader can decode. It does not carry Arrow, which is larger than all its
+other dependencies together. One message of one fixed schema is simple. A description (a flatbuffer) lists the arrays
+and the places of their buffers in the body, and there are a few rules for the buffers of each array. So the description
+is read field by field, and the buffers are checked as in Arrow's own full validation. Where this is stricter than
+Arrow, it refuses payloads that no writer makes. A property test checks every payload that passes here with Arrow
+itself.
 
 Source: the Arrow columnar format, "Encapsulated message format" and "RecordBatch message"; the schema in `log.proto`.
 """
@@ -21,7 +22,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import misplaced_delta
 
 _PREFIX: Final = struct.Struct("<Ii")
-"""What a message begins with: the continuation mark and the size of the description."""
+"""Start of a message: the continuation mark and the size of the description."""
 _CONTINUATION: Final = 0xFFFFFFFF
 _ALIGNMENT: Final = 8
 
@@ -31,7 +32,7 @@ _U32: Final = struct.Struct("<I")
 _PAIR: Final = struct.Struct("<qq")
 """A node (length, null count) or a buffer (offset, length)."""
 
-# Fields of the tables, by their place in the vtable.
+# Fields of the tables, by their position in the vtable.
 _MESSAGE_VERSION: Final = 0
 _MESSAGE_HEADER_TYPE: Final = 1
 _MESSAGE_HEADER: Final = 2
@@ -50,23 +51,23 @@ _HEADER_IS_BATCH: Final = 3
 _OFFSET_BYTES: Final = 4
 _TIME_BYTES: Final = 8
 _CHUNK: Final = 1 << 16
-"""How many offsets are checked at a time."""
+"""Number of offsets checked at a time."""
 _NODES: Final = 7
-"""Nodes of a record batch: key, value, timestamp_ms, headers, and in there header, its key, its value. One more where
-records say where they lie, offset_delta, and two more buffers for it."""
+"""Nodes of a record batch: key, value, timestamp_ms, headers, and in headers: header, its key, its value. With
+offset_delta there is one more, and two more buffers for it."""
 _HEADER_NODE: Final = 4
 _TIMES_BUFFER: Final = 7
-"""Place of the timestamps among the buffers, behind three each for keys and values and their own validity."""
+"""Position of the timestamps among the buffers, after three each for keys and values and their own validity."""
 _BUFFERS: Final = 17
 """Buffers of a record batch: three for each array of bytes, two for timestamps and for lists, one for structs."""
 
 
 class NotArrow(Exception):
-    """The bytes are no record batch of the agreed schema; the text says why."""
+    """The bytes are no record batch of the agreed schema; the text has the reason."""
 
 
 class _Described(Struct, frozen=True):
-    """What the description of a message says."""
+    """Content of the description of a message."""
 
     row_count: int
     nodes: list[tuple[int, int]]
@@ -75,8 +76,9 @@ class _Described(Struct, frozen=True):
 
 
 def arrow_record_count(payload: bytes, *, headers_max: int | None = None) -> int | None:
-    """Return how many records an Arrow payload holds, after checking every offset and text in it. None: it has more
-    headers than `headers_max`, and was not checked any further. Raises: NotArrow."""
+    """Return the number of records in an Arrow payload, after checking every offset and text in it.
+
+    None: it has more headers than `headers_max`, and was not checked any further. Raises: NotArrow."""
     described = _described(payload, has_deltas=False)
     if headers_max is not None and described.nodes[_HEADER_NODE][0] > headers_max:
         return None
@@ -85,8 +87,9 @@ def arrow_record_count(payload: bytes, *, headers_max: int | None = None) -> int
 
 
 def placed_arrow_record_count(payload: bytes, last_offset_delta: int) -> int:
-    """Return what `arrow_record_count` does, for a payload in which each record says where it lies, after checking that
-    these places ascend up to `last_offset_delta`. Raises: NotArrow."""
+    """Return the number of records in an Arrow payload with offset deltas, checked as by `arrow_record_count`.
+
+    The deltas must ascend up to `last_offset_delta`. Raises: NotArrow."""
     described = _described(payload, has_deltas=True)
     deltas = _check_arrays(memoryview(payload), described)
     wrong = misplaced_delta(deltas, last_offset_delta)
@@ -96,8 +99,10 @@ def placed_arrow_record_count(payload: bytes, last_offset_delta: int) -> int:
 
 
 def placed_times(payload: bytes, *, has_deltas: bool) -> tuple[Sequence[int], Sequence[int]]:
-    """Return where the records of an Arrow payload lie in their batch, and their timestamps, after the checks of
-    `arrow_record_count`. `has_deltas`: each record says where it lies; otherwise they follow each other. Raises:
+    """Return the offset deltas of the records of an Arrow payload, and their timestamps, checked as by
+    `arrow_record_count`.
+
+    `has_deltas`: the payload has an offset delta for each record; otherwise the records are consecutive. Raises:
     NotArrow."""
     described = _described(payload, has_deltas=has_deltas)
     deltas = _check_arrays(memoryview(payload), described)
@@ -149,7 +154,7 @@ def _describe(payload: bytes, *, has_deltas: bool) -> _Described:
 
 
 class _Table:
-    """A table of a flatbuffer. Like Arrow's own verifier it reads nothing outside the buffer and nothing unaligned."""
+    """A table of a flatbuffer. Like Arrow's own verifier, it reads nothing outside the buffer and nothing unaligned."""
 
     def __init__(self, buffer: bytes, at: int) -> None:
         self._buffer = buffer
@@ -161,7 +166,7 @@ class _Table:
             raise NotArrow("a table of its description is not where it is said to be")
 
     def at(self, field: int) -> int | None:
-        """Return where the field lies; None where the table does not have it."""
+        """Return the position of the field; None if the table does not have it."""
         place = 4 + 2 * field
         if place + 2 > self._vtable_bytes:
             return None
@@ -169,12 +174,12 @@ class _Table:
         return self._at + distance if distance else None
 
     def number(self, field: int, form: str) -> int:
-        """A number, 0 where the table does not have it."""
+        """Return a number; 0 if the table does not have it."""
         at = self.at(field)
         return 0 if at is None else _read(self._buffer, at, struct.Struct(form))
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
-        """A vector of nodes or of buffers."""
+        """Return a vector of nodes or of buffers."""
         at = self.at(field)
         if at is None:
             return []
@@ -187,7 +192,7 @@ class _Table:
 
 
 def _follow(buffer: bytes, at: int) -> int:
-    """Return where the reference at `at` points to."""
+    """Return the target of the reference at `at`."""
     distance = _read(buffer, at, _U32)
     if not 0 < distance < len(buffer) - at:
         raise NotArrow("a reference of its description points nowhere")
@@ -203,7 +208,7 @@ def _read(buffer: bytes, at: int, form: struct.Struct) -> int:
 
 
 def _check_arrays(payload: memoryview, described: _Described) -> Sequence[int]:
-    """Return where the records lie, in a batch in which each says so."""
+    """Check all arrays. Return the offset deltas of the records; empty if the batch has none."""
     buffers = iter(described.buffers)
     body = payload[described.body_at :]
 
@@ -249,10 +254,10 @@ def _check_arrays(payload: memoryview, described: _Described) -> Sequence[int]:
 
 
 def _check_nulls(name: str, bitmap: memoryview, length: int, null_count: int) -> None:
-    # Without nulls nobody looks at the bitmap.
+    # Without nulls, readers do not read the bitmap.
     if not null_count:
         return
-    # First, because a mask takes as much memory as the length says, which is the sender's word alone so far.
+    # Checked first, because a mask takes as much memory as the length, which only the sender claims so far.
     if len(bitmap) * 8 < length:
         raise NotArrow(f"{name} does not say which of its {length} places are null")
     bits = int.from_bytes(bitmap[: (length + 7) // 8], "little") & ((1 << length) - 1)
@@ -269,7 +274,7 @@ def _check_offsets(name: str, length: int, offsets: memoryview, end: int) -> Non
     numbers, before = _numbers(offsets[: (length + 1) * _OFFSET_BYTES]), 0
     for start in range(0, length + 1, _CHUNK):
         chunk = list(numbers[start : start + _CHUNK])
-        # Sorting what is already in order passes over it once, in C.
+        # Sorting a list that is in order passes over it once, in C.
         if chunk[0] < before or chunk != sorted(chunk):
             raise NotArrow(f"the offsets of {name} do not ascend")
         before = chunk[-1]
@@ -278,8 +283,7 @@ def _check_offsets(name: str, length: int, offsets: memoryview, end: int) -> Non
 
 
 def _check_texts(offsets: memoryview, texts: memoryview) -> None:
-    """Raise NotArrow unless every text is UTF-8: the texts are UTF-8 when joined, and none begins within a
-    character."""
+    """Raise NotArrow unless every text is UTF-8: the joined texts are UTF-8, and none begins within a character."""
     if not offsets:
         return
     numbers = _numbers(offsets)

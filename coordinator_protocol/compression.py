@@ -1,9 +1,9 @@
-"""Packed payloads, for both ends: the only importer of the library that packs and unpacks them.
+"""Compressed payloads, for both ends: the only importer of the library that packs and unpacks them.
 
-One library for all four compressions, so that what the server accepts is what every reader of ours can unpack. The
-framings are those that carry their own end, and mostly their own checksum: gzip members (RFC 1952), Snappy's framing
-format (not Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one of them or several,
-and nothing behind.
+One library serves all four compressions, so that every reader of ours can unpack what the server accepts. The framings
+are those that mark their own end, and mostly have their own checksum: gzip members (RFC 1952), Snappy's framing format
+(not Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one or several of them, with
+nothing after.
 
 Source: decision 22.
 """
@@ -20,15 +20,15 @@ from coordinator_protocol.limits import MEBI
 
 UNPACKED_BYTES_MAX: Final = 16 * MEBI
 """Largest size of an unpacked payload: that of the largest message. The server and readers refuse a payload that
-unpacks to more: a few KiB of gzip could otherwise fill the memory of everybody who reads them."""
+unpacks to more: a few KiB of gzip could otherwise fill the memory of all its readers."""
 
 COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compression for compression in Compression})
-"""Compressions by the names that settings use."""
+"""Compressions by their names in settings."""
 
 _ROOM_BYTES_MIN: Final = 64 * 1024
 _ROOM_GROWTH: Final = 8
 _NO_ROOM: Final = "failed to write whole buffer"
-"""What the library says when the room is full. Only the wording of a refusal rests on it."""
+"""Text of the library's error for a buffer that is too small. Only the wording of a refusal rests on it."""
 
 _CODECS: Final[MappingProxyType[Compression, ModuleType]] = MappingProxyType(
     {
@@ -41,20 +41,21 @@ _CODECS: Final[MappingProxyType[Compression, ModuleType]] = MappingProxyType(
 
 
 class NotUnpackable(Exception):
-    """The bytes are not what they are called, are cut off or followed by others, or unpack to too much. The text says
+    """The bytes are not in the named format, are cut off or followed by others, or unpack to too much. The text says
     which."""
 
 
 def pack(payload: bytes, compression: Compression) -> bytes:
-    """Return the payload packed as named, at the library's usual level."""
+    """Return the packed payload, at the library's usual level."""
     if compression is Compression.NONE:
         return payload
     return bytes(_CODECS[compression].compress(payload))
 
 
 def unpack_into(room: bytearray, payload: bytes | memoryview, compression: Compression) -> int | None:
-    """Unpack to the beginning of `room` and return how many bytes that are. None: the payload is damaged, or unpacks to
-    more than there is room for; `unpack` tells which."""
+    """Unpack to the beginning of `room` and return the number of bytes.
+
+    None: the payload is damaged, or unpacks to more than `room` holds; `unpack` reports which."""
     try:
         size: int = _CODECS[compression].decompress_into(payload, room)
     except cramjam.DecompressionError:
@@ -63,11 +64,9 @@ def unpack_into(room: bytearray, payload: bytes | memoryview, compression: Compr
 
 
 def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
-    """Return the payload as it was before it was packed. Takes at most about `bytes_max` of memory, however much the
-    payload unpacks to.
+    """Return the unpacked payload. Takes at most about `bytes_max` of memory, however large the payload unpacks.
 
-    Raises: NotUnpackable.
-    """
+    Raises: NotUnpackable."""
     if compression is Compression.NONE:
         return bytes(payload)
     why: Exception | None = None
@@ -84,8 +83,9 @@ def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: 
 
 
 def _rooms(packed_bytes: int, bytes_max: int) -> list[int]:
-    """Sizes of room to try, `bytes_max` last. Little first: to clear all that may be needed costs more than most
-    payloads."""
+    """Return the sizes of buffers to try, `bytes_max` last.
+
+    A small one comes first: clearing the largest costs more than unpacking most payloads."""
     first = max(_ROOM_BYTES_MIN, _ROOM_GROWTH * packed_bytes)
     return sorted({min(bytes_max, first), min(bytes_max, _ROOM_GROWTH * first), bytes_max})
 

@@ -1,4 +1,4 @@
-"""What consumers of a classic group tell each other through the coordinator: subscriptions and assignments.
+"""Messages between consumers of a classic group, carried by the coordinator: subscriptions and assignments.
 
 The bytes are Kafka's, so that its clients and ours can be in one group: a version, then fields, none of them flexible.
 
@@ -6,10 +6,10 @@ The bytes are Kafka's, so that its clients and ours can be in one group: a versi
 | --- | --- |
 | subscription | topics (0), user data (0), owned partitions (1), generation (2), rack (3) |
 | assignment | partitions (0), user data (0) |
-| user data of sticky | previous partitions, generation (missing in its version 0; which one it is, is not told) |
+| user data of sticky | previous partitions, generation (missing in its version 0; the bytes have no version) |
 | user data of cooperative-sticky | generation |
 
-A later version only adds fields at the end: a reader takes what it knows and leaves the rest, of any version.
+A later version only adds fields at the end: a reader takes the fields it knows and leaves the rest, of any version.
 
 Numbers are big-endian, strings and lists have their length before them.
 
@@ -46,30 +46,31 @@ _RACK_SINCE: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a consumer asks for when it joins."""
+    """The request of a consumer when it joins."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    """What the assignor remembers, in a format of its own."""
+    """Data of the assignor, in a format of its own."""
     owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """What it holds while it joins: nothing, for consumers that give everything up first (eager)."""
+    """Partitions that it holds while it joins: none, for consumers that give everything up first (eager)."""
     generation: int = NO_GENERATION
-    """The generation in which it got what it owns."""
+    """Generation in which it got the owned partitions."""
     rack_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a consumer gets."""
+    """The partitions that a consumer gets."""
 
     partitions: Share[str]
     user_data: bytes | None = None
-    """What the assignor tells its fellow in the member, in a format of its own."""
+    """Data from the leader's assignor to the member's assignor, in a format of its own."""
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) -> bytes:
-    """Return the subscription in the bytes of a version; what that version cannot express is left out. Raises: Refused
-    (INVALID_REQUEST) where a name is too long for them."""
+    """Return the subscription in the bytes of a version; fields that the version lacks are left out.
+
+    Raises: Refused (INVALID_REQUEST) if a name is too long for them."""
     fields = [
         _version(version),
         _pack_list([_pack_string(topic) for topic in sorted(subscription.topics)]),
@@ -85,10 +86,9 @@ def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) 
 
 
 def decode_subscription(encoded: bytes) -> Subscription:
-    """Return what a member's metadata says, as far as its version says it.
+    """Return the subscription in a member's metadata, with the fields that its version has.
 
-    Raises: Refused (INVALID_REQUEST), which names the field that is wrong.
-    """
+    Raises: Refused (INVALID_REQUEST), which names the field that is wrong."""
     reader = FieldReader("consumer subscription", encoded)
     version = _read_version(reader)
     return Subscription(
@@ -101,10 +101,9 @@ def decode_subscription(encoded: bytes) -> Subscription:
 
 
 def subscribed_topics(encoded: bytes) -> frozenset[str]:
-    """Return the topics of a subscription: all that a coordinator may know of it, at the same place in every version.
+    """Return the topics of a subscription: all that a coordinator may read of it, at the same place in every version.
 
-    Raises: Refused (INVALID_REQUEST); the coordinator then takes the group to subscribe to everything.
-    """
+    Raises: Refused (INVALID_REQUEST); the coordinator then assumes that the group subscribes to everything."""
     reader = FieldReader("consumer subscription", encoded)
     _read_version(reader)
     return frozenset(reader.list_of(reader.string, "topics"))
@@ -112,13 +111,16 @@ def subscribed_topics(encoded: bytes) -> frozenset[str]:
 
 def version_of(encoded: bytes) -> int:
     """Return the version in which to answer the writer of these bytes: the same, or the newest known here if that is
-    lower. Raises: Refused (INVALID_REQUEST) where they do not start with a version."""
+    lower.
+
+    Raises: Refused (INVALID_REQUEST) if they do not start with a version."""
     return min(_read_version(FieldReader("consumer subscription or assignment", encoded)), VERSION_MAX)
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
-    """Return the assignment in the bytes of a version; versions differ in the version number alone. Raises: Refused
-    (INVALID_REQUEST) where a name is too long for them."""
+    """Return the assignment in the bytes of a version; versions differ only in the version number.
+
+    Raises: Refused (INVALID_REQUEST) if a name is too long for them."""
     return b"".join(
         (
             _version(version),
@@ -129,12 +131,11 @@ def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> byt
 
 
 def decode_assignment(encoded: bytes) -> Assignment:
-    """Return what the leader decided for a member.
+    """Return the leader's decision for a member.
 
-    A member that the leader's plan does not name gets no bytes at all; the caller asks for that first.
+    A member that the leader's plan does not name gets no bytes at all; the caller checks for that first.
 
-    Raises: Refused (INVALID_REQUEST), which names the field that is wrong.
-    """
+    Raises: Refused (INVALID_REQUEST), which names the field that is wrong."""
     reader = FieldReader("consumer assignment", encoded)
     _read_version(reader)
     return Assignment(
@@ -143,12 +144,12 @@ def decode_assignment(encoded: bytes) -> Assignment:
 
 
 def encode_sticky_user_data(owned: Share[str], generation: int) -> bytes:
-    """Return what the sticky assignor remembers in a subscription, in its version 1."""
+    """Return the user data of the sticky assignor, in its version 1."""
     return _pack_topic_partitions(owned) + _INT32.pack(generation)
 
 
 def decode_sticky_user_data(user_data: bytes | None) -> tuple[Share[str], int]:
-    """Return partitions and generation; none and -1 where the bytes cannot be read: they are only a wish."""
+    """Return partitions and generation; none and -1 if the bytes cannot be read: they are only a preference."""
     reader = FieldReader("sticky user data", user_data or b"")
     try:
         owned = reader.topic_partitions("previous partitions")
@@ -156,17 +157,17 @@ def decode_sticky_user_data(user_data: bytes | None) -> tuple[Share[str], int]:
         return {}, NO_GENERATION
     try:
         return owned, max(reader.int32("generation"), NO_GENERATION)
-    except Refused:  # its version 0
+    except Refused:  # version 0 of the user data
         return owned, NO_GENERATION
 
 
 def encode_cooperative_user_data(generation: int) -> bytes:
-    """Return what cooperative-sticky says in a subscription, for readers of its versions before 2."""
+    """Return the user data of cooperative-sticky, for readers of its versions before 2."""
     return _INT32.pack(generation)
 
 
 def decode_cooperative_user_data(user_data: bytes | None) -> int:
-    """Return the generation; -1 where the bytes cannot be read."""
+    """Return the generation; -1 if the bytes cannot be read."""
     try:
         return max(FieldReader("cooperative user data", user_data or b"").int32("generation"), NO_GENERATION)
     except Refused:
@@ -186,11 +187,10 @@ def _read_version(reader: FieldReader) -> int:
 
 
 class FieldReader:
-    """Reads fields one after the other; what is left at the end is for later versions.
+    """Reads fields one after the other; the bytes left at the end are for later versions.
 
-    Every method raises Refused (INVALID_REQUEST), with the field and the byte it starts at, where the bytes do not hold
-    the field. A length is checked against the bytes that are there before anything of that length is made.
-    """
+    Every method raises Refused (INVALID_REQUEST), with the field and the byte it starts at, if the bytes do not hold
+    the field. A length is checked against the available bytes before anything of that length is made."""
 
     __slots__ = ("_at", "_buffer", "_what")
 
@@ -245,7 +245,7 @@ class FieldReader:
         return struct.unpack(f">{count}i", self._next(_INT32.size * count, name))
 
     def topic_partitions(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Read partitions by topic, both ascending. A topic that comes twice is read as one; one without partitions is
+        """Read partitions by topic, both ascending. A repeated topic is read as one; one without partitions is
         dropped."""
         found: dict[str, set[int]] = {}
         for topic, partitions in self.list_of(self._topic_partitions, name):
@@ -271,8 +271,9 @@ class FieldReader:
 
 
 def _pack_string(text: str | None) -> bytes:
-    """Return a string with its length before it. Raises: Refused (INVALID_REQUEST) where the text takes more than
-    32,767 bytes of UTF-8."""
+    """Return a string with its length before it.
+
+    Raises: Refused (INVALID_REQUEST) if the text takes more than 32,767 bytes of UTF-8."""
     if text is None:
         return _INT16.pack(_NULL)
     encoded = text.encode()

@@ -1,9 +1,9 @@
 """Cuts: offsets, one for each partition, that have every transaction on one side in all of them.
 
-A reader that keeps nothing but offsets, and stops at cuts, has seen each transaction whole or not at all whenever it
-stands at one. A vector of last stable offsets is none: an older open transaction in one partition holds back there what
-is shown elsewhere. A cut waits where an open transaction holds a partition back, with all that hangs together with what
-lies behind it there; a snapshot waits for nothing, and needs more than offsets to be remembered
+A reader that keeps only offsets and stops at cuts has always seen each transaction whole or not at all when it stops. A
+vector of last stable offsets is not a cut: an older open transaction in one partition hides there what is shown
+elsewhere. If an open transaction holds a partition back, a cut waits there, and so does everything connected with the
+records after it. A snapshot waits for nothing, and needs more than offsets to be remembered
 (`coordinator_protocol/snapshots.py`).
 
 Source: spec log-and-runtime 2.4, Algorithm C; decision 40.
@@ -21,41 +21,43 @@ PlaceT = TypeVar("PlaceT", bound=Hashable)
 
 
 class Committed(Struct, frozen=True):
-    """What the commit marker of a transaction says in one partition."""
+    """Content of a transaction's commit marker in one partition."""
 
     producer_id: int
     first_offset: int
-    """Where the transaction begins in this partition."""
+    """First offset of the transaction in this partition."""
     marker_offset: int
-    """Where it ends."""
+    """Offset of the marker, its end."""
     coordinator_shard: int
     csn: int
-    """With the shard it names what was decided together: a transaction, or all members of one decision."""
+    """Commit sequence number. With the shard it names what was decided together: a transaction, or all members of one
+    decision."""
 
 
 class UnreadStretch(Struct, frozen=True):
-    """A partition from where its reader stands to the end of a snapshot."""
+    """Range of a partition from its reader's position to the end of a snapshot."""
 
     start_offset: int
     last_stable_offset: int
     excluded: Mapping[int, int]
-    """What the snapshot leaves out: by producer id, from which offset on."""
+    """Exclusions of the snapshot: by producer id, the offset from which nothing of it is shown."""
     committed: Sequence[Committed]
-    """What has its marker in between, by marker offset, ascending."""
+    """Transactions with their marker in the range, by marker offset, ascending."""
 
 
 def greatest_cut(stretches: Mapping[PlaceT, UnreadStretch]) -> dict[PlaceT, int]:
-    """Return the greatest cut that is nowhere before the starts of the stretches, nor behind a last stable offset. All
-    are of one snapshot. If the starts are a cut themselves, no transaction lies on both sides of either; else what
-    lies before them is left out of account.
+    """Return the greatest cut that is nowhere before the starts of the ranges, nor past a last stable offset.
 
-    Two cuts of the same partitions have their maximum for a cut, so there is a greatest one, and a later one is nowhere
+    All ranges are of one snapshot. If the starts are a cut themselves, no transaction lies on both sides of either cut.
+    Otherwise, anything before the starts is ignored.
+
+    The maximum of two cuts of the same partitions is a cut. So there is a greatest one, and a later one is nowhere
     before it."""
     cut: dict[PlaceT, int] = {}
     parts: defaultdict[tuple[int, int], list[tuple[PlaceT, int]]] = defaultdict(list)
     for place, stretch in stretches.items():
-        # One that is decided and not finished everywhere is open elsewhere, or a member of a decision under way. It is
-        # known by its end, for what is excluded may begin where the log does by now.
+        # A decided transaction that is not finished everywhere is open elsewhere, or a member of a decision in
+        # progress. It is recognised by its end, because an exclusion may by now begin at the log start.
         unfinished = [
             each.first_offset
             for each in stretch.committed

@@ -1,8 +1,8 @@
-"""What went wrong, as Kafka numbers it, and what the caller should do about it.
+"""Errors with Kafka's numbers, and the action that each one asks of the caller.
 
 Two facts travel in every reply: the error code (Kafka's number, so that tools and people recognise it) and the error
-class (the one action that helps). The class is decided here, per method, by one table; a client that meets a code it
-has never heard of still knows what to do.
+class (the one action that helps). The class is decided here, per method, by one table. So a client that meets an
+unknown code still knows what to do.
 
 Source: design 6; spec transactions 0 and 2; spec ecosystem 1; KIP-588, KIP-691, KIP-890, KIP-1050.
 """
@@ -114,7 +114,7 @@ class ErrorClass(IntEnum):
     RECOVER = 4
     """Call InitProducerId with the identity held, without an EndTxn first, then go on: there is no newer owner."""
     REJOIN = 5
-    """Renew the group membership (join or heartbeat), then decide anew what to do."""
+    """Renew the group membership (join or heartbeat), then decide again what to do."""
     REJECTED = 6
     """The request is wrong and stays wrong; nothing was written. A bug in the caller."""
     FENCED = 7
@@ -137,28 +137,29 @@ class CoordinatorError(Exception):
         return f"{self.code.name} ({int(self.code)}): {self.message}"
 
     def drop_frames(self) -> None:
-        """Forget the way it came, and what was behind it: for whoever keeps or tells it. Each frame holds its caller's,
-        up to what had the whole request, and one of them leads to whoever keeps it."""
+        """Drop traceback, context and cause, before the error is kept or reported.
+
+        Each frame refers to its caller's, up to those with the whole request, and one of them refers to the holder of
+        the error."""
         self.__traceback__ = self.__context__ = self.__cause__ = None
 
 
 class Refused(CoordinatorError):
     """The request was refused, and nothing was written for it.
 
-    `message` says what was wrong and what to do about it. Source: style 4.4 (a).
-    """
+    `message` has the reason and advice. Source: style 4.4 (a)."""
 
     throttle_ms: int | None = None
-    """How long the caller should wait before it comes again, where that is known better than usual."""
+    """Pause before the caller should retry, if it is known better than usual."""
 
 
 class Outdated(Refused):
-    """Refused for an identity whose epoch is over, although no newer instance has the transactional id: the server
-    aborted its transaction, at its timeout say, or the producer itself has gone on. InitProducerId with the identity
-    held gives the one to go on with, so the class is never FENCED.
+    """Refusal of an identity whose epoch is over, although no newer instance has the transactional id.
 
-    Source: KIP-588, whose answer of its own for a timeout Kafka never got; spec transactions 3.10.
-    """
+    The server aborted its transaction, at its timeout say, or the producer itself has gone on. InitProducerId with the
+    identity held gives the one to go on with, so the class is never FENCED.
+
+    Source: KIP-588 (Kafka never got its separate answer for a timeout); spec transactions 3.10."""
 
 
 class UnknownOutcome(CoordinatorError):
@@ -265,8 +266,8 @@ _DEFAULT_CODES: Final[Mapping[ErrorClass, tuple[ErrorCode, ...]]] = MappingProxy
             _C.INVALID_CONFIG,
             _C.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             _C.INVALID_TRANSACTION_TIMEOUT,
-            # What is stored for the caller cannot be read, and was not changed: somebody must repair it. In Kafka the
-            # partition may move to another disk meanwhile; here it is where it is, and to ask again is in vain.
+            # Data stored for the caller cannot be read, and was not changed: an operator must repair it. In Kafka the
+            # partition may move to another disk meanwhile; here it stays in its place, so a retry is useless.
             _C.KAFKA_STORAGE_ERROR,
             _C.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             _C.UNSUPPORTED_COMPRESSION_TYPE,
@@ -281,7 +282,7 @@ _DEFAULT_CODES: Final[Mapping[ErrorClass, tuple[ErrorCode, ...]]] = MappingProxy
 _Rule = tuple[Iterable[Method], Iterable[ErrorCode], ErrorClass]
 
 _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
-    # A lost or failed write: nobody may claim that nothing happened, so the advice is to ask, not to retry blindly.
+    # A lost or failed write: it may have happened, so the advice is to ask, not to retry blindly.
     (
         _MUTATING,
         (
@@ -291,8 +292,8 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ),
         ErrorClass.UNKNOWN_OUTCOME,
     ),
-    # What spoils one transaction but not its producer: the topic went away, the membership the offsets rest on is over,
-    # a batch in front of this one failed, the producer's state expired in this partition.
+    # Errors that spoil one transaction but not its producer: the topic went away, the membership the offsets rest on is
+    # over, a batch in front of this one failed, the producer's state expired in this partition.
     (
         _WITHIN_TRANSACTION,
         (
@@ -318,16 +319,16 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ErrorClass.ABORT,
     ),
     # KIP-588: a partition cannot know whether the newer epoch is a rival or the producer's own timed-out transaction,
-    # so it sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
+    # so it sends the abortable 47. The coordinator, asked by the abort, knows and sends 90 if there is a rival.
     ((Method.PRODUCE, Method.TRANSACT), (_C.INVALID_PRODUCER_EPOCH,), ErrorClass.ABORT),
-    # The records are in the log, at an offset that is no longer cached: success with an unknown offset is the truth,
-    # and every other advice makes clients append them again (spec log-and-runtime 1.3, step 5). Only for Produce: a
+    # The records are in the log, at an offset that is no longer cached. Success with an unknown offset is the truth,
+    # and any other advice makes clients append them again (spec log-and-runtime 1.3, step 5). Only for Produce: a
     # Transact that answers 46 was refused as a whole.
     ((Method.PRODUCE,), (_C.DUPLICATE_SEQUENCE_NUMBER,), ErrorClass.NONE),
     # The bytes were damaged between the checksum and us, and the client still holds good ones. In Fetch the stored
     # bytes are damaged, and fetching them again cannot help.
     ((Method.PRODUCE, Method.TRANSACT), (_C.CORRUPT_MESSAGE,), ErrorClass.RETRY),
-    # A member is told that its group is gone or of another kind: it joins again. An administrator is simply wrong.
+    # A member whose group is gone or of another kind joins again. For an administrator, the request is wrong.
     (_BY_MEMBERS, (_C.GROUP_ID_NOT_FOUND,), ErrorClass.REJOIN),
 )
 
@@ -349,6 +350,7 @@ def error_class(method: Method, code: ErrorCode) -> ErrorClass:
 
 
 def class_of(method: Method, error: CoordinatorError) -> ErrorClass:
-    """Return the one action that helps after `error` from `method`: that of its code, but for an outdated identity."""
+    """Return the one action that helps after `error` from `method`: that of its code, except for an outdated
+    identity."""
     what = error_class(method, error.code)
     return ErrorClass.RECOVER if what is ErrorClass.FENCED and isinstance(error, Outdated) else what

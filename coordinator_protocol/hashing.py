@@ -1,4 +1,4 @@
-"""The hashes that decide where a key lives; they must agree with Kafka bit for bit and can never change.
+"""Hashes that decide where a key is stored; they must agree with Kafka bit for bit and can never change.
 
 Source: design 5 (shards) and 6 (partitioner); spec transactions 2.1; Kafka's `Utils.murmur2`, `Utils.abs`,
 `Utils.toPositive`.
@@ -10,12 +10,12 @@ import struct
 from typing import Final
 
 MEMBER_PREFIX: Final = "__member/"
-"""What the transactional ids of members of a sink's batch begin with."""
+"""Prefix of the transactional ids of the members of a sink's batch."""
 
 _MASK31: Final = 0x7FFF_FFFF
 _INT32_MIN: Final = -(2**31)
 
-# A Struct made once spares the lookup of its format; keys of up to 256 bytes are nearly all keys.
+# A prepared Struct saves the lookup of its format. Nearly all keys have at most 256 bytes.
 _WORD_COUNT_PREPARED_MAX: Final = 64
 _WORDS: Final = tuple(struct.Struct(f"<{count}I") for count in range(_WORD_COUNT_PREPARED_MAX + 1))
 
@@ -40,12 +40,11 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_key(transactional_id: str) -> str:
-    """Return the key whose shard coordinates a transactional id: the id itself, for nearly all.
+    """Return the key whose shard coordinates a transactional id: for nearly all, the id itself.
 
     `__member/GROUP/ATTEMPT`, one of several ids whose transactions are decided together, goes where `GROUP` goes, so
     that one record of one shard can decide for all of them. The group may contain slashes, the attempt does not.
-    Source: design 6; docs/store-format.md, "Order of outcomes".
-    """
+    Source: design 6; docs/store-format.md, "Order of outcomes"."""
     if transactional_id.startswith(MEMBER_PREFIX):
         group, _, _attempt = transactional_id[len(MEMBER_PREFIX) :].rpartition("/")
         if group:
@@ -59,11 +58,11 @@ def member_id(sink: str, attempt: str) -> str:
 
 
 def shard_of(key: str, shard_count: int) -> int:
-    """Return the shard of a key, in `[0, shard_count)`: of a group id, of a partition's name, or of what
-    `coordinator_key` makes of a transactional id. `ShardRouter` and the topic catalog ask this, nobody else.
+    """Return the shard of a key, in `[0, shard_count)`. Only `ShardRouter` and the topic catalog call this.
 
-    The absolute value of the smallest 32-bit integer does not fit 32 bits and counts as 0, as in Kafka.
-    """
+    Keys are group ids, names of partitions, and the results of `coordinator_key`.
+
+    The absolute value of the smallest 32-bit integer does not fit 32 bits and counts as 0, as in Kafka."""
     number = java_string_hash(key)
     return 0 if number == _INT32_MIN else abs(number) % shard_count
 

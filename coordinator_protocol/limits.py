@@ -1,5 +1,4 @@
-"""The numbers past which a request is refused, in one value that every part is given and DescribeLimits tells to
-clients.
+"""Limits of requests, in one value that every part is given and DescribeLimits reports to clients.
 
 Source: design 6 (limits) and 5 (fused); spec transactions 0 and 5.
 """
@@ -15,18 +14,18 @@ KIBI: Final = 1024
 MEBI: Final = 1024 * KIBI
 EPOCH_MAX: Final = 2**15 - 1
 SHARD_COUNT_MAX: Final = 2**16 - 1
-"""Numbers of shards have 16 bits in stored rows, where the largest of these says that none is known."""
+"""Greatest number of shards. Shard numbers have 16 bits in stored rows, where the greatest one means that none is
+known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of requests; what lies outside is refused precisely and changes nothing.
+    """Bounds of requests. A request outside them gets a precise refusal and changes nothing.
 
-    Raises: ValueError at construction where a number makes no sense, naming it.
-    """
+    Raises: ValueError at construction, with the name of a limit that makes no sense."""
 
     transactional_id_bytes_max: int = field(default=ID_BYTES_MAX, init=False)
-    """Longest transactional id, in bytes of UTF-8. Told to clients, but fixed: ids are part of every stored key."""
+    """Longest transactional id, in bytes of UTF-8. Reported to clients, but fixed: ids are part of every stored key."""
 
     group_id_bytes_max: int = field(default=ID_BYTES_MAX, init=False)
     """Longest group id, in bytes of UTF-8. Fixed, as above."""
@@ -38,22 +37,21 @@ class Limits:
     """Partitions and groups one transaction may touch. Larger: a longer PREPARE record, a larger burst of markers."""
 
     partitions_per_topic_max: int = 10_000
-    """Partitions of one topic. Larger: an idle partition costs memory for ever, up to 64 KiB."""
+    """Partitions of one topic. Larger: an idle partition costs memory permanently, up to 64 KiB."""
 
     batch_bytes_max: int = MEBI
     """Stored size of one record batch, header included. Larger: one batch holds up the group commit it is in."""
 
     message_bytes_max: int = 16 * MEBI
-    """One request or reply on the wire."""
+    """Size of one request or reply on the wire."""
 
     transaction_max_timeout_ms: int = 900_000
     """Longest transaction timeout a producer may ask for; Kafka's `transaction.max.timeout.ms`. Larger: a dead producer
-    keeps the last stable offset, and every committed reader behind it, where it is for that long."""
+    holds back the last stable offset, and every committed reader, for that long."""
 
     producer_epoch_max: int = EPOCH_MAX
-    """Largest producer epoch; 3 in tests that want to see the rotation of producer ids. No client is ever given this
-    one: it is kept so that the coordinator can fence once more. So whoever has the one below it goes on with a new
-    producer id."""
+    """Largest producer epoch; 3 in tests of the rotation of producer ids. It is reserved for one more fencing by the
+    coordinator, and never given to a client. So a client with the epoch below it continues with a new producer id."""
 
     fused_participants_max: int = 500
     """Partitions and groups up to which a transaction may end in one batch and one flush; above, in two phases."""
@@ -73,4 +71,4 @@ class Limits:
 
 
 LEASE_PARTS_MAX: Final = 100_000
-"""The most parts in which the lease of a snapshot is given up: a bit of memory for each."""
+"""Most parts in which the lease of a snapshot is given up: a bit of memory for each."""

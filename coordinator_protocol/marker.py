@@ -1,24 +1,21 @@
-"""The marker: the control record that ends one transaction in one partition, and the two forms in which it is stored.
+"""The marker: the control record that ends one transaction in one partition, and its two stored forms.
 
 By itself it is a batch with one payload, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32,
-txn_epoch i16, next_epoch i16, csn u64, coordinator_shard u16, first_offset i64. The producer id stands in the batch
-header. Later versions may only add bytes at the end, so a reader takes a higher version and a longer value, as Kafka's
-readers do.
+txn_epoch i16, next_epoch i16, csn u64, coordinator_shard u16, first_offset i64. The producer id is in the batch header.
+Later versions may only add bytes at the end, so a reader takes a higher version and a longer value, as Kafka's readers
+do.
 
-Where one write makes it and the last batch of its transaction, it is a tail behind that batch, in the same row of LOG:
-the batch says the rest. So a Transact writes one row for each partition in place of two. `batch_length` says where the
-batch ends and the tail begins. The marker has the offset behind the batch, and the row lies under it: every row lies
-under the greatest offset in it.
+If one write makes both the marker and the last batch of its transaction, the marker is a tail after that batch, in the
+same row of LOG. The batch has the other fields. So a Transact writes one row for each partition in place of two.
+`batch_length` tells where the batch ends and the tail begins. The marker has the offset after the batch, which is also
+in the row's key: the key of every row has the greatest offset in it.
 
-```
- 0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64
- 1 outcome            u8    10 csn                u64    34 CRC-32C of all before            u32
- 2 next_epoch         i16   18 wall_ms            i64
- 4 coordinator_shard  u16
-```
+``` 0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64 1 outcome
+u8    10 csn                u64    34 CRC-32C of all before            u32 2 next_epoch         i16   18 wall_ms
+i64 4 coordinator_shard  u16 ```
 
-Readers meet a marker in the one form or the other and need not care: `control_batch` makes the batch that a tail stands
-for, byte by byte the one that would lie there by itself.
+Readers need not tell the two forms apart: `control_batch` makes the batch that a tail stands for, byte by byte the same
+as a separate one.
 
 Source: design 6 (csn) and 10; spec log-and-runtime 1.2 and 1.5; spec transactions 2.7; spec store-format 2.2.
 """
@@ -50,7 +47,7 @@ _VERSION_MAX: Final = 2**15 - 1
 
 
 class Outcome(IntEnum):
-    """How a transaction ended, in the numbers of Kafka's control records."""
+    """End of a transaction, in the numbers of Kafka's control records."""
 
     ABORT = 0
     COMMIT = 1
@@ -60,7 +57,7 @@ _OUTCOMES: Final = tuple(Outcome)
 
 
 class MarkerPayload(Struct, frozen=True, kw_only=True, gc=False):
-    """A marker as its payload holds it: everything but the producer id, which is in the batch header."""
+    """A marker's payload: everything but the producer id, which is in the batch header."""
 
     txn_epoch: int
     next_epoch: int
@@ -69,20 +66,19 @@ class MarkerPayload(Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     csn: int
     first_offset: int
-    """Where the records of the transaction begin in the partition; -1 = it has none."""
+    """First offset of the transaction's records in the partition; -1 = it has none."""
 
 
 class Marker(Struct, frozen=True, kw_only=True, gc=False):
     """The order to end the transaction `(producer_id, txn_epoch)`; every repetition is the same value.
 
     `next_epoch` is the epoch that the producer has afterwards: lower ones are fenced in this partition. `csn` (commit
-    sequence number) was given when the outcome was decided; a partition tells a repeated marker from a stale one by it.
-    It is compared with csns of the same `coordinator_shard` only, that of the transactional id, and so is the epoch of
-    the coordinator: another shard may have another counter.
+    sequence number) was assigned when the outcome was decided; a partition tells a repeated marker from a stale one by
+    it. It is compared only with csns of the same `coordinator_shard`, that of the transactional id, and so is the
+    coordinator epoch: another shard may have another counter.
 
-    `is_last`: the producer id never writes again, so the partition forgets the producer with the marker. That is not
-    stored in the marker, but in what it changes.
-    """
+    `is_last`: the producer id never writes again, so the partition forgets the producer with the marker. The flag is
+    not stored in the marker, but in what it changes."""
 
     producer_id: int
     txn_epoch: int
@@ -95,7 +91,8 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def encode_marker_payload(marker: Marker, first_offset: int) -> bytes:
-    """Return the payload of the control batch for `marker`. `first_offset`: where the records that it ends begin."""
+    """Return the payload of the control batch for `marker`. `first_offset`: that of the records that the marker
+    ends."""
     return _PAYLOAD.pack(
         MARKER_VERSION,
         marker.outcome,
@@ -109,11 +106,10 @@ def encode_marker_payload(marker: Marker, first_offset: int) -> bytes:
 
 
 def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
-    """Return what a control batch says.
+    """Return the content of a control batch.
 
-    Raises: Refused (CORRUPT_MESSAGE) where it is too short, or holds a version, type or epoch that no writer ever
-    wrote.
-    """
+    Raises: Refused (CORRUPT_MESSAGE) if it is too short, or holds a version, type or epoch that no writer ever
+    wrote."""
     if len(payload) < MARKER_BYTES:
         raise _corrupt(f"it has {len(payload)} bytes of at least {MARKER_BYTES}")
     version, outcome, coordinator_epoch, txn_epoch, next_epoch, csn, shard, first_offset = _PAYLOAD.unpack_from(payload)
@@ -148,7 +144,7 @@ assert _TAIL.size + _CRC.size == TAIL_BYTES
 
 
 def encode_tail(marker: Marker, first_offset: int, now_ms: int) -> bytes:
-    """The tail that ends the transaction of the batch before it. `first_offset`: where its records begin here."""
+    """Return the tail that ends the transaction of the batch before it. `first_offset`: that of its records here."""
     fields = _TAIL.pack(
         _KIND,
         marker.outcome,
@@ -163,14 +159,14 @@ def encode_tail(marker: Marker, first_offset: int, now_ms: int) -> bytes:
 
 
 def marker_header(batch: BatchHeader, tail: bytes | memoryview) -> BatchHeader:
-    """The header of the marker's own batch. Raises Refused CORRUPT_MESSAGE for a tail that nobody wrote."""
+    """Return the header of the marker's own batch. Raises Refused CORRUPT_MESSAGE for an invalid tail."""
     return control_header(
         batch.producer_id, batch.producer_epoch, _fields(tail)[6], batch.last_offset + 1, batch.leader_epoch
     )
 
 
 def control_header(producer_id: int, txn_epoch: int, now_ms: int, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """The header of a marker's batch."""
+    """Return the header of a marker's batch."""
     return BatchHeader(
         base_offset=base_offset,
         record_count=1,
@@ -186,8 +182,8 @@ def control_header(producer_id: int, txn_epoch: int, now_ms: int, base_offset: i
 
 
 def control_batch(header: BatchHeader, stored: bytes | memoryview) -> bytes | memoryview:
-    """The stored batch of a marker, which lies there as it is, or as a tail. Raises Refused CORRUPT_MESSAGE for a tail
-    that nobody wrote."""
+    """Return the batch of a marker that is stored as a batch or as a tail. Raises Refused CORRUPT_MESSAGE for an
+    invalid tail."""
     if len(stored) != TAIL_BYTES:
         return stored
     _kind, outcome, next_epoch, coordinator_shard, coordinator_epoch, csn, _wall_ms, first_offset = _fields(stored)
@@ -212,10 +208,11 @@ def control_batch(header: BatchHeader, stored: bytes | memoryview) -> bytes | me
 def marker_row(
     marker: Marker, *, first_offset: int, offset: int, leader_epoch: int, now_ms: int, behind: bytes = b""
 ) -> bytes:
-    """The row that a marker at this offset lies in: the only place that chooses between its two forms. `behind`: the
-    last row that the same write appends for the transaction, which gets the marker as its tail; empty = it appends
-    none, and the marker is a batch by itself. `first_offset`: where the records that it ends begin; -1 = there are
-    none."""
+    """Return the row for a marker at this offset: the only place that chooses between the two forms.
+
+    `behind`: the last row that the same write appends for the transaction, which gets the marker as its tail. Empty =
+    it appends none, and the marker is a batch by itself. `first_offset`: that of the records that the marker ends; -1 =
+    there are none."""
     if behind:
         return behind + encode_tail(marker, first_offset, now_ms)
     header = control_header(marker.producer_id, marker.txn_epoch, now_ms, offset, leader_epoch)

@@ -1,7 +1,7 @@
-"""The methods on the wire, and one table of what each of them is.
+"""The methods on the wire, and one table of their properties.
 
-Error classes, admission, quotas, fairness of reads, the answer that a lost reply needs and the audit log all ask this
-table, so a new method is one row. What a caller may do is another question: `coordinator_core.permissions`.
+Error classes, admission, quotas, fairness of reads, the answer that a lost reply needs and the audit log all use this
+table, so a new method is one row. Permissions of callers are elsewhere: `coordinator_core.permissions`.
 
 Source: design 6; spec security 7.4, 7.5 and 9; KIP-219 (serve first, pause afterwards).
 """
@@ -89,7 +89,7 @@ class Method(StrEnum):
 
 
 class Waits(Enum):
-    """The event that a call may wait for, without doing work meanwhile. Each has a limit of its own."""
+    """Events that a call may wait for without doing work. Each has a limit of its own."""
 
     NOTHING = auto()
     """The call is in work until it is answered."""
@@ -111,17 +111,17 @@ class MethodRule(Struct, frozen=True):
     answers_records: bool = False
     """The answer counts as bytes fetched."""
     may_be_refused: bool = True
-    """Quotas may refuse the call or put it off. To put off what ends or settles something would hold others up: a
-    transaction that stays open holds back every committed reader of its partitions, and a member that is not heard of
-    takes its group with it. Such calls are counted, and the calls after them wait."""
+    """Quotas may refuse or delay the call. Delaying a call that ends or settles something would hold others up: an open
+    transaction holds back every committed reader of its partitions, and a silent member makes its group rebalance. Such
+    calls are counted, and the calls after them wait."""
     has_reserve: bool = False
-    """More calls of this method are admitted than of others, because it frees room."""
+    """More calls of this method are admitted than of others, because it frees resources."""
     is_large_answer: bool = False
-    """The method only reads, and its answer may be large: it waits for its turn and for room."""
+    """The method only reads, and its answer may be large: it waits for its turn, and for the limit of answer bytes."""
     is_repeatable: bool = False
     """A lost answer needs no question: the method reads, or states all that its caller wants. A join or heartbeat
-    changes state, but each one states all the member wants, and so does a change of a topic's settings, or a load or
-    unload of a shard. A second snapshot only costs a lease, and a second backup room. After every other method a lost
+    changes state, but each states all the member wants. So does a change of a topic's settings, or a load or unload of
+    a shard. A second snapshot only costs a lease, and a second backup disk space. After every other method a lost
     answer is an unknown outcome."""
     is_administrative: bool = False
     """Each call leaves a line in the audit log: it changes what is there for all callers, or ends what belongs to
@@ -132,7 +132,7 @@ class MethodRule(Struct, frozen=True):
     120: a commit, or the promise of one, that names sequences the log does not hold (design 6). An abort never sends
     120."""
     is_for_members: bool = False
-    """Members of groups call it: a group that is gone means to them that they join again."""
+    """Members of groups call it: if their group is gone, they join again."""
 
 
 METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
@@ -222,5 +222,5 @@ METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(
 
 
 def methods_with(applies: Callable[[MethodRule], bool]) -> frozenset[Method]:
-    """The methods whose row fulfils a condition."""
+    """Return the methods whose row fulfils a condition."""
     return frozenset(method for method, rule in METHODS.items() if applies(rule))

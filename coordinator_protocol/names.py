@@ -1,4 +1,4 @@
-"""Which ids and names are allowed. They become parts of stored keys, so NUL, our separator, is in none of them.
+"""Checks of ids and names. They become parts of stored keys, so none of them contains NUL, our separator.
 
 Source: design 6 (limits, reserved names); spec transactions 2.2; Kafka's `Topic.validate`.
 """
@@ -17,7 +17,7 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 RESERVED_PREFIX: Final = "__"
 
 _PLAIN_ID: Final = re.compile(rf"[\x01-\x7f]{{1,{ID_BYTES_MAX}}}")
-"""What nearly every id is; the others are looked at more closely."""
+"""Pattern of nearly all ids; the others are checked more closely."""
 _PLAIN_TRANSACTIONAL_ID: Final = re.compile(rf"(?!{RESERVED_PREFIX}){_PLAIN_ID.pattern}")
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -27,11 +27,10 @@ _SHOWN_MAX: Final = 60
 def check_transactional_id(text: str) -> None:
     """Return only if `text` may be a transactional id.
 
-    Ids that start with two underscores belong to the system: among them are those that share a shard
-    (`hashing.coordinator_key`), which nobody may claim by chance.
+    Ids that start with two underscores belong to the system. Among them are those that share a shard
+    (`hashing.coordinator_key`), which no application may take by chance.
 
-    Raises: Refused (INVALID_REQUEST) where it is empty, reserved, contains NUL or takes more than 1,000 bytes of UTF-8.
-    """
+    Raises: Refused (INVALID_REQUEST) if it is empty, reserved, contains NUL or takes more than 1,000 bytes of UTF-8."""
     if not text:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -50,8 +49,7 @@ def check_transactional_id(text: str) -> None:
 def check_client_id(text: str) -> None:
     """Return only if `text` may be a client id; it may be empty.
 
-    Raises: Refused (INVALID_REQUEST) where it contains NUL or takes more than 1,000 bytes of UTF-8.
-    """
+    Raises: Refused (INVALID_REQUEST) if it contains NUL or takes more than 1,000 bytes of UTF-8."""
     if _PLAIN_ID.fullmatch(text) is None:
         _check_id("client id", text, ErrorCode.INVALID_REQUEST)
 
@@ -59,8 +57,7 @@ def check_client_id(text: str) -> None:
 def check_group_id(text: str) -> None:
     """Return only if `text` may be a group id.
 
-    Raises: Refused (INVALID_GROUP_ID) where it is empty, contains NUL or takes more than 1,000 bytes of UTF-8.
-    """
+    Raises: Refused (INVALID_GROUP_ID) if it is empty, contains NUL or takes more than 1,000 bytes of UTF-8."""
     if not text:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty; give the group a name")
     if _PLAIN_ID.fullmatch(text) is None:
@@ -70,10 +67,9 @@ def check_group_id(text: str) -> None:
 def check_topic_name(text: str, *, reserved_allowed: bool = False) -> None:
     """Return only if `text` may be the name of a topic that a user creates, writes or reads.
 
-    Names that start with two underscores belong to the system; pass `reserved_allowed` where it names its own.
+    Names that start with two underscores belong to the system, which passes `reserved_allowed` for its own.
 
-    Raises: Refused (INVALID_TOPIC_EXCEPTION).
-    """
+    Raises: Refused (INVALID_TOPIC_EXCEPTION)."""
     if _TOPIC_NAME.fullmatch(text) is None or text in {".", ".."}:
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -88,11 +84,9 @@ def check_topic_name(text: str, *, reserved_allowed: bool = False) -> None:
 
 
 def check_topic(name: str, topic_id: bytes) -> None:
-    """Return only if a request may name a topic like this: by name, by id or by both. Whether there is one, or could be
-    one of this name, is another question.
+    """Return only if a request may name a topic like this: by name, by id or by both. The topic need not exist.
 
-    Raises: Refused (INVALID_REQUEST) for no name at all, or a topic id of a wrong length.
-    """
+    Raises: Refused (INVALID_REQUEST) for no name at all, or a topic id of a wrong length."""
     if topic_id and len(topic_id) != TOPIC_ID_BYTES:
         raise Refused(
             ErrorCode.INVALID_REQUEST,

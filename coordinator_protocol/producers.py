@@ -1,10 +1,10 @@
 """Numbers of producers: their ids, and the sequences of their records.
 
 The number of a producer id alone tells whether it belongs to a transactional id. InitProducerId gives ids below
-`PLAIN_PRODUCER_IDS_FROM` to transactional ids, and the others to *plain* producers, which have none; no id ever changes
-sides. So a partition appends what plain producers send without asking anybody. What is sent outside transactions under
-any other id can be refused, even where the transactional id that had it has gone on with a newer one, has expired, or
-is in a shard that nobody serves at the moment.
+`PLAIN_PRODUCER_IDS_FROM` to transactional ids, and the others to *plain* producers, which have none. No id ever changes
+sides. So a partition appends batches of plain producers without asking another shard. Batches outside transactions with
+any other id can be refused. That holds even if the transactional id that had it has a newer one, has expired, or is in
+a shard that does not serve.
 
 Sequences run from 0 to 2^31 - 1 and then start again at 0.
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import Final
 
 PLAIN_PRODUCER_IDS_FROM: Final = 10**15
-"""Far beyond what transactional ids use up, and below 2^53, so that every language's numbers can hold them."""
+"""First id of plain producers. Far beyond the ids that transactional ids use up, and below 2^53, so that the numbers of
+every language can hold them."""
 
 PRODUCER_ID_MAX: Final = 2**63 - 1
 
@@ -26,8 +27,8 @@ NO_SEQUENCE: Final = -1
 
 
 def is_plain(producer_id: int) -> bool:
-    """Say whether a producer id belongs to the range of producers without a transactional id; it may never have been
-    given."""
+    """Return True if a producer id is in the range of producers without a transactional id; it may never have been
+    assigned."""
     return producer_id >= PLAIN_PRODUCER_IDS_FROM
 
 
@@ -37,5 +38,5 @@ def subtract_sequence(sequence: int, delta: int) -> int:
 
 
 def next_sequence(last: int) -> int:
-    """Return the sequence that must follow `last`: 0 where `last` is `NO_SEQUENCE`, nothing appended yet."""
+    """Return the sequence that must follow `last`: 0 after `NO_SEQUENCE`, nothing appended yet."""
     return (last + 1) & SEQUENCE_MAX

@@ -1,13 +1,15 @@
-"""Snapshots: what of a partition belongs to a view of several partitions at one moment, and what lies between two.
+"""Snapshots: the part of a partition in a view of several partitions at one moment, and the difference between two
+views.
 
-A snapshot shows a transaction in all partitions or in none. Each partition is shown up to its durable end, and without
-the transactions that were not finished everywhere when the snapshot was taken: its *exclusions*, by producer id, with
-the offset from which nothing of that producer is shown. They are part of the snapshot, so what becomes of those
-transactions later changes nothing in it, and reading it again gives the same records. It waits for no open transaction.
+A snapshot shows a transaction in all partitions or in none. Each partition is shown up to its durable end, without the
+transactions that were not finished everywhere when the snapshot was taken. These are its *exclusions*: by producer id,
+the offset from which nothing of that producer is shown. They are part of the snapshot. So the later end of those
+transactions changes nothing in it, and reading it again gives the same records. It waits for no open transaction.
 
-An excluded transaction is the last of its producer before the end: none begins before the one before it is finished.
-So one that a later snapshot excludes from an offset behind that end on is another one. It may begin before the start:
-who follows a log by deltas has records from there, although this snapshot neither shows nor holds them.
+An excluded transaction is the last one of its producer before the end, because a producer finishes one transaction
+before it begins the next. So if a later snapshot excludes the producer only from that end on, it excludes another
+transaction. An excluded transaction may begin before the start: a reader that follows a log by deltas has records from
+there, although this snapshot neither shows nor holds them.
 
 Source: spec log-and-runtime 2.4, Algorithm S and its delta rule; decision 40.
 """
@@ -23,13 +25,14 @@ NOTHING_EXCLUDED: Final[Mapping[int, int]] = {}
 
 
 class OpenedExclusions(Mapping[int, int]):
-    """Exclusions of a partition where only open transactions are excluded: a view of what is kept of them, so that
-    the server, which does no more than list them, copies none."""
+    """Exclusions of a partition with only open transactions: a view of the partition's own mapping.
+
+    The server only lists them, so it copies none."""
 
     __slots__ = ("_by_producer", "opened")
 
     def __init__(self, opened: Mapping[int, int]) -> None:
-        """`opened`: producer ids by first offset, which nobody changes any more."""
+        """`opened`: producer ids by first offset. It must not change any more."""
         self.opened = opened
         self._by_producer: dict[int, int] | None = None
 
@@ -62,7 +65,8 @@ class _FirstOffsets(ValuesView[int]):
 
 
 class SnapshotFilter(Struct, frozen=True):
-    """Which batches of a range a snapshot shows, besides that it shows nothing of aborted transactions."""
+    """Selection of the batches that a snapshot shows of a range. In addition, it shows nothing of aborted
+    transactions."""
 
     excluded: Mapping[int, int] = NOTHING_EXCLUDED
     """By producer id: the first offset from which nothing transactional of it is shown."""
@@ -71,7 +75,7 @@ class SnapshotFilter(Struct, frozen=True):
     restriction."""
 
     def hides(self, producer_id: int, base_offset: int, *, is_transactional: bool) -> bool:
-        """Whether the batch does not belong to what is shown."""
+        """Return True if the batch is not shown."""
         if self.only is not None:
             first_offset = self.only.get(producer_id) if is_transactional else None
             return first_offset is None or base_offset < first_offset
@@ -81,7 +85,7 @@ class SnapshotFilter(Struct, frozen=True):
         return first_offset is not None and base_offset >= first_offset
 
     def hides_before(self, end_offset: int) -> bool:
-        """Whether it may hide something before an offset."""
+        """Return True if it may hide something before an offset."""
         return self.only is not None or any(first < end_offset for first in self.excluded.values())
 
 
@@ -92,39 +96,44 @@ class PartitionView(Struct, frozen=True):
     """One partition of a snapshot."""
 
     start_offset: int
-    """The log start when it was taken, or where it was about to be: what is being removed cannot be held."""
+    """Log start when the snapshot was taken, or the offset to which it was about to move: records that are being
+    removed cannot be held."""
     end_offset: int
-    """The durable log end when it was taken; not included."""
+    """Durable log end when the snapshot was taken; not included."""
     leader_epoch: int
-    """The leader epoch in which the end was learned."""
+    """Leader epoch in which the end was learned."""
     excluded: Mapping[int, int] = NOTHING_EXCLUDED
 
 
 class Scan(Struct, frozen=True):
-    """A range of offsets to read, and what of it is shown. It is read even if it is empty and has a `start_epoch`: to
-    learn whether the log is still the one that was read before."""
+    """A range of offsets to read, and the part of it that is shown.
+
+    It is read even if it is empty, provided it has a `start_epoch`: to check that the log is still the one read
+    before."""
 
     start_offset: int
     end_offset: int
     end_epoch: int
-    """The leader epoch in which the end was learned."""
+    """Leader epoch in which the end was learned."""
     shown: SnapshotFilter = SHOW_ALL
     start_epoch: int | None = None
-    """The leader epoch in which the reader learned that what it has ends here; None: it has nothing from before."""
+    """Leader epoch in which the reader learned that its earlier records end here; None if it has none."""
 
 
 def scan_of(view: PartitionView) -> Scan:
-    """Everything that a snapshot shows of a partition."""
+    """Return the scan of everything that a snapshot shows of a partition."""
     return Scan(view.start_offset, view.end_offset, view.leader_epoch, SnapshotFilter(view.excluded))
 
 
 def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ...]:
-    """What a later snapshot shows of a partition and an earlier one did not, each record once: what was excluded before
-    and is finished now, and what the log has grown by. A record that the later one does not show, although the log
-    has it, comes in the delta to the one that does. Where the log lost something between the two that the earlier one
-    showed, reading what it has grown by is refused; and so is reading what was excluded and has gone meanwhile.
+    """Return the scans of the records that a later snapshot shows of a partition and an earlier one did not, each once.
 
-    ValueError where the second is not the later one."""
+    These are transactions that were excluded before and are finished now, and the growth of the log. A record that the
+    later snapshot does not show, although the log has it, comes in the delta to the one that shows it. If the log lost
+    records that the earlier snapshot showed, reading the growth is refused. So is reading excluded records that have
+    gone meanwhile.
+
+    Raises ValueError if the second is not the later one."""
     if after.end_offset < before.end_offset:
         raise ValueError(f"a snapshot that ends at {after.end_offset} is not later than one at {before.end_offset}")
     finished, gone = dict[int, int](), dict[int, int]()
@@ -139,7 +148,7 @@ def scans_between(before: PartitionView, after: PartitionView) -> tuple[Scan, ..
         only = SnapshotFilter(only=finished)
         scans.append(Scan(min(finished.values()), before.end_offset, before.leader_epoch, only))
     if gone:
-        # Still excluded, and the log starts behind its first offset by now: reading nothing there is refused.
+        # Still excluded, and the log now starts after its first offset: reading nothing there is refused.
         at, epoch = min(gone.values()), before.leader_epoch
         scans.append(
             Scan(start_offset=at, end_offset=at, end_epoch=epoch, shown=SnapshotFilter(only=gone), start_epoch=epoch)

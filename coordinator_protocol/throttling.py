@@ -1,4 +1,4 @@
-"""The longest pause that an answer asks for. Which calls are never put off, `methods` says.
+"""The longest pause that an answer asks for. `methods` has the calls that are never delayed.
 
 Source: spec security 7.4 and 7.5; KIP-219 (serve first, pause afterwards).
 """
@@ -8,4 +8,4 @@ from __future__ import annotations
 from typing import Final
 
 PAUSE_MS_MAX: Final = 30_000
-"""The longest pause that is asked for at once; who owes more is asked again."""
+"""Longest pause that is asked for at once (ms). A caller that owes more is asked again."""

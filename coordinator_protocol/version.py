@@ -1,8 +1,8 @@
-"""The version of everything in this distribution: a release, or a release and the commit that goes on from it.
+"""The version of everything in this distribution: a release, or a release and a later commit.
 
 Between releases a build is called `1.0.0.post20261128125500+g4b8adbf3c1`: the newest release, the commit's time in UTC,
-and the commit. The time makes builds of later commits newer for pip, which would leave out a `.dev` version beside a
-release, and it is known in archives and shallow clones, where commits cannot be counted (PEP 440).
+and the commit. The time makes builds of later commits newer for pip, which would ignore a `.dev` version beside a
+release. The time is also known in archives and shallow clones, where commits cannot be counted (PEP 440).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 BASE: Final = "1.0.0"
-"""The newest release. What follows goes on from it."""
+"""The newest release. Later commits build on it."""
 
 IS_RELEASE: Final = False
 """True in the commit of the release itself, and in no other: the next one sets it back (docs/releasing.md)."""
@@ -26,13 +26,13 @@ class Commit:
 
     hash: str
     committed_s: int
-    """When it was committed, in Unix seconds."""
+    """Time of the commit, in Unix seconds."""
     is_changed: bool = False
-    """Whether something of the product was changed since, and not committed."""
+    """True if a file of the product was changed since, and not committed."""
 
 
 def version_at(commit: Commit | None, *, base: str = BASE, is_release: bool = IS_RELEASE) -> str:
-    """Return the version of what is built from a commit, by PEP 440. None = the commit is not known."""
+    """Return the version of a build from a commit, by PEP 440. None = the commit is not known."""
     if commit is None:
         return base if is_release else f"{base}+unknown"
     label = f"g{commit.hash[:_HASH_LENGTH]}{'.changed' * commit.is_changed}"

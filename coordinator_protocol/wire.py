@@ -1,4 +1,4 @@
-"""Protobuf's wire format by hand, for the few messages that carry bytes too large to be copied.
+"""Protobuf's wire format by hand, for the few messages with bytes that are too large to be copied.
 
 A field of bytes, or of a message, is its tag, its length and its content; a message is its fields one after the other.
 Source: protobuf's encoding guide.
@@ -14,12 +14,12 @@ Buffer: TypeAlias = bytes | memoryview
 _NUMBER: Final = 0
 _LENGTH_DELIMITED: Final = 2
 _KIND: Final = 7
-"""The bits of a tag that tell the wire type, and so where the field ends."""
+"""Bits of a tag with the wire type, which tells how the field ends."""
 _MORE: Final = 0x80
 """Set in every byte of a number but its last one; the other bits are digits."""
 _BITS: Final = 0x7F
 _SHIFT_MAX: Final = 56
-"""How far a digit may be shifted if another one follows it: a number has ten digits at most."""
+"""Greatest shift of a digit that another one may follow: a number has ten digits at most."""
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 """Size of a value by its wire type."""
 _GROUP: Final = (3, 4)
@@ -27,12 +27,12 @@ _GROUP: Final = (3, 4)
 
 
 class Pieces:
-    """A message in pieces that were not joined, for who can send them one after the other."""
+    """A message in pieces that were not joined, for senders that can send them one after the other."""
 
     __slots__ = ("_size_bytes", "parts")
 
     def __init__(self, parts: Sequence[Buffer], size_bytes: int) -> None:
-        """`parts` are `bytes` and views of such, and have so many bytes together."""
+        """`parts` are `bytes` and views of such, with `size_bytes` bytes in total."""
         self.parts: Final = list(parts)
         self._size_bytes = size_bytes
 
@@ -40,7 +40,7 @@ class Pieces:
         return self._size_bytes
 
     def __add__(self, more: bytes) -> Pieces:
-        """The message with the fields that follow it, as bytes are added."""
+        """Return the message with more fields after it, as for bytes."""
         return Pieces([*self.parts, more], self._size_bytes + len(more))
 
 
@@ -50,13 +50,15 @@ def bytes_field(number: int) -> bytes:
 
 
 def field_prefix(tag: bytes, size: int) -> bytes:
-    """Return what stands before `size` bytes of content."""
+    """Return the bytes before `size` bytes of content."""
     return tag + varint(size)
 
 
 def split(message: Buffer, start: int, end: int, tag: bytes) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return two things: the fields of the message between `start` and `end` without those that have this tag, and
-    where the content of those that have it lies. Raises: ValueError where the bytes are no message."""
+    """Split the message between `start` and `end`: return its other fields, joined, and the range of the content of
+    each field with this tag.
+
+    Raises: ValueError if the bytes are no message."""
     contents: list[tuple[int, int]] = []
     others: list[Buffer] = []
     at = began = others_from = start
@@ -81,11 +83,11 @@ def split(message: Buffer, start: int, end: int, tag: bytes) -> tuple[bytes, lis
 
 
 def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Cut a message between its fields and give where each piece begins and ends: a message of `bytes_max` at most, or
-    a single field that is larger.
+    """Cut a message between its fields, and yield the start and end of each piece.
 
-    Raises: ValueError where the bytes are no message, after all pieces before.
-    """
+    A piece is a message of `bytes_max` at most, or a single field that is larger.
+
+    Raises: ValueError if the bytes are no message, after all pieces before."""
     start = at = began = 0
     try:
         while at < len(message):
@@ -102,15 +104,16 @@ def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
 
 
 def open_field(message: bytes, at: int) -> tuple[int, int]:
-    """Return the number of the field of bytes that begins at `at`, and where its content begins. Raises: ValueError."""
+    """Return the number of the field of bytes at `at`, and the start of its content. Raises: ValueError."""
     tag, at = _length(message, at)
     _, at = _length(message, at)
     return tag >> 3, at
 
 
 def fields(message: Buffer, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of the message between `start` and `end`, as they come: the number of each, and where its content
-    begins and ends, if it is bytes or a message; of others it is empty. Raises: ValueError where the bytes are no
+    """Yield the fields of the message between `start` and `end`, in order: number, and start and end of the content.
+
+    The content is empty for fields that are neither bytes nor a message. Raises: ValueError if the bytes are no
     message."""
     at = start
     try:
@@ -132,8 +135,9 @@ def fields(message: Buffer, start: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> bool:
-    """Say whether more than `count_max` fields lie in the message between `start` and `end`. Stops looking once there
-    are, or at bytes that are no field."""
+    """Return True if the message between `start` and `end` has more than `count_max` fields.
+
+    Stops looking once it has, or at bytes that are no field."""
     at = start
     try:
         for _ in range(count_max):
@@ -146,7 +150,7 @@ def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> boo
 
 
 def _behind(message: Buffer, at: int) -> int:
-    """Return where the field that begins at `at` ends."""
+    """Return the end of the field that begins at `at`."""
     kind = message[at] & _KIND
     while message[at] >= _MORE:
         at += 1
@@ -162,11 +166,12 @@ def _behind(message: Buffer, at: int) -> int:
 
 
 def _length(message: Buffer, at: int) -> tuple[int, int]:
-    """Return the number that begins at `at`, and where it ends. Raises: ValueError."""
+    """Return the number that begins at `at`, and its end. Raises: ValueError."""
     value = shift = 0
     while (byte := message[at]) >= _MORE:
         if shift > _SHIFT_MAX:
-            # Each digit costs as much as there are before it: a megabyte of them would keep a processor for minutes.
+            # Each digit costs as much as all digits before it: a megabyte of them would keep a processor busy for
+            # minutes.
             raise ValueError(f"the length before byte {at} has more digits than any number")
         value |= (byte & _BITS) << shift
         shift += 7
@@ -175,7 +180,7 @@ def _length(message: Buffer, at: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative, as protobuf writes it."""
+    """Return a number that is not negative, as protobuf writes it."""
     encoded = bytearray()
     while value >= _MORE:
         encoded.append(value & _BITS | _MORE)

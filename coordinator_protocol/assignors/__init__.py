@@ -1,10 +1,10 @@
-"""Who of a group reads which partition: every strategy a pure function of members and topics.
+"""Assignment of partitions to the members of a group: every strategy is a pure function of members and topics.
 
 All of them share one contract (spec groups 5.1):
 
 - *complete* and *exclusive*: a partition of a topic that exists and has a subscriber gets exactly one owner;
 - *subscribed*: the owner subscribes to the topic;
-- *every member* is in the result, be it with nothing;
+- *every member* is in the result, even with no partitions;
 - *deterministic*: equal input gives equal output, whatever the order of the mappings and the process;
 - *total*: topics that do not exist, members without topics and more members than partitions are all fine;
 - members take their turns in one order: static ones by instance id, then dynamic ones by member id.

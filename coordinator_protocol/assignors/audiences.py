@@ -1,5 +1,4 @@
-"""Audiences: which members subscribe to a topic. Topics that the same members want share one audience, instead of each
-having a list."""
+"""Audiences: the subscribers of topics. Topics with the same subscribers share one audience, instead of a list each."""
 
 from __future__ import annotations
 
@@ -22,8 +21,9 @@ def in_order(members: Mapping[str, MemberSpec[TopicT]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audience:
-    """The subscribers of some topics: their places in the order of turns, ascending, never empty. There is one object
-    per set of subscribers, so that audiences can be compared and looked up by identity."""
+    """The subscribers of some topics: their places in the order of turns, ascending, never empty.
+
+    There is one object per set of subscribers, so that audiences can be compared and looked up by identity."""
 
     places: tuple[int, ...]
 

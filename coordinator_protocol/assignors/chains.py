@@ -1,10 +1,10 @@
-"""The last step to balance where subscriptions differ: somebody gives to a neighbour, who gives to another, and so on.
+"""The last step to balance unequal subscriptions: a member gives a partition to another, which gives one to a third.
 
-Where no single move helps, a chain of them may: from 6, 5 and 4 partitions to 5, 5 and 5, if the first shares topics
-only with the second, and the second with the third. Where no chain helps either, no assignment at all is more even.
+If no single move helps, a chain of them may. From 6, 5 and 4 partitions it leads to 5, 5 and 5, if the first member
+shares topics only with the second, and the second with the third. If no chain helps either, no assignment is more even.
 
-Source: ours, beyond H1 of spec groups 5.6, which asks for single moves only. It makes the sizes unique, so the
-cooperative rounds of 5.7 end at those they set out for.
+Source: ours, beyond H1 of spec groups 5.6, which asks for single moves only. It makes the sizes unique, so that the
+cooperative rounds of 5.7 end at the intended sizes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from coordinator_protocol.assignors.audiences import Audience
 from coordinator_protocol.assignors.values import TopicT
 
 CHAINS_MAX: Final = 1_000
-"""Bounds what a pathological group may cost. The result is valid all the same, and the next run goes on from there."""
+"""Limit of the cost of a pathological group. The result is still valid, and the next run continues from it."""
 
 _Chain: TypeAlias = list[tuple[int, TopicT, int]]
-"""Moves that follow from one another: (giver, topic, partition) each; members by their places."""
+"""Consecutive moves: (giver, topic, partition) each; members by their places."""
 
 
 class Chains(Generic[TopicT]):
     """Finds chains from members with many partitions to members with few.
 
-    `topics_of` tells for each member the topics in which it has partitions that may move. `loads` are the current
-    numbers of partitions; the caller changes them as it moves partitions.
-    """
+    `topics_of`: the topics in which each member has partitions that may move. `loads`: the current numbers of
+    partitions; the caller changes them as it moves partitions."""
 
     def __init__(
         self, audiences: Mapping[TopicT, Audience], topics_of: Mapping[int, list[TopicT]], loads: list[int]
@@ -39,8 +38,9 @@ class Chains(Generic[TopicT]):
         self._loads = loads
         self._most_first = [(-load, place) for place, load in enumerate(loads)]
         heapify(self._most_first)
-        # Nobody in here can hand on, by whatever chain, to somebody with two partitions less than himself. As the most
-        # loaded come first, those who come later and reach somebody in here will not find anybody through him either.
+        # No member in here can pass partitions on, by any chain, to a member with two partitions less than itself. The
+        # most loaded members come first. So a later member that reaches one in here finds no receiver through it
+        # either.
         self._even: set[int] = set()
 
     def next(self) -> _Chain[TopicT] | None:
@@ -56,12 +56,12 @@ class Chains(Generic[TopicT]):
         return None
 
     def moved(self, chain: _Chain[TopicT]) -> None:
-        """The caller moved partitions along a chain: its ends have other loads now."""
+        """Note that the caller moved partitions along a chain, so that the loads of its ends changed."""
         for place in (chain[0][0], chain[-1][2]):
             heappush(self._most_first, (-self._loads[place], place))
 
     def _search(self, start: int) -> _Chain[TopicT] | None:
-        """The shortest chain from a member; if there is none, everybody it reached is even."""
+        """Return the shortest chain from a member; if there is none, note all members that it reaches as even."""
         came_by: dict[int, tuple[int, TopicT] | None] = {start: None}
         heard: set[Audience] = set()
         waiting = deque([start])

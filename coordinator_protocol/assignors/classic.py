@@ -1,8 +1,8 @@
-"""Assignors as members of a classic group use them: each member sends what its assignors remember, and the leader's
-assignor decides.
+"""Assignors for members of classic groups: each member sends its assignors' user data, and the leader's assignor
+decides.
 
 A consumer is given one assignor or more, in the order of its preference; the coordinator picks one that all members
-have. Kafka's four are here under Kafka's names. An application's own is any object with the three parts of `Assignor`.
+have. Kafka's four are here under Kafka's names. An application's own is any object with the members of `Assignor`.
 
 Source: spec groups 5.4, 7.3; Kafka's `ConsumerPartitionAssignor`, KIP-429.
 """
@@ -32,12 +32,13 @@ from coordinator_protocol.errors import ErrorCode, Refused
 
 
 class RebalanceProtocol(IntEnum):
-    """What members do with their partitions when a rebalance begins. The higher the number, the more keeps running."""
+    """Handling of owned partitions when a rebalance begins. The higher the number, the more keeps running."""
 
     EAGER = 0
     """Members give up all their partitions."""
     COOPERATIVE = 1
-    """Members keep their partitions, give up afterwards what they were not assigned again, and then join once more."""
+    """Members keep their partitions. They give up afterwards those that they were not assigned again, and then join
+    once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +54,29 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """The name under which members agree on it. A change that old leaders would not understand needs a new name."""
+        """Name by which members agree on the assignor. A change that old leaders would not understand needs a new
+        name."""
 
     @property
     def rebalance_protocols(self) -> frozenset[RebalanceProtocol]:
-        """The protocols under which it can be used. A cooperative one never hands out what another member still
+        """Protocols that it supports. A cooperative assignor never assigns a partition that another member still
         owns."""
 
     def user_data(self, owned: Share[str], generation: int) -> bytes | None:
-        """Return what goes into the member's own subscription. `owned` is what it was assigned last, in `generation`;
-        -1 where that generation is lost."""
+        """Return the user data for the member's own subscription.
+
+        `owned` is the member's last assignment, received in `generation`; -1 if that generation is lost."""
 
     def assign(
         self, members: Mapping[str, SubscribedMember], topics: Mapping[str, TopicSpec]
     ) -> Mapping[str, Assignment]:
-        """Return the assignment of every member, by member id. Asked of the leader only."""
+        """Return the assignment of every member, by member id. Called on the leader only."""
 
 
 def common_rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """Return the most advanced protocol that all assignors of a consumer can be used under.
+    """Return the most advanced protocol that all assignors of a consumer support.
 
-    Raises: Refused (INVALID_CONFIG) where there is none.
-    """
+    Raises: Refused (INVALID_CONFIG) if there is none."""
     common = frozenset(RebalanceProtocol).intersection(*(assignor.rebalance_protocols for assignor in assignors))
     if not assignors or not common:
         names = ", ".join(assignor.name for assignor in assignors)
@@ -87,7 +89,7 @@ def common_rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtoco
 
 @dataclass(frozen=True, slots=True)
 class _KafkaAssignor:
-    """A strategy of Kafka: how it finds out what members owned, and the function that decides."""
+    """A strategy of Kafka: the functions that find the members' previous partitions, and the function that decides."""
 
     name: str
     rebalance_protocols: frozenset[RebalanceProtocol]
@@ -110,7 +112,7 @@ class _KafkaAssignor:
 
 
 def member_spec(member: SubscribedMember) -> MemberSpec[str]:
-    """Return what an assignor must know of a member, with what its subscription says that it owns."""
+    """Return the input of an assignor for a member, with the owned partitions of its subscription."""
     subscription = member.subscription
     return MemberSpec(
         topics=frozenset(subscription.topics),
@@ -130,7 +132,7 @@ def _recall_nothing(_subscription: Subscription) -> tuple[Share[str], int]:
 
 
 def _recall_sticky(subscription: Subscription) -> tuple[Share[str], int]:
-    # An eager member owns nothing any more when it joins, so its subscription says nothing of what it had.
+    # An eager member owns nothing any more when it joins, so its subscription does not have its previous partitions.
     return decode_sticky_user_data(subscription.user_data)
 
 

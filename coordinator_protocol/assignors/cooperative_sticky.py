@@ -1,7 +1,7 @@
-"""Cooperative sticky: the sticky assignment, reached without anybody reading what another still owns.
+"""Cooperative sticky: the sticky assignment, reached without any member reading a partition that another still owns.
 
 A partition that is to change hands is left out of the first assignment. Its owner sees that it is gone, gives it up and
-joins again; the rebalance after that hands it to its new owner.
+joins again; the rebalance after that assigns it to its new owner.
 
 Source: spec groups 5.7 (X1, X2); KIP-429.
 """
@@ -21,8 +21,9 @@ _Partitions: TypeAlias = dict[TopicT, set[int]]
 def assign_cooperative_sticky(
     members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]
 ) -> Shares[TopicT]:
-    """Return the sticky shares, less what members would get while another member still claims it. A member whose claim
-    is believed (see `settle_claims`) keeps the partition, whoever else claims it."""
+    """Return the sticky shares without the partitions that members would get while another member still claims them.
+
+    A member whose claim is believed (see `settle_claims`) keeps the partition, even if others claim it."""
     turns = in_order(members)
     holdings, balanced = balance([members[member_id] for member_id in turns], topics)
     shares = dict(zip(turns, balanced, strict=True))
@@ -36,10 +37,9 @@ def assign_cooperative_sticky(
 def handed_over_too_early(
     members: Mapping[str, MemberSpec[TopicT]], shares: Shares[TopicT]
 ) -> list[tuple[TopicT, int]]:
-    """Return the partitions, ascending, that somebody would get while another member still owns them.
+    """Return the partitions, ascending, that a member would get while another one still owns them.
 
-    Empty for every assignor that may call itself cooperative. The leader asks this of assignors that are not ours.
-    """
+    Empty for every assignor that is cooperative. The leader checks assignors of applications with this."""
     gains = {member_id: _gain(share, members[member_id].owned) for member_id, share in shares.items()}
     return sorted(
         (topic, partition)
@@ -50,7 +50,7 @@ def handed_over_too_early(
 
 
 def _gain(share: Share[TopicT], before: Share[TopicT]) -> _Partitions[TopicT]:
-    """What is new in a share."""
+    """Return the partitions that are new in a share."""
     gain = {}
     for topic, partitions in share.items():
         had = before.get(topic, ())
@@ -62,7 +62,7 @@ def _gain(share: Share[TopicT], before: Share[TopicT]) -> _Partitions[TopicT]:
 def _claimed_parts(
     gains: Mapping[str, _Partitions[TopicT]], members: Iterable[MemberSpec[TopicT]]
 ) -> dict[str, _Partitions[TopicT]]:
-    """Return, for each member, those partitions it would get that anybody claims; members without any are left out."""
+    """Return, for each member, the new partitions that any member claims; members without any are left out."""
     claimed: _Partitions[TopicT] = {topic: set() for gain in gains.values() for topic in gain}
     for member in members:
         for topic in member.owned.keys() & claimed.keys():

@@ -1,4 +1,4 @@
-"""Deals partitions as one deals cards: one each, around the table."""
+"""Deals partitions like cards: one each, around the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def deal(shares: Sequence[dict[TopicT, tuple[int, ...]]], runs: Iterable[tuple[T
     cut: Sequence[int] = ()
     for topic, partitions in runs:
         if partitions != cut:
-            # Topics are often dealt alike and then share the tuples: of a million, they would be most of the memory.
+            # Topics are often dealt alike and then share the tuples: for a million partitions, they would be most of
+            # the memory.
             hands, cut = _hands(partitions, size), partitions
         end = turn + len(partitions)
         around = shares[turn:end] if end <= size else [*shares[turn:], *shares[: min(turn, end - size)]]

@@ -1,8 +1,8 @@
-"""Balance where every member subscribes to every topic: sizes differ by one at most, and as little as possible moves.
+"""Balance if every member subscribes to every topic: sizes differ by one at most, and as little as possible moves.
 
-With P partitions and M members, everybody gets P // M, and P % M members one more. Whoever holds more than his due
-gives up the surplus; what nobody holds is dealt to those who hold less. So no partition moves that need not, and a
-second run on the result changes nothing.
+With P partitions and M members, each member gets P // M, and P % M members get one more. A member that holds more than
+its due gives up the surplus; partitions without an owner are dealt to members that hold less. So no partition moves
+without need, and a second run on the result changes nothing.
 
 Source: spec groups 5.5 (K1 to K4); Kafka's "constrained" assignment and its uniform homogeneous builder.
 """
@@ -20,10 +20,9 @@ from coordinator_protocol.assignors.values import Share, TopicT
 
 
 def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Sequence[Share[TopicT]]:
-    """Return the balanced shares by place; a share that does not change is the very one of `holdings`.
+    """Return the balanced shares by place; an unchanged share is the same object as in `holdings`.
 
-    Racks are a wish: of what must move or start somewhere, members get first what is near to them.
-    """
+    Racks are only a preference: of the partitions that need an owner, members first get those near to them."""
     sizes = [sum(map(len, share.values())) for share in holdings.shares]
     total = sum(sizes) + sum(map(len, holdings.unowned.values()))
     due, larger = divmod(total, len(sizes))
@@ -39,7 +38,7 @@ def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Se
     for topic, partitions in given_up.items():
         spare[topic] = sorted([*spare.get(topic, ()), *partitions])
     table = _ShareTable(shares, spare, racks)
-    # First everybody gets his due; what is left then goes, one each, to those who hold no more than that.
+    # First each member gets its due. The rest then goes, one each, to members that hold no more than that.
     table.hand_out({place: due - size for place, size in enumerate(sizes) if size < due})
     if table.has_left:
         table.hand_out({place: 1 for place, size in enumerate(sizes) if size <= due})
@@ -49,7 +48,7 @@ def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Se
 def _keep(
     share: Share[TopicT], place: int, size: int, given_up: defaultdict[TopicT, list[int]], racks: Racks[TopicT] | None
 ) -> Share[TopicT]:
-    """Return what a member with too many partitions keeps: first what is near to it, then the first in order."""
+    """Return the partitions that a member with too many keeps: first those near to it, then the first in order."""
     held = sorted((topic, partition) for topic, partitions in share.items() for partition in partitions)
     if racks is not None:
         held.sort(key=lambda one: not racks.are_near(place, *one))
@@ -60,7 +59,7 @@ def _keep(
 
 
 class _ShareTable(Generic[TopicT]):
-    """The shares while spare partitions are handed out; a share is copied when its member first gets one."""
+    """Shares during the distribution of spare partitions. A share is copied when its member first gets one."""
 
     def __init__(
         self, shares: list[Share[TopicT]], spare: Mapping[TopicT, Sequence[int]], racks: Racks[TopicT] | None
@@ -75,13 +74,13 @@ class _ShareTable(Generic[TopicT]):
         return bool(self._runs)
 
     def hand_out(self, rooms: dict[int, int]) -> None:
-        """Give each member, by its place, up to so many partitions: in rounds of one each, among those who still have
-        room."""
+        """Give each member, by its place, up to so many partitions: in rounds of one each, among members that may take
+        more."""
         if self._racks is not None:
             self._hand_out_near(rooms, self._racks)
         left = sum(len(partitions) for _, partitions in self._runs)
         dealt_rounds = 0
-        # Rounds with the same receivers are dealt in one go.
+        # Rounds with the same receivers are dealt together.
         for rounds in sorted(set(rooms.values())):
             places = [place for place, room in rooms.items() if room >= rounds]
             count = min((rounds - dealt_rounds) * len(places), left)
@@ -91,10 +90,10 @@ class _ShareTable(Generic[TopicT]):
             left -= count
 
     def _hand_out_near(self, rooms: dict[int, int], racks: Racks[TopicT]) -> None:
-        """Give each partition to a member with room in a rack that has a replica; of several racks that with most room.
+        """Give each partition to a member in a rack with a replica, if one may take more; of several racks, in that
+        whose members may take most.
 
-        Members of a rack take turns. Takes what it gave from `rooms` and from the runs.
-        """
+        Members of a rack take turns. Removes the partitions from the runs, and reduces `rooms`."""
         waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)
         room_of: defaultdict[str | None, int] = defaultdict(int)
         for place, room in rooms.items():
@@ -128,7 +127,7 @@ class _ShareTable(Generic[TopicT]):
         return copied
 
     def _take(self, count: int) -> Iterator[tuple[TopicT, Sequence[int]]]:
-        """Take the first `count` partitions off what is left."""
+        """Take the first `count` partitions off the remaining ones."""
         while count:
             topic, partitions = self._runs.popleft()
             if len(partitions) > count:

@@ -1,4 +1,4 @@
-"""Claims: whose claim on a partition counts, and which partitions nobody has.
+"""Claims: the valid ones on each partition, and the partitions without an owner.
 
 Source: spec groups 5.4; Kafka's `AbstractStickyAssignor`.
 """
@@ -17,20 +17,20 @@ class Holdings(Generic[TopicT]):
     """Every partition in exactly one place: with a member that may keep it, or unowned."""
 
     shares: tuple[Share[TopicT], ...]
-    """Shares by place in the order of turns; the very share the member came with, where nothing was wrong with it."""
+    """Shares by place in the order of turns. A share in which nothing was wrong is the same object that the member came
+    with."""
     unowned: Mapping[TopicT, Sequence[int]]
-    """Partitions that nobody has. Both topics and partitions ascend; topics without any are left out."""
+    """Partitions without an owner. Both topics and partitions ascend; topics without any are left out."""
 
 
 def settle_claims(
     members: Sequence[MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec], assignable: Iterable[TopicT]
 ) -> Holdings[TopicT]:
-    """Return who keeps which of the partitions they claim.
+    """Return the claimed partitions that each member keeps.
 
-    A claim is void if its topic is not `assignable` (ascending; those that exist and have a subscriber) or not
-    subscribed to, or if the partition does not exist. Of several claims on one partition the one of the highest
-    generation holds; if two have that generation, none holds: both cannot be right, and nobody can tell which is.
-    """
+    A claim is void if the partition does not exist, or its topic is not subscribed to or not `assignable` (ascending;
+    the topics that exist and have a subscriber). Of several claims on one partition, the one of the highest generation
+    holds. If two have that generation, none holds: at most one can be right, and there is no way to tell which."""
     claims: dict[TopicT, list[int]] = {topic: [] for topic in assignable}
     ways: dict[frozenset[TopicT], dict[TopicT, Callable[[Iterable[int]], None]]] = {}
     shares: list[Share[TopicT]] = []
@@ -54,7 +54,7 @@ def settle_claims(
         partitions_there = everything[topics[topic].partition_count]
         missing = partitions_there.difference(claimed)
         if len(claimed) + len(missing) != len(partitions_there):
-            # Not one claim for each that is not missing: some are claimed twice, or do not exist.
+            # There is not one claim for each partition that is not missing: some are claimed twice, or do not exist.
             missing = partitions_there.difference(_settle(topic, partitions_there, members, shares))
         if missing:
             unowned[topic] = sorted(missing) if claimed else range(len(partitions_there))
@@ -64,7 +64,7 @@ def settle_claims(
 def _settle(
     topic: TopicT, partitions_there: frozenset[int], members: Sequence[MemberSpec[TopicT]], shares: list[Share[TopicT]]
 ) -> Set[int]:
-    """Cut the contested topic in `shares` down to the claims that hold; return the partitions that have an owner."""
+    """Reduce the contested topic in `shares` to the valid claims; return the partitions that have an owner."""
     best: dict[int, tuple[int, int | None]] = {}
     for place, share in enumerate(shares):
         generation = members[place].generation

@@ -1,4 +1,4 @@
-"""Which partitions have a replica in the rack of which member, where that makes any difference at all."""
+"""Racks of members and of the replicas of partitions, if they make any difference."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ class Racks(Generic[TopicT]):
     topics: Mapping[TopicT, TopicSpec]
 
     def of_partition(self, topic: TopicT, partition: int) -> frozenset[str]:
-        """The racks with a replica; empty where that is not known."""
+        """Return the racks with a replica; empty if they are not known."""
         racks = self.topics[topic].racks
         return racks[partition] if partition < len(racks) else _NOWHERE
 
     def are_near(self, place: int, topic: TopicT, partition: int) -> bool:
-        """Whether the member's rack has a replica of the partition."""
+        """Return True if the member's rack has a replica of the partition."""
         return self.of_members[place] in self.of_partition(topic, partition)
 
 
 def racks_that_matter(
     members: Sequence[MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]
 ) -> Racks[TopicT] | None:
-    """Return the racks, or None where no choice of an owner brings anybody nearer to a replica.
+    """Return the racks, or None if no choice of an owner brings any member nearer to a replica.
 
     Source: Kafka's `useRackAwareAssignment`: some member is in a rack that has replicas, and not every partition has
-    one in every such rack.
-    """
+    one in every such rack."""
     of_members = tuple(member.rack_id for member in members)
     if not any(of_members):
         return None

@@ -1,8 +1,8 @@
 """Range: each topic is cut into neighbouring pieces, one for each subscriber in turn.
 
-Stateless: who had what before does not matter. Topics with the same subscribers and as many partitions are cut alike,
-so that one member gets the same numbers of each and can join them. The first members get the larger pieces of *every*
-topic: with many small topics they carry much more than the last.
+Stateless: previous owners do not matter. Topics with the same subscribers and as many partitions are cut alike, so that
+one member gets the same numbers of each and can join them. The first members get the larger pieces of *every* topic:
+with many small topics they carry much more than the last.
 
 Source: spec groups 5.2; Kafka's two `RangeAssignor`s, KIP-881 for racks.
 """
@@ -20,7 +20,7 @@ _Piece = tuple[int, ...]
 
 
 def assign_range(members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]) -> Shares[TopicT]:
-    """Return the shares, racks left aside: pieces of a topic are neighbours and differ by one at most."""
+    """Return the shares without regard to racks: pieces of a topic are neighbours and differ by one at most."""
     turns = in_order(members)
     shares: list[dict[TopicT, _Piece]] = [{} for _ in turns]
     known: dict[tuple[int, int], list[_Piece]] = {}
@@ -37,11 +37,10 @@ def assign_range(members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[Topi
 def assign_range_by_rack(
     members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]
 ) -> Shares[TopicT]:
-    """Return the shares of `assign_range`, but first give partitions to members in a rack with a replica, as far as
-    their pieces allow: pieces are as large, and not neighbours any more.
+    """Return the shares of `assign_range`, but with a preference for members in a rack with a replica.
 
-    Where racks make no difference this is `assign_range`.
-    """
+    Pieces are as large as there, but their partitions are no longer neighbours. If racks make no difference this is
+    `assign_range`."""
     turns = in_order(members)
     specs = [members[member_id] for member_id in turns]
     racks = racks_that_matter(specs, topics)
@@ -59,7 +58,7 @@ def assign_range_by_rack(
 
 
 def _pieces(partition_count: int, size: int) -> list[_Piece]:
-    """The pieces of a topic for its `size` subscribers, without those that are empty."""
+    """Return the pieces of a topic for its `size` subscribers, without empty ones."""
     each, larger = divmod(partition_count, size)
     pieces = []
     start = 0
@@ -73,11 +72,10 @@ def _pieces(partition_count: int, size: int) -> list[_Piece]:
 def _pieces_by_rack(
     places: Sequence[int], partition_count: int, topics: Sequence[TopicT], racks: Racks[TopicT]
 ) -> dict[int, _Piece]:
-    """One piece per subscriber for all topics alike, so that they stay joinable.
+    """Return one piece per subscriber for all topics alike, so that they stay joinable.
 
-    A partition goes to the first in turn who has room and is near to it in all these topics; somebody without a rack is
-    near to everything. The rest is cut as if there were no racks.
-    """
+    A partition goes to the first member in turn that may take more and is near to it in all these topics. A member
+    without a rack is near to everything. The rest is cut as if there were no racks."""
     each, larger = divmod(partition_count, len(places))
     held: dict[int, list[int]] = {place: [] for place in places}
     waiting: dict[str | None, deque[int]] = defaultdict(deque)
@@ -86,7 +84,7 @@ def _pieces_by_rack(
     left = []
     for partition in range(partition_count):
         near = frozenset.intersection(*(racks.of_partition(topic, partition) for topic in topics))
-        # Room never grows again (`larger` only falls), so whoever is full leaves his queue for good.
+        # The limit of a member never rises (`larger` only falls), so a full member leaves its queue permanently.
         for rack in (None, *near):
             while waiting[rack] and len(held[waiting[rack][0]]) >= each + (larger > 0):
                 waiting[rack].popleft()
@@ -100,7 +98,7 @@ def _pieces_by_rack(
 
 
 def _fill(held: dict[int, list[int]], left: Sequence[int], each: int, larger: int) -> dict[int, list[int]]:
-    """Give what is `left` to those with room, neighbours together."""
+    """Give the `left` partitions to members that may take more, neighbours together."""
     start = 0
     for piece in held.values():
         end = start + max(0, each + (larger > 0) - len(piece))

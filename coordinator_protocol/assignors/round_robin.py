@@ -1,4 +1,4 @@
-"""Round robin: all partitions of all topics in one row, dealt around the group past those who do not subscribe.
+"""Round robin: all partitions of all topics in one row, dealt around the group past members that do not subscribe.
 
 With equal subscriptions the numbers differ by one at most; with unequal ones nothing is promised.
 
@@ -17,12 +17,12 @@ from coordinator_protocol.assignors.values import MemberSpec, Shares, TopicSpec,
 
 
 def assign_round_robin(members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]) -> Shares[TopicT]:
-    """Return the shares; what members owned before does not matter."""
+    """Return the shares. Previous owners do not matter."""
     turns = in_order(members)
     shares: list[dict[TopicT, tuple[int, ...]]] = [{} for _ in turns]
     wanted = audiences([members[member_id] for member_id in turns], topics)
     turn = 0
-    # Topics in a row with the same audience go around it in one go.
+    # Consecutive topics with the same audience are dealt to it together.
     for audience, names in groupby(wanted, key=wanted.__getitem__):
         runs = [(topic, range(topics[topic].partition_count)) for topic in names]
         first = bisect_left(audience.places, turn) % len(audience.places)

@@ -18,9 +18,8 @@ from coordinator_protocol.assignors.values import MemberSpec, Share, Shares, Top
 
 
 def assign_sticky(members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]) -> Shares[TopicT]:
-    """Return the shares. The share of a member for whom nothing changes is the very object it came with (`owned`), so
-    the caller may look for changes by identity.
-    """
+    """Return the shares. An unchanged share is the same object that the member came with (`owned`), so that the caller
+    may look for changes by identity."""
     turns = in_order(members)
     _, shares = balance([members[member_id] for member_id in turns], topics)
     return dict(zip(turns, shares, strict=True))
@@ -29,7 +28,7 @@ def assign_sticky(members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[Top
 def balance(
     members: Sequence[MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]
 ) -> tuple[Holdings[TopicT], Sequence[Share[TopicT]]]:
-    """Return what each member, in the order of turns, may keep, and what it gets."""
+    """Return the partitions that each member may keep, and its share, in the order of turns."""
     wanted = audiences(members, topics)
     holdings = settle_claims(members, topics, wanted)
     if not wanted:

@@ -1,13 +1,14 @@
-"""Balance where members subscribe to different topics: no other assignment would be more even.
+"""Balance if members subscribe to different topics: no other assignment would be more even.
 
-Everybody keeps what he has and still wants. What nobody has goes to its least loaded subscriber, the topics that weigh
-most on each of theirs first. Then partitions move from more to less loaded members while that makes the two more even:
-first, in passes over the topics, within a topic and many at a time; then, where no single move helps, along chains.
-Every step makes the sum of the squares of the loads smaller, so there is an end; a run on the result changes nothing.
+Each member keeps its partitions of the topics that it still wants. A partition without an owner goes to its least
+loaded subscriber; topics with the most partitions for each subscriber come first. Then partitions move from more to
+less loaded members while that makes the two more even. First this is done in passes over the topics, within a topic and
+many at a time. Then, where no single move helps, it is done along chains. Every step makes the sum of the squares of
+the loads smaller, so there is an end; a run on the result changes nothing.
 
-What was unowned moves first, and only if that is not enough, what somebody had. So when an assignment was interrupted
-(the cooperative way hands over later what must be given up first), going on from there finds the sizes it was to have,
-and takes nothing from anybody again.
+Partitions that were unowned move first, and owned ones only if that is not enough. So if an assignment was interrupted
+(the cooperative way hands over later what must be given up first), a run on the interrupted state finds the intended
+sizes, and takes nothing from any member again.
 
 Source: spec groups 5.6 (H1, H2); Kafka's uniform heterogeneous builder.
 """
@@ -26,7 +27,7 @@ from coordinator_protocol.assignors.racks import Racks
 from coordinator_protocol.assignors.values import Share, TopicSpec, TopicT
 
 PASSES_MAX: Final = 16
-"""Passes over the topics; what is still uneven after them is left to chains."""
+"""Limit of the passes over the topics. Chains even out the rest."""
 
 
 def balance_unequal(
@@ -35,10 +36,9 @@ def balance_unequal(
     audiences: Mapping[TopicT, Audience],
     racks: Racks[TopicT] | None,
 ) -> Sequence[Share[TopicT]]:
-    """Return the balanced shares by place; a share that does not change is the very one of `holdings`.
+    """Return the balanced shares by place; an unchanged share is the same object as in `holdings`.
 
-    Racks are a wish: among subscribers that are equally loaded, one in a rack with a replica goes first.
-    """
+    Racks are only a preference: among equally loaded subscribers, one in a rack with a replica goes first."""
 
     def weight(topic: TopicT) -> tuple[float, int, TopicT]:
         size = len(audiences[topic].places)
@@ -62,7 +62,7 @@ class _Balance(Generic[TopicT]):
         self._audiences = audiences
         self._loads = [sum(map(len, share.values())) for share in before]
         self._changed: set[int] = set()
-        # What may move; what a member got last stands last in its list, and goes first.
+        # Partitions that may move. The last one that a member got is last in its list, and moves first.
         self._owners: dict[TopicT, dict[int, Sequence[int]]] = {topic: {} for topic in audiences}
 
     def place(self, topic: TopicT, partitions: Sequence[int], racks: Racks[TopicT] | None) -> None:
@@ -86,7 +86,7 @@ class _Balance(Generic[TopicT]):
         self._changed.update(got)
 
     def let_owned_move(self) -> None:
-        """Let what members had before move from now on, too, after what they got since."""
+        """Let previously owned partitions move too from now on, after those received since."""
         for place, share in enumerate(self._before):
             for topic, partitions in share.items():
                 owners = self._owners[topic]
@@ -120,10 +120,9 @@ class _Balance(Generic[TopicT]):
     def _even_out_topic(self, topic: TopicT) -> None:
         """Move partitions of one topic from the most to the least loaded while that makes the two more even.
 
-        Meanwhile the highest load only falls and the lowest only rises, so who gave never takes and who took never
-        gives: each heap is right about those who can still come up in it. Keys hold load and place, least first; a
-        giver's load counts down, a taker's up, both by adding `size`.
-        """
+        Meanwhile the highest load only falls and the lowest only rises, so a giver never takes and a taker never gives.
+        Each heap is right about the members that can still come first in it. Keys hold load and place, least first. A
+        giver's load counts down, a taker's up, both by adding `size`."""
         size = len(self._loads)
         owners = self._owners[topic]
         givers = [place - self._loads[place] * size for place in owners]
@@ -171,7 +170,7 @@ class _Balance(Generic[TopicT]):
         self._changed.update((giver, taker))
 
     def shares(self) -> Sequence[Share[TopicT]]:
-        """Return what everybody owns now; everything must have been allowed to move."""
+        """Return the current shares. All partitions must have been allowed to move."""
         new: dict[int, dict[TopicT, tuple[int, ...]]] = {place: {} for place in self._changed}
         for topic, owners in self._owners.items():
             for place, partitions in owners.items():
@@ -181,7 +180,7 @@ class _Balance(Generic[TopicT]):
 
 
 def _own(owners: dict[int, Sequence[int]], place: int) -> list[int]:
-    """Return the member's partitions of a topic as a list that may change. It is made when first needed: most never
+    """Return the member's partitions of a topic as a mutable list. It is made when first needed, because most never
     are."""
     owned = owners.get(place, ())
     if not isinstance(owned, list):
@@ -190,7 +189,7 @@ def _own(owners: dict[int, Sequence[int]], place: int) -> list[int]:
 
 
 def _near_first(topic: TopicT, hand: Sequence[int], takers: Sequence[int], racks: Racks[TopicT]) -> list[int]:
-    """The takers in such an order that partitions find a near one where they can; otherwise they keep their turns."""
+    """Return the takers in an order in which partitions get a near one if possible; otherwise they keep their turns."""
     left = list(takers)
     found: dict[int, int] = {}
     for partition in hand:

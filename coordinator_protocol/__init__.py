@@ -1,1 +1,1 @@
-"""What clients and server agree on and protobuf cannot say: batch header, checksums, error table, hashes."""
+"""Agreements of clients and server that protobuf cannot express: batch header, checksums, error table, hashes."""

@@ -1,7 +1,8 @@
 """Access rules (ACLs): their terms, checks of their validity, and filters that select them.
 
-This is Kafka's model. A rule (an *ACL*) allows or denies one operation to one principal from one host, on one resource
-or on all resources with a name prefix. The server combines the rules into decisions (`coordinator_core/acl_index.py`).
+This is Kafka's model. A rule (an *ACL*) allows or denies one operation to one principal from one host. It applies to
+one resource, or to all resources with a name prefix. The server combines the rules into decisions
+(`coordinator_core/acl_index.py`).
 
 Source: Kafka, `docs/security/authorization-and-acls.md`.
 """

@@ -1,9 +1,9 @@
 """Compressed payloads, for both ends: the only importer of the library that packs and unpacks them.
 
 One library serves all four compressions, so that every reader of ours can unpack what the server accepts. The framings
-are those that mark their own end, and mostly have their own checksum: gzip members (RFC 1952), Snappy's framing format
-(not Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one or several of them, with
-nothing after.
+mark their own end, and mostly have their own checksum. They are gzip members (RFC 1952), Snappy's framing format (not
+Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one or several of them, with nothing
+after.
 
 Source: decision 22.
 """

@@ -1,7 +1,7 @@
 """Errors with Kafka's numbers, and the action that each one asks of the caller.
 
-Two facts travel in every reply: the error code (Kafka's number, so that tools and people recognise it) and the error
-class (the one action that helps). The class is decided here, per method, by one table. So a client that meets an
+Two facts travel in every reply. The error code is Kafka's number, so that tools and people recognise it. The error
+class is the one action that helps. The class is decided here, per method, by one table. So a client that meets an
 unknown code still knows what to do.
 
 Source: design 6; spec transactions 0 and 2; spec ecosystem 1; KIP-588, KIP-691, KIP-890, KIP-1050.
@@ -292,8 +292,8 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ),
         ErrorClass.UNKNOWN_OUTCOME,
     ),
-    # Errors that spoil one transaction but not its producer: the topic went away, the membership the offsets rest on is
-    # over, a batch in front of this one failed, the producer's state expired in this partition.
+    # Errors that spoil one transaction but not its producer. The topic went away, the membership that the offsets rest
+    # on is over, a batch in front of this one failed, or the producer's state expired in this partition.
     (
         _WITHIN_TRANSACTION,
         (

@@ -42,8 +42,9 @@ def java_string_hash(text: str) -> int:
 def coordinator_key(transactional_id: str) -> str:
     """Return the key whose shard coordinates a transactional id: for nearly all, the id itself.
 
-    `__member/GROUP/ATTEMPT`, one of several ids whose transactions are decided together, goes where `GROUP` goes, so
-    that one record of one shard can decide for all of them. The group may contain slashes, the attempt does not.
+    `__member/GROUP/ATTEMPT` is one of several ids whose transactions are decided together. It goes where `GROUP` goes,
+    so that one record of one shard can decide for all of them. The group may contain slashes, the attempt does not.
+
     Source: design 6; docs/store-format.md, "Order of outcomes"."""
     if transactional_id.startswith(MEMBER_PREFIX):
         group, _, _attempt = transactional_id[len(MEMBER_PREFIX) :].rpartition("/")

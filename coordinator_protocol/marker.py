@@ -1,9 +1,12 @@
 """The marker: the control record that ends one transaction in one partition, and its two stored forms.
 
-By itself it is a batch with one payload, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32,
-txn_epoch i16, next_epoch i16, csn u64, coordinator_shard u16, first_offset i64. The producer id is in the batch header.
-Later versions may only add bytes at the end, so a reader takes a higher version and a longer value, as Kafka's readers
-do.
+By itself it is a batch with one payload, big-endian:
+
+    version u16, type i16 (the outcome), coordinator_epoch i32, txn_epoch i16, next_epoch i16, csn u64,
+    coordinator_shard u16, first_offset i64
+
+The producer id is in the batch header. Later versions may only add bytes at the end, so a reader takes a higher version
+and a longer value, as Kafka's readers do.
 
 If one write makes both the marker and the last batch of its transaction, the marker is a tail after that batch, in the
 same row of LOG. The batch has the other fields. So a Transact writes one row for each partition in place of two.
@@ -74,8 +77,8 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
 
     `next_epoch` is the epoch that the producer has afterwards: lower ones are fenced in this partition. `csn` (commit
     sequence number) was assigned when the outcome was decided; a partition tells a repeated marker from a stale one by
-    it. It is compared only with csns of the same `coordinator_shard`, that of the transactional id, and so is the
-    coordinator epoch: another shard may have another counter.
+    it. It is compared only with csns of the same `coordinator_shard`, that of the transactional id. The same holds for
+    the coordinator epoch: another shard may have another counter.
 
     `is_last`: the producer id never writes again, so the partition forgets the producer with the marker. The flag is
     not stored in the marker, but in what it changes."""

@@ -1,7 +1,7 @@
 """The methods on the wire, and one table of their properties.
 
-Error classes, admission, quotas, fairness of reads, the answer that a lost reply needs and the audit log all use this
-table, so a new method is one row. Permissions of callers are elsewhere: `coordinator_core.permissions`.
+The table is used for error classes, admission, quotas, fairness of reads, unknown outcomes and the audit log. So a new
+method is one row. Permissions of callers are elsewhere: `coordinator_core.permissions`.
 
 Source: design 6; spec security 7.4, 7.5 and 9; KIP-219 (serve first, pause afterwards).
 """
@@ -111,7 +111,7 @@ class MethodRule(Struct, frozen=True):
     answers_records: bool = False
     """The answer counts as bytes fetched."""
     may_be_refused: bool = True
-    """Quotas may refuse or delay the call. Delaying a call that ends or settles something would hold others up: an open
+    """Quotas may refuse or delay the call. Delaying a call that ends or settles something would hold others up. An open
     transaction holds back every committed reader of its partitions, and a silent member makes its group rebalance. Such
     calls are counted, and the calls after them wait."""
     has_reserve: bool = False

@@ -8,7 +8,7 @@ transactions changes nothing in it, and reading it again gives the same records.
 
 An excluded transaction is the last one of its producer before the end, because a producer finishes one transaction
 before it begins the next. So if a later snapshot excludes the producer only from that end on, it excludes another
-transaction. An excluded transaction may begin before the start: a reader that follows a log by deltas has records from
+transaction. An excluded transaction may begin before the start. A reader that follows a log by deltas has records from
 there, although this snapshot neither shows nor holds them.
 
 Source: spec log-and-runtime 2.4, Algorithm S and its delta rule; decision 40.

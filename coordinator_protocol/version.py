@@ -2,7 +2,7 @@
 
 Between releases a build is called `1.0.0.post20261128125500+g4b8adbf3c1`: the newest release, the commit's time in UTC,
 and the commit. The time makes builds of later commits newer for pip, which would ignore a `.dev` version beside a
-release. The time is also known in archives and shallow clones, where commits cannot be counted (PEP 440).
+release. It is also known in archives and shallow clones, where commits cannot be counted (PEP 440).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The last step to balance unequal subscriptions: a member gives a partition to another, which gives one to a third.
 
-If no single move helps, a chain of them may. From 6, 5 and 4 partitions it leads to 5, 5 and 5, if the first member
-shares topics only with the second, and the second with the third. If no chain helps either, no assignment is more even.
+If no single move helps, a chain of them may. Members with 6, 5 and 4 partitions end with 5, 5 and 5. For that, the
+first must share topics with the second, and the second with the third. If no chain helps either, no assignment is more
+even.
 
 Source: ours, beyond H1 of spec groups 5.6, which asks for single moves only. It makes the sizes unique, so that the
 cooperative rounds of 5.7 end at the intended sizes.

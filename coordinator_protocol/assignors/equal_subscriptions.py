@@ -90,10 +90,10 @@ class _ShareTable(Generic[TopicT]):
             left -= count
 
     def _hand_out_near(self, rooms: dict[int, int], racks: Racks[TopicT]) -> None:
-        """Give each partition to a member in a rack with a replica, if one may take more; of several racks, in that
-        whose members may take most.
+        """Give each partition to a member in a rack with a replica, if one may take more.
 
-        Members of a rack take turns. Removes the partitions from the runs, and reduces `rooms`."""
+        Of several racks, choose the one whose members may take most. Members of a rack take turns. Removes the
+        partitions from the runs, and reduces `rooms`."""
         waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)
         room_of: defaultdict[str | None, int] = defaultdict(int)
         for place, room in rooms.items():

@@ -28,9 +28,10 @@ def settle_claims(
 ) -> Holdings[TopicT]:
     """Return the claimed partitions that each member keeps.
 
-    A claim is void if the partition does not exist, or its topic is not subscribed to or not `assignable` (ascending;
-    the topics that exist and have a subscriber). Of several claims on one partition, the one of the highest generation
-    holds. If two have that generation, none holds: at most one can be right, and there is no way to tell which."""
+    A claim is void if the partition does not exist, or if its topic is not subscribed to or not `assignable`. Those are
+    the topics that exist and have a subscriber, ascending. Of several claims on one partition, the one of the highest
+    generation holds. If two have that generation, none holds: at most one can be right, and there is no way to tell
+    which."""
     claims: dict[TopicT, list[int]] = {topic: [] for topic in assignable}
     ways: dict[frozenset[TopicT], dict[TopicT, Callable[[Iterable[int]], None]]] = {}
     shares: list[Share[TopicT]] = []

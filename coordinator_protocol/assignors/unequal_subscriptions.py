@@ -6,8 +6,8 @@ less loaded members while that makes the two more even. First this is done in pa
 many at a time. Then, where no single move helps, it is done along chains. Every step makes the sum of the squares of
 the loads smaller, so there is an end; a run on the result changes nothing.
 
-Partitions that were unowned move first, and owned ones only if that is not enough. So if an assignment was interrupted
-(the cooperative way hands over later what must be given up first), a run on the interrupted state finds the intended
+Partitions that were unowned move first, and owned ones only if that is not enough. An assignment may be interrupted:
+the cooperative way hands over later what must be given up first. A run on the interrupted state finds the intended
 sizes, and takes nothing from any member again.
 
 Source: spec groups 5.6 (H1, H2); Kafka's uniform heterogeneous builder.

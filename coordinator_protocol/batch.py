@@ -1,11 +1,14 @@
 """The stored form of a record batch: Kafka's v2 header, three bytes of ours, then a payload.
 
-``` 0 base_offset            i64    21 attributes          i16    51 producer_epoch   i16 8 batch_length           i32
-23 last_offset_delta   i32    53 base_sequence    i32 12 partition_leader_epoch i32    27 base_timestamp_ms   i64    57
-record_count     i32 16 magic (2)              i8     35 max_timestamp_ms    i64    61 encoding         u8 17 crc
-u32    43 producer_id         i64    62 format_version   u8
+```
+ 0 base_offset            i64    21 attributes          i16    51 producer_epoch   i16
+ 8 batch_length           i32    23 last_offset_delta   i32    53 base_sequence    i32
+12 partition_leader_epoch i32    27 base_timestamp_ms   i64    57 record_count     i32
+16 magic (2)              i8     35 max_timestamp_ms    i64    61 encoding         u8
+17 crc                    u32    43 producer_id         i64    62 format_version   u8
                                                                63 reserved (0)     u8
-``` All integers are big-endian. `batch_length` counts the bytes after itself, and `crc` covers everything after itself,
+```
+All integers are big-endian. `batch_length` counts the bytes after itself, and `crc` covers everything after itself,
 payload included. A batch takes the offsets and sequences up to `last_offset_delta`; `record_count` is smaller if
 compaction removed records. So a batch is complete, with the checksum that the client computed, before the log assigns
 its place, base offset and leader epoch.

@@ -13,9 +13,12 @@ same row of LOG. The batch has the other fields. So a Transact writes one row fo
 `batch_length` tells where the batch ends and the tail begins. The marker has the offset after the batch, which is also
 in the row's key: the key of every row has the greatest offset in it.
 
-``` 0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64 1 outcome
-u8    10 csn                u64    34 CRC-32C of all before            u32 2 next_epoch         i16   18 wall_ms
-i64 4 coordinator_shard  u16 ```
+```
+ 0 kind (1)           u8     6 coordinator_epoch  i32    26 first_offset of the transaction  i64
+ 1 outcome            u8    10 csn                u64    34 CRC-32C of all before            u32
+ 2 next_epoch         i16   18 wall_ms            i64
+ 4 coordinator_shard  u16
+```
 
 Readers need not tell the two forms apart: `control_batch` makes the batch that a tail stands for, byte by byte the same
 as a separate one.

@@ -107,32 +107,33 @@ class MethodRule(Struct, frozen=True):
     method: Method
     waits: Waits = Waits.NOTHING
     brings_records: bool = False
-    """The request counts as bytes produced."""
+    """True if the request counts as bytes produced."""
     answers_records: bool = False
-    """The answer counts as bytes fetched."""
+    """True if the answer counts as bytes fetched."""
     may_be_refused: bool = True
-    """Quotas may refuse or delay the call. Delaying a call that ends or settles something would hold others up. An open
-    transaction holds back every committed reader of its partitions, and a silent member makes its group rebalance. Such
-    calls are counted, and the calls after them wait."""
+    """True if quotas may refuse or delay the call. Delaying a call that ends or settles something would hold others up.
+    An open transaction holds back every committed reader of its partitions, and a silent member makes its group
+    rebalance. Such calls are counted, and the calls after them wait."""
     has_reserve: bool = False
-    """More calls of this method are admitted than of others, because it frees resources."""
+    """True if more calls of this method are admitted than of others, because it frees resources."""
     is_large_answer: bool = False
-    """The method only reads, and its answer may be large: it waits for its turn, and for the limit of answer bytes."""
+    """True if the method only reads and its answer may be large: it waits for its turn, and for the limit of answer
+    bytes."""
     is_repeatable: bool = False
-    """A lost answer needs no question: the method reads, or states all that its caller wants. A join or heartbeat
-    changes state, but each states all the member wants. So does a change of a topic's settings, or a load or unload of
-    a shard. A second snapshot only costs a lease, and a second backup disk space. After every other method a lost
-    answer is an unknown outcome."""
+    """True if a lost answer needs no question: the method reads, or states all that its caller wants. A join or
+    heartbeat changes state, but each states all the member wants. So does a change of a topic's settings, or a load or
+    unload of a shard. A second snapshot only costs a lease, and a second backup disk space. After every other method a
+    lost answer is an unknown outcome."""
     is_administrative: bool = False
-    """Each call leaves a line in the audit log: it changes what is there for all callers, or ends what belongs to
-    another."""
+    """True if each call leaves a line in the audit log: it changes what is there for all callers, or ends what belongs
+    to another."""
     is_within_transaction: bool = False
-    """The method adds to an open transaction, so the advice to abort and go on can be followed. A method that ends
-    transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The single exception is
-    120: a commit, or the promise of one, that names sequences the log does not hold (design 6). An abort never sends
-    120."""
+    """True if the method adds to an open transaction, so that the advice to abort and go on can be followed. A method
+    that ends transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The single
+    exception is 120: a commit, or the promise of one, that names sequences the log does not hold (design 6). An abort
+    never sends 120."""
     is_for_members: bool = False
-    """Members of groups call it: if their group is gone, they join again."""
+    """True if members of groups call it: if their group is gone, they join again."""
 
 
 METHODS: Final[Mapping[Method, MethodRule]] = MappingProxyType(

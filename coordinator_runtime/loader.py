@@ -5,8 +5,8 @@ that the loop serves the others in between. Shards that send markers then get a 
 that is durable. So an obsolete process with an older epoch is refused (design 9). State becomes visible only when it is
 complete. Last, the shard decides on what it owes: timers of open transactions, outcomes that a crash left half done.
 
-A shard that is unloaded takes no more operations at once. What it has staged becomes durable and is answered; only then
-is it gone and can be read back. A start of the server is a load like any other.
+A shard that is unloaded takes no further operation from that moment. What it has staged becomes durable and is
+answered; only then is it gone and can be read back. A start of the server is a load like any other.
 
 Source: spec transactions 7, spec log-and-runtime 4.2.
 """
@@ -284,7 +284,7 @@ class ShardLoader:
                 return
             try:
                 owed.result()
-            except Exception as error:  # noqa: BLE001  a shard whose timers and debts are missing must not serve
+            except Exception as error:  # noqa: BLE001  a shard without its timers and owed work must not serve
                 self._stop_serving(key, ShardState.UNLOADED)
                 self._fail(load, error)
             else:

@@ -29,7 +29,7 @@ class Pattern:
     __slots__ = ("_compiled",)
 
     def __init__(self, pattern: str) -> None:
-        """Raises Refused INVALID_REGULAR_EXPRESSION."""
+        """Compile a pattern. Raises Refused INVALID_REGULAR_EXPRESSION."""
         if len(pattern) > PATTERN_LENGTH_MAX:
             raise Refused(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -439,7 +439,7 @@ _CODES: Final = {
 def require(
     authorizer: Authorizer, context: CallContext, permission: Permission, resource: ResourceType, name: str
 ) -> None:
-    """Return only if the caller may do it. Raises Refused with the resource's authorization code."""
+    """Return only if the caller has the permission. Raises Refused with the resource's authorization code."""
     if not authorizer.is_allowed(context, permission, resource, name):
         raise denial(authorizer, context, permission, resource, name)
 

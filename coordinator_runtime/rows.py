@@ -1,8 +1,8 @@
 """Encoding of records as stored rows, and reading a shard back.
 
 Both coordinators and the topic catalog store their records alike (design 5). The newest value of each key is in
-COORDINATOR_STATE, which alone rebuilds the shard; HISTORY has one step for each record. `StateRows` does that for all
-of them, and a package only encodes its own values. The partition log has its own rows.
+COORDINATOR_STATE, which alone rebuilds the shard. HISTORY has one step for each record, unless its kind keeps none.
+`StateRows` does that for all of them, and a package only encodes its own values. The partition log has its own rows.
 
 HISTORY lists the changes of a shard, with one row for each commit group that changed something in it. A row is
 MessagePack: the wall time from which the times of its steps count, a table of clients and causes, and the steps. A step

@@ -62,11 +62,11 @@ class RuntimeLimits:
     group_bytes_max: int = 1 << 20
     """Size beyond which the open group is sealed early. Writing 1 MiB holds the interpreter for about 2 ms."""
     undurable_bytes_max: int = 64 << 20
-    """Staged but not yet durable bytes beyond which new work is refused with THROTTLING_QUOTA_EXCEEDED."""
+    """Limit of bytes staged and not yet durable. Beyond it new work is refused with THROTTLING_QUOTA_EXCEEDED."""
     parked_ms_max: int = 30_000
-    """Longest wait of a parked call whose caller named no deadline."""
+    """Longest wait of a parked call whose caller named no deadline (ms)."""
     parked_calls_max: int = 10_000
-    """Parked calls beyond which CONCURRENT_TRANSACTIONS is answered at once."""
+    """Limit of parked calls. Beyond it CONCURRENT_TRANSACTIONS is answered at once."""
 
 
 _shard_of = attrgetter("shard")

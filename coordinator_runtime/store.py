@@ -34,19 +34,17 @@ class Family(IntEnum):
     """(ordinal u32, last offset u64) -> a finished index entry of the log: first offset, largest timestamp up to its
     end, and its end time. Also the totals before its end: bytes, records, markers, aborted transactions."""
     PRODUCERS = 3
-    """Rows of two kinds:
-    - (ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches;
-    - (ordinal u32, kind u8 = 1, coordinator shard u16, csn u64, producer id u64) -> first offset of the last
-      transaction of a forgotten producer."""
+    """(ordinal u32, kind u8 = 0, producer id u64) -> producer entry with its last five batches;
+    (ordinal u32, kind u8 = 1, coordinator shard u16, csn u64, producer id u64) -> first offset of the last transaction
+    of a forgotten producer."""
     ABORTED = 4
     """(ordinal u32, offset u64, producer id u64) -> an aborted transaction. It lies under the offset of its marker and
     under each multiple of 65,536 that it spans, so that one scan finds all that concern a reader
     (`partition_log.aborted`). A committed transaction has no row."""
     PARTITIONS = 5
-    """Rows of three kinds:
-    - (ordinal u32, kind u8 = 0) -> log start, log end, and the totals in between;
-    - (ordinal u32, kind u8 = 1, leader epoch u32) -> first offset of the epoch;
-    - (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of forgotten producers."""
+    """(ordinal u32, kind u8 = 0) -> log start, log end, and the totals in between;
+    (ordinal u32, kind u8 = 1, leader epoch u32) -> first offset of the epoch;
+    (ordinal u32, kind u8 = 2, coordinator shard u16) -> the newest csn of forgotten producers."""
     COORDINATOR_STATE = 6
     """(coordinator u8, shard u16, type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
     HISTORY = 7

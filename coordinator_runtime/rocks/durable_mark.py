@@ -39,7 +39,7 @@ _sync_file = getattr(os, "fdatasync", os.fsync)
 
 
 class FileGrowth(NamedTuple):
-    """Growth of the newest of several numbered files. Every number is above the first one."""
+    """Growth of the newest of several numbered files. Newer files have greater numbers."""
 
     number: int = 0
     """Number of the file; 0 if nothing is known."""

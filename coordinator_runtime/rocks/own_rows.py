@@ -1,12 +1,16 @@
 """Rows in META about the store itself, and the treatment of unknown names there.
 
-``` format_version   u64    grows with every change that an older program would misread shard_count      u64    fixed
-when the store is made group_version    u64    of the newest commit group, in its batch store_id         16 B   drawn
-when the store is made, to tell stores apart writer           UTF-8  version of the newest program that opened the store
-for writing incarnation      u32, cause u8  current incarnation (coordinator_runtime/incarnation.py); none: the first
-features         UTF-8  names, separated by commas, of stored things that an older program must know segment/...,
-segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`) ``` Of other names, an unknown one that begins with
-`!` refuses the store, and any other unknown one is left alone.
+```
+format_version   u64    grows with every change that an older program would misread
+shard_count      u64    fixed when the store is made
+group_version    u64    of the newest commit group, in its batch
+store_id         16 B   drawn when the store is made, to tell stores apart
+writer           UTF-8  version of the newest program that opened the store for writing
+incarnation      u32, cause u8  current incarnation (coordinator_runtime/incarnation.py); none: the first
+features         UTF-8  names, separated by commas, of stored things that an older program must know
+segment/..., segment_length/...   (`coordinator_runtime/rocks/segment_rows.py`)
+```
+Of other names, an unknown one that begins with `!` refuses the store, and any other unknown one is left alone.
 
 A feature adds something that an older program must not overlook, without a new format number: the program that begins
 to use it writes its name before the first row of its kind. There is none yet.

@@ -1,8 +1,10 @@
 """Rows in META about segment files: they keep a file from being deleted, and hold its length.
 
-``` segment/ + segment u32 + partition u32   ->  last offset u64   the greatest key of the partition with its value
-there segment_length/ + segment u32            ->  length u64        once the next file is begun: this one grows no more
-``` A file is needed as long as it has a row of the first kind. The row is deleted when a range delete in LOG covers all
+```
+segment/ + segment u32 + partition u32   ->  last offset u64   the greatest key of the partition with its value there
+segment_length/ + segment u32            ->  length u64        once the next file is begun: this one grows no more
+```
+A file is needed as long as it has a row of the first kind. The row is deleted when a range delete in LOG covers all
 keys of the partition that it stands for: the partition was deleted, or its log start has passed the last of them. So no
 log is ever searched for references.
 """

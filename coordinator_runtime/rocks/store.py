@@ -143,7 +143,7 @@ class RocksStore(RocksReads):
         self._no_slowdown.no_slowdown = True
         self.directory: Final = directory.path
         self.durable_mark: Final = durable_mark
-        """Written by `mark_durable`."""
+        """The durable mark, written by `mark_durable`."""
         self._manifest = FileGrowth()
 
     def write(self, groups: Sequence[CommitGroup]) -> None:

@@ -1,13 +1,13 @@
 """The directory of an embedded store: its layout and its lock.
 
 ```
-    <dir>/LOCK           held with flock by the one process that may write; has its process id
-    <dir>/durable_mark   see `coordinator_runtime.rocks.durable_mark`
-    <dir>/damaged_files  see `coordinator_runtime.rocks.files`; there only once damage was met
-    <dir>/store/         RocksDB's own files
-    <dir>/segments/      see `coordinator_runtime.rocks.segments`
-    <dir>/RESTORING      there only while a backup is being restored; such a directory must not be opened
-    <dir>/checkpoint/    there only while a backup is being made: the store and its segments as of one version
+<dir>/LOCK           held with flock by the one process that may write; has its process id
+<dir>/durable_mark   see `coordinator_runtime.rocks.durable_mark`
+<dir>/damaged_files  see `coordinator_runtime.rocks.files`; there only once damage was met
+<dir>/store/         RocksDB's own files
+<dir>/segments/      see `coordinator_runtime.rocks.segments`
+<dir>/RESTORING      there only while a backup is being restored; such a directory must not be opened
+<dir>/checkpoint/    there only while a backup is being made: the store and its segments as of one version
 ```
 """
 

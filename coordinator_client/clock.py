@@ -1,4 +1,4 @@
-"""Time. Everything else in the client takes `now_ms` as an argument, or this port, so that a test can decide the
+"""Clock port. All other code of the client takes `now_ms` as an argument or uses this port, so that tests control
 time."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Tells the time, and is the only way to let it pass."""
+    """Source of time, and the only way to wait."""
 
     def wall_ms(self) -> int:
-        """Return Unix milliseconds: only for timestamps of records, because the clock may be set."""
+        """Return Unix milliseconds. Used only for timestamps of records, because the system clock may be set."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds since an arbitrary moment, which never go back: for deadlines."""
+        """Return milliseconds since an arbitrary moment, which never decrease. Used for deadlines."""
 
     def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
         """Return the oldest item, waiting up to `wait_ms` for one; None if none came."""
@@ -39,7 +39,7 @@ class SystemClock:
 
     def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
         if wait_ms <= 0 and inbox.empty():
-            # The usual case, where an exception would cost several times as much.
+            # The common case: raising and catching `Empty` would cost several times as much.
             return None
         try:
             return inbox.get(timeout=wait_ms / 1_000) if wait_ms > 0 else inbox.get_nowait()

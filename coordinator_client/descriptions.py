@@ -1,5 +1,6 @@
-"""What the server tells an administrator, as frozen values: transactions, the partitions that they hold up, and groups;
-and the functions that make them of messages.
+"""The server's descriptions for administrators as frozen values, and their constructors from protobuf messages.
+
+They describe transactions, the partitions that transactions hold up, and groups.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from coordinator_protocol.next_event import NextEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochDescription:
-    """A line of one partition's log: what lies at an offset never changes within one."""
+    """A leader epoch of one partition's log; the record at an offset never changes within one epoch."""
 
     epoch: int
     start_offset: int
-    """The first offset of the epoch."""
+    """First offset of the epoch."""
     began_ms: int
     cause: str
-    """Why it began: created, data_loss or restore."""
+    """Reason for the epoch: created, data_loss or restore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,49 +40,51 @@ class PartitionDescription:
     high_watermark: int
     """End of the durable log."""
     last_stable_offset: int
-    """The end for read-committed readers: below it every transaction is decided."""
+    """End of the log for read-committed readers; every transaction below it is decided."""
     open_transactions: int
     leader_epochs: tuple[EpochDescription, ...] = ()
-    """All that the partition was in, ascending; the last one is the present one."""
+    """All leader epochs of the partition, ascending; the last one is current."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedRecords:
-    """Where a partition begins, after records of it were to be deleted."""
+    """The log start of a partition after records were deleted."""
 
     low_watermark: int
-    """The first offset that is left."""
+    """First offset that is left."""
     held_back: str
-    """What kept it from beginning where it was asked to; empty: nothing did."""
+    """Reason why the log starts before the requested offset; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionStep:
-    """One step of a transactional id."""
+    """One step in the history of a transactional id."""
 
     at_ms: int
     state: str
-    """Dead: the id was forgotten."""
+    """State after the step. Dead: the id was forgotten."""
     cause: str
-    """Why: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line or
+    """Cause of the step: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line or
     expire."""
     client_id: str
-    """With `host` who asked for it; both empty = the server by itself."""
+    """Client that asked for the step, together with `host`; both empty = the server itself."""
     host: str
     producer_id: int
-    """With `producer_epoch` what the client must show after the step; both -1 = the id was forgotten."""
+    """Producer id of the identity that the client must show after the step, with `producer_epoch`; both -1 = the id was
+    forgotten."""
     producer_epoch: int
     fenced: Identity | None
-    """Nothing that still shows it is accepted since the step."""
+    """Identity that the step fenced: no request that shows it is accepted any more. None if the step fenced no
+    identity."""
     participants: int
-    """Partitions and groups in the transaction."""
+    """Number of partitions and groups in the transaction."""
     csn: int
-    """Number of the outcome; 0 = none is decided."""
+    """Commit sequence number of the outcome; 0 = none is decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """Everything the coordinator knows of one transactional id."""
+    """Everything that the coordinator knows of one transactional id."""
 
     transactional_id: str
     state: str
@@ -93,60 +96,65 @@ class TransactionDescription:
     """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
     groups: tuple[str, ...]
     csn: int
-    """Commit sequence number of the last outcome that was decided, in the order of this id's; 0 = none was yet."""
+    """Commit sequence number of the last outcome decided for this id; 0 = none yet."""
     last_update_ms: int
     age_ms: int | None
-    """How long the transaction has been open or its end under way, by the server's clock; None = none is."""
+    """Time since the transaction was opened or its end began (ms), by the server's clock; None = there is no
+    transaction."""
     two_phase: bool
-    """The open transaction waits for somebody else's decision and never times out."""
+    """True if the open transaction waits for an outside decision and never times out."""
     prepared_ms: int | None
-    """Unix milliseconds at which it was prepared; None where it was not."""
+    """Time at which the transaction was prepared (Unix ms); None if it was not prepared."""
     history: tuple[TransactionStep, ...]
-    """The last steps, the newest first; empty if they were not asked for."""
+    """The last steps, newest first; empty if they were not requested."""
     is_history_complete: bool
-    """There are no older steps than these."""
+    """True if there are no older steps than these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockingTransaction:
-    """The oldest transaction that is open in a partition: committed readers wait for it."""
+    """The oldest open transaction in a partition; committed readers wait for it."""
 
     start_offset: int
     """Offset of its first record in the partition."""
     start_ms: int
     age_ms: int
-    """Time since that record, by the server's clock."""
+    """Time since that record was written (ms), by the server's clock."""
     identity: Identity | None
-    """The identity under which its records were written. None: the caller may not read the topic."""
+    """Identity under which its records were written; None if the caller may not read the topic."""
     transaction: TransactionDescription | None
-    """None: no transactional id owns it, or which one does is unknown or hidden."""
+    """Description of the transaction; None if no transactional id owns it, or if its owner is unknown or hidden."""
     is_owner_hidden: bool
-    """A transactional id has the producer id, and the caller may not describe it."""
+    """True if a transactional id has the producer id but the caller may not describe it."""
     time_left_ms: int | None
-    """Time until the server aborts it; None = it does not."""
+    """Time until the server aborts it (ms); None if it has no timeout."""
     hanging_reason: str
-    """Why nobody will end it: unknown_producer, not_open, other_epoch or not_a_member. Empty: somebody will."""
+    """Reason why the transaction hangs: unknown_producer, not_open, other_epoch or not_a_member. Empty if it does not
+    hang."""
     transactional_id: str
-    """For a transaction that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
+    """For a hanging transaction, the id that has its producer id but not this transaction. Empty if there is none or it
+    is hidden."""
     owner_unknown_reason: str
-    """Why nobody can tell whose it is. Empty: that is known."""
+    """Reason why the owner cannot be determined; empty if the owner is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExplanation(PartitionDescription):
-    """Where committed readers of a partition stand, what they wait for, and what happens next, all at one moment."""
+    """Position of a partition's committed readers, the transaction they wait for, and the next event, all at one
+    moment."""
 
     topic: str
     topic_id: bytes
     undecided_offsets: int
-    """Offsets from the last stable offset to the high watermark."""
+    """Number of offsets from the last stable offset to the high watermark."""
     next_event: NextEvent
     blocking: BlockingTransaction | None
-    """None: nothing is in the way."""
+    """Transaction that committed readers wait for; None if no transaction is open."""
 
 
 def transaction_description(found: txn.TransactionDescription) -> TransactionDescription:
-    """Return a transactional id as the server described it. Of one that it refused, only id and history are told."""
+    """Return a transactional id as the server described it. If the server refused the request, only id and history are
+    set."""
     return TransactionDescription(
         transactional_id=found.transactional_id,
         state=found.state,
@@ -183,7 +191,7 @@ def _step(step: txn.TransactionStep) -> TransactionStep:
 
 
 def partition_explanation(reply: admin.ExplainPartitionResponse) -> PartitionExplanation:
-    """Return what a successful ExplainPartition told."""
+    """Return the explanation from a successful ExplainPartition response."""
     return PartitionExplanation(
         topic=reply.topic,
         topic_id=reply.topic_id,
@@ -225,10 +233,10 @@ class GroupListing:
 
     group_id: str
     group_type: str
-    """`classic` or `consumer`."""
+    """Type of the group: `classic` or `consumer`."""
     state: str
     protocol_type: str
-    """The protocol of its members, "consumer" for consumers; empty for a group that only has offsets."""
+    """Protocol of its members, "consumer" for consumers; empty for a group that only has offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,45 +245,45 @@ class GroupMember:
 
     member_id: str
     instance_id: str | None
-    """The name of a static member; None for a dynamic one."""
+    """Name of a static member; None for a dynamic one."""
     rack_id: str | None
     client_id: str
     client_host: str
     epoch: int | None
-    """The epoch that it has reached; None in a classic group, whose members share the generation."""
+    """Member epoch reached so far; None in a classic group, where all members share the generation."""
     subscribed_topic_names: tuple[str, ...]
-    """Empty in a classic group while it rebalances."""
+    """Topics named in the subscription; empty in a classic group while it rebalances."""
     subscribed_topic_regex: str | None
     assignment: tuple[TopicPartition, ...]
-    """Empty in a classic group while it rebalances, and where its members are no consumers."""
+    """Partitions of the member. Empty in a classic group while it rebalances, or if its members are not consumers."""
     target_assignment: tuple[TopicPartition, ...] | None
-    """What it will get once the others have given up what they must; None in a classic group."""
+    """Partitions that the member will have once other members have released theirs; None in a classic group."""
     is_classic: bool
-    """Whether it speaks the classic protocol, in a group of either type."""
+    """True if the member speaks the classic protocol, in a group of either type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """Everything the coordinator knows of one group."""
+    """Everything that the coordinator knows of one group."""
 
     group_id: str
     group_type: str
     state: str
     protocol_type: str
     assignor: str
-    """Empty where none was agreed on."""
+    """Name of the assignor; empty if none was agreed on."""
     epoch: int
-    """Group epoch; in a classic group its generation."""
+    """Group epoch; the generation in a classic group."""
     assignment_epoch: int | None
-    """Group epoch that the target assignment was computed for; None in a classic group."""
+    """Group epoch for which the target assignment was computed; None in a classic group."""
     leader: str
-    """Member that computes the assignment; empty in a consumer group, where the server does."""
+    """Member that computes the assignment; empty in a consumer group, where the server computes it."""
     members: tuple[GroupMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingOffset:
-    """An offset that is committed if its transaction commits, and that transaction."""
+    """An offset that is committed if its transaction commits."""
 
     transactional_id: str
     producer_id: int
@@ -284,27 +292,27 @@ class PendingOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """What a group has committed in one partition."""
+    """The committed and pending offsets of a group in one partition."""
 
     partition: TopicPartition
     committed: OffsetAndMetadata | None
-    """None where nothing is committed yet, and a transaction holds the first offset."""
+    """Committed offset; None if nothing is committed yet and a transaction holds the first offset."""
     commit_timestamp_ms: int | None
-    """Unix milliseconds."""
+    """Time of the commit (Unix ms)."""
     pending: tuple[PendingOffset, ...]
-    """While there are any, consumers that must process nothing twice wait."""
+    """Offsets of open transactions. Consumers that require stable offsets wait while there are any."""
     topic_id: bytes = field(default=b"", compare=False)
-    """The id of the topic that the offset is of; empty where it is not known."""
+    """Id of the topic to which the offset belongs; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCount:
-    """How many records lie between an offset and the ends of its partition. Markers are no records."""
+    """Number of records between an offset and the ends of its partition. Markers are not counted."""
 
     to_last_stable_offset: int
-    """Records that a read-committed reader gets now."""
+    """Number of records that a read-committed reader can read now."""
     to_high_watermark: int
-    """All records, also those of open and aborted transactions."""
+    """Number of all records, including those of open and aborted transactions."""
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
@@ -312,16 +320,16 @@ class RecordCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """What a group has committed in one partition, and how many records lie behind that."""
+    """The committed offset of a group in one partition, and the number of records behind it."""
 
     offset: GroupOffset
     lag: RecordCount | None
-    """None where nothing is committed, or the topic does not exist any more."""
+    """Number of records behind the committed offset; None if nothing is committed or the topic no longer exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPositions:
-    """Where a partition begins and ends, and what a group has committed in it."""
+    """The ends of a partition, and the offset that a group has committed in it."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -336,16 +344,16 @@ class PlannedOffset:
 
     partition: TopicPartition
     committed_offset: int | None
-    """Where the group would go on now; None where nothing is committed."""
+    """Offset from which the group would continue now; None if nothing is committed."""
     offset: int
     wanted_offset: int
-    """What the rule asked for: different from `offset` where it lies outside the log, which goes from its start to the
-    high watermark."""
+    """Offset that the rule yields. `offset` differs from it if it lies outside the log, between log start and high
+    watermark."""
     topic_id: bytes = field(default=b"", compare=False)
-    """The id of the topic that the plan was made for."""
+    """Id of the topic for which the plan was made."""
     is_behind_all: bool = field(default=False, compare=False)
-    """True where the rule is a time and no record is that new: the offset is the last stable offset, behind all records
-    that can be read. A remark on the plan, which compares without it."""
+    """True if the rule is a time and no record is that new. Then the offset is the last stable offset, behind all
+    readable records. Plans are compared without this remark."""
 
 
 def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:
@@ -381,8 +389,8 @@ def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescriptio
 
 
 def described_classic(found: group.GroupDescription) -> GroupDescription:
-    """Return the description of a classic group. The metadata and assignments of its members are opaque bytes; only
-    those of consumers have a format that is known here."""
+    """Return the description of a classic group. Metadata and assignments of its members are opaque bytes; only those
+    of consumers have a known format."""
     is_of_consumers = found.protocol_type == PROTOCOL_TYPE
     return GroupDescription(
         group_id=found.group_id,
@@ -424,7 +432,7 @@ def leader_epoch(found: log.LeaderEpoch) -> EpochDescription:
 
 
 def committed_in(found: group.FetchedOffset) -> OffsetAndMetadata:
-    """Return the committed position in an answer that has one."""
+    """Return the committed position from an answer that has one."""
     epoch = found.committed_leader_epoch if found.HasField("committed_leader_epoch") else None
     return OffsetAndMetadata(found.committed_offset, found.metadata, epoch)
 
@@ -459,7 +467,7 @@ def _partitions(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]
 
 
 def _subscribed(metadata: bytes) -> tuple[str, ...]:
-    # A member that writes something else there is shown all the same.
+    # A member with metadata in another format is still listed, without topics.
     try:
         return tuple(sorted(subscribed_topics(metadata))) if metadata else ()
     except Refused:

@@ -1,8 +1,8 @@
-"""The exceptions of the SDK: one for each action that helps, chosen by the class in the server's reply.
+"""Exceptions of the SDK: one for each action that helps, chosen by the error class in the server's reply.
 
-A code says what happened, in Kafka's numbers. The class says what to do, and it comes with the reply, so a code that
-this client has never heard of is treated by its class. Retriable errors are handled inside: one reaches a user only
-when the deadline of the call has passed.
+A code says what happened, in Kafka's numbers. The class says what to do. Because the class comes with the reply, a code
+unknown to this client is still treated by its class. Retriable errors are handled inside the SDK: one reaches a user
+only when the deadline of the call has passed.
 
 Source: design 6; spec ecosystem 1; KIP-588, KIP-691, KIP-1050.
 """
@@ -19,23 +19,23 @@ from coordinator_protocol.methods import Method
 
 
 class TransactionError(Exception):
-    """Base of everything the SDK raises about a request: what happened, and what the caller can do."""
+    """Base class of every error that the SDK raises about a request: what happened, and what the caller can do."""
 
     action: str = "Read the reason; it says what to change."
-    """What the caller can do. One sentence per class, replaced by a more precise one where more is known."""
+    """Advice to the caller: one sentence per class, replaced by a more precise one where more is known."""
 
     def __init__(self, code: int, error_class: ErrorClass, reason: str) -> None:
         super().__init__(code, error_class, reason)
         self.code: int = known_code(code)
-        """Kafka's number; an `ErrorCode` where this client knows the number."""
+        """Kafka's error number; an `ErrorCode` if this client knows the number."""
         self.error_class: ErrorClass = error_class
-        """The one action that helps, as the server decided it."""
+        """Class of the error, as the server decided it: the one action that helps."""
         self.reason: str = reason
-        """What happened, in words."""
+        """Description of what happened."""
         self.may_have_committed: bool = False
-        """True where a commit was sent and its answer is not known: then nobody may claim that nothing happened."""
+        """True if a commit was sent and its answer is not known, so the transaction may have committed."""
         self.lost_attempts: int = 0
-        """Attempts of the same request that got no answer before this one: one of them may have taken effect."""
+        """Number of earlier attempts of the same request that got no answer; one of them may have taken effect."""
 
     def __str__(self) -> str:
         name = self.code.name if isinstance(self.code, ErrorCode) else "a code this client does not know"
@@ -43,49 +43,49 @@ class TransactionError(Exception):
 
 
 class Abortable(TransactionError):
-    """The transaction is over and nothing of it is visible; the same producer goes on with the next one."""
+    """The transaction is over and nothing of it is visible; the same producer can start the next one."""
 
     action = "The transaction is aborted: repeat its work in a new one with the same producer."
 
 
 class Recoverable(TransactionError):
-    """The producer's identity expired, not because of a rival; the producer gets a new one at its next transaction."""
+    """The producer's identity expired, although no newer producer exists; the next transaction gets a new identity."""
 
     action = "Repeat the work: the producer asks for a new identity by itself and goes on."
 
 
 class Fenced(TransactionError):
-    """A newer producer with the same transactional id is running. This one is closed, and nothing that it sends counts
-    any more."""
+    """A newer producer with the same transactional id is running. This producer is closed, and the server refuses
+    everything it still sends."""
 
     action = "Stop this process: a newer one owns the transactional id."
 
 
 class CommitFailed(TransactionError):
-    """The offsets were not committed: this consumer is no member of its group any more, or its partitions moved.
+    """The offsets were not committed: this consumer left its group, or its partitions moved to another member.
 
-    What was read since the last commit is read again, by this member or another.
+    Records read since the last commit are read again, by this member or another.
     """
 
     action = "Go on with poll(): it joins the group again. What was read since the last commit is read again."
 
 
 class RebalanceInProgress(TransactionError):
-    """The offsets were not committed because the group is being rebalanced; the partitions may still be this
-    member's."""
+    """The offsets were not committed because the group is being rebalanced; the partitions may still belong to this
+    member."""
 
     action = "Call poll() until the rebalance is over, then commit what is still assigned."
 
 
 class Rejected(TransactionError):
-    """The request is wrong as it stands, nothing was changed, and sending it again cannot help."""
+    """The request is wrong as it stands. Nothing was changed, and sending it again cannot help."""
 
     action = "Repair the call; sending it again cannot help."
 
 
 class CorruptBatch(Rejected):
-    """A batch of the log cannot be read: its stored bytes are damaged, or its payload is not what its header says. To
-    fetch it again does not help; what lies behind it can be read."""
+    """A batch of the log cannot be read: its stored bytes are damaged, or its payload does not match its header.
+    Fetching it again does not help, but the batches behind it can be read."""
 
     action = (
         "Restore the partition from a copy; or do without these records: go on at next_offset, or let the reader do so "
@@ -99,10 +99,10 @@ class CorruptBatch(Rejected):
         self.offset: int = offset
         """First offset that cannot be read."""
         self.next_offset: int = next_offset
-        """First offset behind it: where to go on without these records."""
+        """First offset behind the damaged batch: the position to continue from without these records."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark carries errors between processes.
+        # Spark pickles exceptions to pass them between processes.
         place = {"topic": self.topic, "partition": self.partition, "offset": self.offset}
         return _corrupt_batch, (self.code, self.reason, {**place, "next_offset": self.next_offset})
 
@@ -121,39 +121,39 @@ class OutcomeUnknown(TransactionError):
     """The request may or may not have taken effect: no answer came before the deadline.
 
     Do not repeat the work blindly. After a commit, `Producer.resolve_outcome` asks again under the same request id and
-    says whether it committed. A process that starts again with the same transactional id fences and aborts what is
-    still open.
+    says whether the transaction committed. A process that starts again with the same transactional id fences the old
+    producer and aborts any transaction that is still open.
     """
 
     action = "Do not send the work again before you know: call resolve_outcome(), or read the topic as read_committed."
 
 
 class Retriable(TransactionError):
-    """The server could not do it now and changed nothing. Reaches a user only after the deadline of the call."""
+    """The server could not do it now and changed nothing. Raised only once the deadline of the call has passed."""
 
     action = "Nothing was changed: try again later, or with a longer deadline."
 
 
 class Unreachable(Retriable):
-    """This client was never connected to the server, so nothing was sent. A client made with a longer
-    `wait_ms` waits for its server."""
+    """This client was never connected to the server, so nothing was sent. A client with a longer `wait_ms` waits for
+    its server."""
 
     action = "Start the server or correct the address, then try again; a client with a longer wait_ms= waits for it."
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a request has no answer: the status under its gRPC name, and the details that came with it."""
+    """The reason why a request has no answer: the gRPC name of the status, and its details."""
 
     status: str
     detail: str
     is_without_effect: bool = False
-    """The request certainly had no effect: it never left this process, or the server ended its session well and had not
-    answered it."""
+    """True if the request certainly had no effect: it never left this process, or the server closed its session in
+    order without answering it."""
     is_never_connected: bool = False
-    """The client was never connected to the server."""
+    """True if the client was never connected to the server."""
     is_final: bool = False
-    """No other attempt shall follow."""
+    """True if no other attempt may follow."""
 
     def __str__(self) -> str:
         return f"{self.status}: {self.detail}" if self.detail else self.status
@@ -185,18 +185,18 @@ _BY_CLASS: Final = MappingProxyType(
 )
 
 ABORTED_BY_SERVER: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""With these codes and the class RECOVER or ABORT, the server has aborted the transaction, for example at its timeout.
-This client speaks version 2, so it need not initialise: its abort is answered with the identity to go on with, unless a
-newer producer came since."""
+"""Codes that, with the class RECOVER or ABORT, mean that the server aborted the transaction, for example at its
+timeout. This client speaks version 2, so it need not initialise again. Its abort is answered with the next identity,
+unless a newer producer has taken the id."""
 
 NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
-"""Classes after which the server has certainly not carried the request out."""
+"""Error classes after which the server has certainly not carried the request out."""
 
 TOPIC_GONE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
-"""Codes that say that a topic or partition is not there, or is another one of the same name: what the client knows of
-the topic is out of date."""
+"""Codes for a topic or partition that does not exist, or was replaced by another of the same name. The client's
+metadata of the topic is out of date."""
 
 _TOPIC_GONE_ACTIONS: Final = MappingProxyType(
     {
@@ -213,14 +213,14 @@ _TOPIC_GONE_ACTIONS: Final = MappingProxyType(
 )
 
 PASSING: Final = NOTHING_CHANGED | {ErrorClass.UNKNOWN_OUTCOME}
-"""Classes after which the call is tried again; they reach the caller only at its deadline."""
+"""Error classes after which the call is retried; they reach the caller only at its deadline."""
 
 _CLASSES: Final = frozenset(ErrorClass)
 _CODES: Final = frozenset(ErrorCode)
 
-# The server refused these before it looked at the request, so the answer is definite. After every other status nobody
-# knows whether the request was carried out: also INTERNAL, which a broken stream and a defect of the server have in
-# common.
+# The server refused these before it looked at the request, so the answer is definite. After every other status it is
+# unknown whether the request was carried out. That includes INTERNAL, which both a broken stream and a defect of the
+# server cause.
 _DEFINITE_STATUS: Final = MappingProxyType(
     {
         "UNAUTHENTICATED": (ErrorClass.MISCONFIGURED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
@@ -236,15 +236,15 @@ _DEFINITE_STATUS: Final = MappingProxyType(
 
 
 def known_code(code: int) -> int:
-    """Return the code as an `ErrorCode` where this client knows it, else the plain number."""
+    """Return the code as an `ErrorCode` if this client knows it, else the plain number."""
     return ErrorCode(code) if code in _CODES else code
 
 
 def class_of(method: Method, verdict: ReplyFields) -> ErrorClass:
-    """Return the class of a reply; `ErrorClass.NONE` = it succeeded.
+    """Return the error class of a reply; `ErrorClass.NONE` = it succeeded.
 
-    The class in the reply decides. A class that this client does not know is replaced by its own table's class for the
-    code, and so is a failure code that came without a class: it must not be taken for a success.
+    The class in the reply decides. If this client does not know that class, its own table gives the class for the code.
+    The same holds for an error code without a class, which must not be taken for a success.
     """
     code = verdict.error_code
     if not code:
@@ -256,8 +256,8 @@ def class_of(method: Method, verdict: ReplyFields) -> ErrorClass:
 
 
 def first_failed(reply: ReplyFields, items: Iterable[ReplyFields]) -> ReplyFields:
-    """Return the part that decides about a reply with items: the reply itself if it failed, else its first failed item,
-    else the reply."""
+    """Return the part that decides a reply with items: the reply itself if it failed, else its first failed item, else
+    the reply."""
     return reply if reply.error_code else next((item for item in items if item.error_code), reply)
 
 
@@ -270,7 +270,7 @@ def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError
 
 
 def failure_of(method: Method, verdict: ReplyFields) -> TransactionError | None:
-    """Return the exception that a reply stands for; None where it succeeded."""
+    """Return the exception that a reply stands for; None if the reply succeeded."""
     if not verdict.error_code:
         return None
     what = class_of(method, verdict)
@@ -282,7 +282,8 @@ def failure_of(method: Method, verdict: ReplyFields) -> TransactionError | None:
 
 
 def definite_failure(method: Method, loss: Loss) -> TransactionError | None:
-    """Return the exception for a status that says that the request was not carried out; None where nobody knows."""
+    """Return the exception for a status after which the request was certainly not carried out; None if that is
+    unknown."""
     found = _DEFINITE_STATUS.get(loss.status)
     if found is None:
         return None
@@ -296,8 +297,10 @@ def unreachable(loss: Loss) -> Unreachable:
 
 
 def check_here(check: Callable[[str], None], name: str, method: Method = Method.PRODUCE) -> None:
-    """Check a name before anything is sent. Raises: the refusal of `check`, as the exception that `method` stands
-    for."""
+    """Check a name before anything is sent.
+
+    Raises: the refusal of `check`, as the exception that `method` stands for.
+    """
     try:
         check(name)
     except Refused as why:
@@ -313,7 +316,7 @@ def rejected(code: ErrorCode, reason: str) -> Rejected:
 
 
 def corrupt(reason: str) -> Rejected:
-    """Return the exception for stored bytes that are not what was written."""
+    """Return the exception for stored bytes that differ from those written."""
     return rejected(ErrorCode.CORRUPT_MESSAGE, reason)
 
 

@@ -1,7 +1,7 @@
-"""Calls that change something and are asked for one by one: whether it is safe to ask for each once more.
+"""Advice, by method, on whether a call that changes something can safely be repeated.
 
-That is for a call whose answer was lost, or whose caller was interrupted: there is no outcome to resolve, as a
-producer's commit has (`Producer.resolve_outcome`).
+It applies to single calls whose answer was lost or whose caller was interrupted. Their outcome cannot be resolved
+later, as a producer's commit can (`Producer.resolve_outcome`).
 """
 
 from __future__ import annotations

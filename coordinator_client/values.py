@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
-"""One record, before it is encoded and after it is decoded: key, value, timestamp in Unix milliseconds, headers."""
+"""One record before encoding or after decoding: key, value, timestamp (Unix ms), headers."""
 
 BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
@@ -16,7 +16,7 @@ NO_GENERATION: Final = -1
 
 
 class Identity(NamedTuple):
-    """The identity of a producer, which every batch and every end of a transaction carries."""
+    """The identity of a producer, carried by every batch and every end of a transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -24,7 +24,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitionCount:
-    """A topic, as readers and writers need it. Its UUID keeps a recreated topic from being taken for the old one."""
+    """A topic, as readers and writers need it. Its UUID tells it from a recreated topic of the same name."""
 
     name: str
     topic_id: bytes
@@ -32,7 +32,7 @@ class TopicPartitionCount:
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic. A plain pair `(topic, partition)` is equal to it and may stand for it."""
+    """A partition of a topic. It equals the plain pair `(topic, partition)`, which may be passed instead."""
 
     topic: str
     partition: int
@@ -44,25 +44,25 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
-    """Leader epoch of what lies before the offset; None: not known. Who begins there with it is told where what was
-    read before was lost since."""
+    """Leader epoch of the record before the offset; None = not known. A read that starts with it is refused if records
+    before the offset have been lost since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadata:
-    """Identity of a consumer in its group. Commits carry it, so that the group can fence a member that is out of date
+    """Identity of a consumer in its group. Commits carry it, so that the group can fence an outdated member
     (KIP-447)."""
 
     group_id: str
     generation: int = NO_GENERATION
-    """Generation of a classic group, member epoch in the consumer protocol; -1 = not a member."""
+    """Generation in a classic group, member epoch in a consumer group; -1 = not a member."""
     member_id: str = ""
     group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionOffsets:
-    """The offsets to commit, and the member that commits them: the group refuses them once that member is out of date
+    """The offsets to commit, and the member that commits them. The group refuses them once that member is out of date
     (KIP-447)."""
 
     metadata: GroupMetadata
@@ -74,5 +74,7 @@ class OffsetSource(Protocol[BatchT_contra]):
     """The part of a consumer that a transaction uses."""
 
     def transaction_offsets(self, batch: BatchT_contra) -> TransactionOffsets:
-        """Return the offsets to commit once the batch is processed. Raises: Abortable where the batch is not this
-        consumer's any more."""
+        """Return the offsets to commit once the batch is processed.
+
+        Raises: Abortable if the batch no longer belongs to this consumer.
+        """

@@ -1,4 +1,4 @@
-"""The administration of who may do what: rules are created, deleted and listed, and asked what follows from them."""
+"""Administration of access control lists: create, delete and list rules, and check what they permit."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ MemberT = TypeVar("MemberT", ResourceType, PatternType, Permission, PermissionTy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionCheck:
-    """Whether a principal may do something, and why."""
+    """The answer to whether a principal may do something, and the rule that decides it."""
 
     is_allowed: bool
     rule: Acl | None
-    """The rule that says so; None: the principal is a superuser, or no rule allows it."""
+    """Rule that decides; None if the principal is a superuser, or no rule allows the operation."""
     is_super_user: bool
     is_enforced: bool
-    """False: the server goes by no rules, so everybody may do everything whatever the answer."""
+    """False if the server does not enforce rules, so that every caller may do everything."""
 
 
 class AclCalls:
-    """Calls of an administrator about ACLs; `Admin` is what users make."""
+    """Administrator calls about ACLs; users create an `Admin`."""
 
     _connection: Connection
     _deadlines: Deadlines
 
     def create_acls(self, acls: Iterable[Acl], *, dry_run: bool = False) -> list[Acl]:
-        """Add rules, all of them or none, and return those that were not there before; in force, and durable, when this
-        returns. `dry_run`: return what would be created, and change nothing.
+        """Add rules, all of them or none, and return those that did not exist before. They are durable and in force
+        when this returns.
 
-        Raises: Rejected (INVALID_REQUEST for a rule that could have no effect; POLICY_VIOLATION where there would be
-        more than 10,000); Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
+        `dry_run`: return the rules that would be created, and change nothing.
+
+        Raises: Rejected (INVALID_REQUEST for a rule that could have no effect; POLICY_VIOLATION if there would be more
+        than 10,000); Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
         """
         wanted = list(acls)
         for acl in wanted:
@@ -61,8 +63,10 @@ class AclCalls:
         return [*map(_acl, reply.created)]
 
     def delete_acls(self, filters: Iterable[AclFilter], *, dry_run: bool = False) -> list[Acl]:
-        """Delete every rule that one of the filters means, and return them; in force no more, durably, when this
-        returns. `AclFilter()` means all rules. `dry_run`: return what would be deleted, and change nothing.
+        """Delete every rule that matches one of the filters, and return the deleted rules. The deletion is durable and
+        in force when this returns.
+
+        `AclFilter()` matches all rules. `dry_run`: return the rules that would be deleted, and change nothing.
 
         Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
         """
@@ -71,7 +75,7 @@ class AclCalls:
         return [*map(_acl, reply.deleted)]
 
     def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """Return the rules in force, or those that the filter means, by resource and principal.
+        """Return the rules in force that match the filter, by resource and principal; without a filter, all rules.
 
         Raises: Misconfigured (CLUSTER_AUTHORIZATION_FAILED).
         """
@@ -81,8 +85,11 @@ class AclCalls:
     def check_permission(
         self, principal: str, permission: Permission, resource_type: ResourceType, name: str, *, host: str = ""
     ) -> PermissionCheck:
-        """Return whether a principal may do this with the resource of this name, and which rule says so. `host`: where
-        the principal would come from; empty: from one that no rule names. Everybody may ask it of themselves.
+        """Check if a principal may perform an operation on the resource of this name, and return the answer with its
+        rule.
+
+        `host` is the principal's address; empty = a host that no rule names. Every principal may check its own
+        permissions.
 
         Raises: Rejected (INVALID_REQUEST for an operation that the resource does not have); Misconfigured
         (CLUSTER_AUTHORIZATION_FAILED).
@@ -143,7 +150,7 @@ def _filter(wanted: AclFilter) -> admin.AclFilter:
 
 
 def _acl(message: admin.Acl) -> Acl:
-    """A rule of a newer server may have a word that this client does not know: ValueError."""
+    """Return a rule. Raises: ValueError for an enum name of a newer server that this client does not know."""
 
     def member(of: type[MemberT], name: str) -> MemberT:
         return of(name.removeprefix(WIRE_NAMES[of]).lower())

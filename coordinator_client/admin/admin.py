@@ -1,4 +1,4 @@
-"""Administration: topics, groups, and transactions seen from outside. Small typed calls for people, tools and tests."""
+"""Administration of topics, groups and transactions. Small typed calls for people, tools and tests."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSetting:
-    """One setting of a topic, as it holds."""
+    """One setting of a topic in force."""
 
     value: str
     origin: str
-    """`topic`: it was set for this topic; `server`: the server has a default of its own; `default`: nobody set it."""
+    """Origin of the value: `topic` = set for this topic; `server` = a default of the server; `default` = never set."""
     inherited_value: str
-    """The value that holds where the topic has none of its own."""
+    """Value in force for topics without their own."""
 
 
 _ORIGINS = {log.CONFIG_ORIGIN_TOPIC: "topic", log.CONFIG_ORIGIN_SERVER: "server", log.CONFIG_ORIGIN_DEFAULT: "default"}
@@ -84,19 +84,23 @@ class TransactionListing:
     producer_epoch: int
     state: str
     start_ms: int
-    """Unix milliseconds; -1 where no transaction was opened since the last InitProducerId."""
+    """Time at which the transaction was opened (Unix ms); -1 = none was opened since the last InitProducerId."""
     age_ms: int | None
-    """How long the transaction has been open, or its end under way, by the server's clock; None where there is none."""
+    """Time since the transaction was opened or its end began (ms), by the server's clock; None = there is no
+    transaction."""
     two_phase: bool
-    """The open transaction waits for somebody else's decision and never times out."""
+    """True if the open transaction waits for an outside decision and never times out."""
     prepared_ms: int | None
-    """Unix milliseconds at which it was prepared; None where it was not."""
+    """Time at which the transaction was prepared (Unix ms); None if it was not prepared."""
 
 
 class Admin(GroupCalls, AclCalls):
-    """The calls of an administrator to one server; those about groups are inherited from `GroupCalls`, those about who
-    may do what from `AclCalls`. Each is retried until `deadline_ms`; where its outcome stays unknown, or its caller is
-    interrupted, the exception says whether it is safe to do it again. Close it, or use it in a `with`."""
+    """Administrator calls to one server. Calls about groups are inherited from `GroupCalls`, calls about ACLs from
+    `AclCalls`.
+
+    Each call is retried until `deadline_ms`. If its outcome stays unknown, or its caller is interrupted, the exception
+    says whether it is safe to repeat the call. Close an `Admin`, or use it in a `with` statement.
+    """
 
     def __init__(
         self,
@@ -107,10 +111,10 @@ class Admin(GroupCalls, AclCalls):
         wait_ms: int | None = GIVE_UP_MS,
         tls: Tls | None = None,
     ) -> None:
-        """Remember where the server is; nothing is opened.
+        """Store the address of the server; no connection is opened.
 
-        `deadline_ms` is how long each call may take. `client_id`, `wait_ms` and `tls` are those of `Connection`, and
-        count only where the connection is made here. Raises: Rejected, Misconfigured or TypeError for a wrong one.
+        `deadline_ms` is the time that each call may take. `client_id`, `wait_ms` and `tls` are those of `Connection`,
+        and are used only if the connection is made here. Raises: Rejected, Misconfigured or TypeError for a wrong one.
         """
         connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin", wait_ms=wait_ms, tls=tls)
         super().__init__(connection, Deadlines(total_ms=duration_ms("deadline_ms", deadline_ms)))
@@ -133,11 +137,11 @@ class Admin(GroupCalls, AclCalls):
         return take_snapshot(self._connection, topics, lease_ms=lease_ms, deadlines=self._deadlines)
 
     def renew_snapshot(self, snapshot: Snapshot, *, lease_ms: int = LEASE_MS) -> None:
-        """Hold the records of a snapshot for so long from now on; see `snapshots.renew_snapshot`."""
+        """Keep the records of a snapshot for `lease_ms` from now on; see `snapshots.renew_snapshot`."""
         renew_snapshot(self._connection, snapshot, lease_ms=lease_ms, deadlines=self._deadlines)
 
     def release_snapshot(self, snapshot: Snapshot) -> None:
-        """Hold the records of a snapshot no longer; see `snapshots.release_snapshot`."""
+        """Release the records of a snapshot; see `snapshots.release_snapshot`."""
         release_snapshot(self._connection, snapshot, deadlines=self._deadlines)
 
     def create_topic(
@@ -150,12 +154,15 @@ class Admin(GroupCalls, AclCalls):
     ) -> TopicDescription:
         """Create a topic and return it; durable when this returns.
 
-        `config`: settings by name; `validate_payload` is `full` (default: only batches that every reader can decode
-        are taken) or `header`; `retention_ms` and `retention_bytes` are what each partition keeps at most, `-1` without
-        a limit; `timestamp_after_max_ms` is how far ahead of the server's clock timestamps may lie (INVALID_TIMESTAMP
-        refuses others), `-1` for any distance. `is_existing_ok`: a topic of that name with as many partitions and these
-        settings is fine. Raises: Rejected with TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS;
-        Misconfigured with INVALID_CONFIG.
+        `config` has settings by name. `validate_payload` is `full` (default: the server takes only batches that every
+        reader can decode) or `header`. `retention_ms` and `retention_bytes` limit what each partition keeps; `-1` = no
+        limit. `timestamp_after_max_ms` limits how far timestamps may lie ahead of the server's clock; `-1` = any
+        distance. A later timestamp is refused with INVALID_TIMESTAMP.
+
+        `is_existing_ok`: accept an existing topic of that name with as many partitions and these settings.
+
+        Raises: Rejected with TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS; Misconfigured with
+        INVALID_CONFIG.
         """
         wanted = log.NewTopic(name=name, partition_count=partition_count, config=config)
         self._is_new_topic(wanted, is_existing_ok=is_existing_ok, validate_only=False)
@@ -169,10 +176,10 @@ class Admin(GroupCalls, AclCalls):
         config: Mapping[str, str] | None = None,
         is_existing_ok: bool = False,
     ) -> bool:
-        """Return whether `create_topic` with the same arguments would create a topic now; nothing is created. False:
-        such a topic exists, and that is fine.
+        """Return True if `create_topic` with the same arguments would create a topic now; nothing is created. False: an
+        acceptable topic exists (`is_existing_ok`).
 
-        Raises: what `create_topic` would raise.
+        Raises: any exception that `create_topic` would raise.
         """
         wanted = log.NewTopic(name=name, partition_count=partition_count, config=config)
         return self._is_new_topic(wanted, is_existing_ok=is_existing_ok, validate_only=True)
@@ -187,7 +194,7 @@ class Admin(GroupCalls, AclCalls):
         try:
             self._connection.ask(CREATE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.results)
         except Rejected as error:
-            # The first attempt may have created it and lost its answer: then this is the topic that was asked for.
+            # The first attempt may have created the topic, and its answer was lost: then this is the requested topic.
             may_be_own = error.lost_attempts > 0 and not validate_only
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not (is_existing_ok or may_be_own):
                 raise
@@ -203,11 +210,13 @@ class Admin(GroupCalls, AclCalls):
         return True
 
     def add_partitions(self, name: str, partition_count: int, *, validate_only: bool = False) -> None:
-        """Give a topic more partitions, so that it has `partition_count`; durable when this returns. Producers and
-        groups notice by themselves. Records of a key that come later may lie in another partition than those before.
+        """Grow a topic to `partition_count` partitions; durable when this returns. Producers and groups notice by
+        themselves. New records of a key may go to another partition than earlier ones.
 
-        `validate_only`: nothing is changed. Raises: Rejected with INVALID_PARTITIONS unless that is more than the topic
-        has and not too many; UNKNOWN_TOPIC_OR_PARTITION.
+        `validate_only`: nothing is changed.
+
+        Raises: Rejected with INVALID_PARTITIONS unless that is more than the topic has and not too many;
+        UNKNOWN_TOPIC_OR_PARTITION.
         """
         check_here(check_topic_name, name, Method.CREATE_PARTITIONS)
         request = log.CreatePartitionsRequest(
@@ -220,14 +229,17 @@ class Admin(GroupCalls, AclCalls):
                 CREATE_PARTITIONS, request, deadlines=self._deadlines, items=lambda reply: reply.results
             )
         except Rejected as error:
-            # The first attempt may have added them and lost its answer: then it has as many as were asked for.
+            # The first attempt may have added the partitions, and its answer was lost: then the topic has the requested
+            # number.
             may_be_own = error.code == ErrorCode.INVALID_PARTITIONS and error.lost_attempts > 0 and not validate_only
             if not may_be_own or len(self.describe_topic(name).partitions) != partition_count:
                 raise
 
     def topic_configs(self, name: str) -> dict[str, TopicSetting]:
-        """Return all settings of a topic by name, also those that were not set. Raises: Rejected
-        (UNKNOWN_TOPIC_OR_PARTITION)."""
+        """Return all settings of a topic by name, including those that were not set.
+
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION).
+        """
         check_here(check_topic_name, name, Method.DESCRIBE_TOPIC_CONFIGS)
         request = log.DescribeTopicConfigsRequest(header=self._connection.header(), topics=[log.TopicName(name=name)])
         reply = self._connection.ask(
@@ -239,11 +251,13 @@ class Admin(GroupCalls, AclCalls):
     def alter_topic_configs(
         self, name: str, set_to: Mapping[str, str], *, unset: Sequence[str] = (), validate_only: bool = False
     ) -> dict[str, TopicSetting]:
-        """Change settings of a topic, see `create_topic`; for those in `unset` the server's hold again. They hold, and
-        are durable, when this returns all settings as `topic_configs` does.
+        """Change settings of a topic (see `create_topic`) and return all its settings as `topic_configs` does. Settings
+        in `unset` follow the server's again. The change is durable and in force when this returns.
 
-        `validate_only`: nothing is changed, and what would be is returned. Raises: Misconfigured (INVALID_CONFIG) or
-        Rejected (INVALID_REQUEST where nothing is set or unset; UNKNOWN_TOPIC_OR_PARTITION); then nothing was changed.
+        `validate_only`: nothing is changed, and the settings that would result are returned.
+
+        Raises: Misconfigured (INVALID_CONFIG) or Rejected (INVALID_REQUEST if nothing is set or unset;
+        UNKNOWN_TOPIC_OR_PARTITION); then nothing was changed.
         """
         check_here(check_topic_name, name, Method.ALTER_TOPIC_CONFIGS)
         request = log.AlterTopicConfigsRequest(
@@ -260,7 +274,7 @@ class Admin(GroupCalls, AclCalls):
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; open transactions that touch it are aborted.
 
-        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist.
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
         """
         check_here(check_topic_name, name, Method.DELETE_TOPICS)
         request = log.DeleteTopicsRequest(
@@ -274,12 +288,13 @@ class Admin(GroupCalls, AclCalls):
                 raise
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, DeletedRecords]:
-        """Delete the records of partitions before an offset each, -1 for all that there are, and return where each
-        begins now; durable when this returns. What an open transaction or another reader still needs stays, and the
-        answer says so.
+        """Delete the records before an offset in each partition, and return the new log starts; durable when this
+        returns. -1 deletes all records.
+
+        Records that an open transaction or another reader still needs are kept, and the answer says so.
 
         Raises: Rejected (OFFSET_OUT_OF_RANGE for an offset behind the high watermark; UNKNOWN_TOPIC_OR_PARTITION).
-        Partitions that were not refused are done.
+        Records in partitions that were not refused are deleted.
         """
         request = log.DeleteRecordsRequest(header=self._mutation())
         for topic, partition in before:
@@ -296,12 +311,18 @@ class Admin(GroupCalls, AclCalls):
         }
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Return one topic. Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist."""
+        """Return one topic.
+
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
+        """
         (topic,) = self.describe_topics([name])
         return topic
 
     def describe_topics(self, names: Sequence[str] = ()) -> list[TopicDescription]:
-        """Return these topics in this order, or all topics by name. Raises: Rejected where one does not exist."""
+        """Return these topics in this order, or all topics by name.
+
+        Raises: Rejected if one does not exist.
+        """
         for name in names:
             check_here(check_topic_name, name, Method.DESCRIBE_TOPICS)
         request = log.DescribeTopicsRequest(
@@ -338,9 +359,10 @@ class Admin(GroupCalls, AclCalls):
         older_than_ms: int | None = None,
         pattern: str = "",
     ) -> list[TransactionListing]:
-        """Return the transactional ids for which all of this holds, by name: the state is one of `states`, the producer
-        id one of `producer_ids`, a transaction has been open for longer than `older_than_ms`, and the whole id matches
-        the regular expression `pattern`. What is not given holds for all.
+        """Return the transactional ids that match every filter, sorted by id. A filter that is not given matches all.
+
+        The state is one of `states`, and the producer id one of `producer_ids`. A transaction has been open for longer
+        than `older_than_ms`. The whole id matches the regular expression `pattern`.
 
         Raises: Rejected (INVALID_REGULAR_EXPRESSION; INVALID_REQUEST for a state that does not exist).
         """
@@ -374,7 +396,10 @@ class Admin(GroupCalls, AclCalls):
         ]
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Return what the coordinator knows of this id. Raises: Rejected (TRANSACTIONAL_ID_NOT_FOUND)."""
+        """Return the coordinator's description of this id.
+
+        Raises: Rejected (TRANSACTIONAL_ID_NOT_FOUND).
+        """
         check_here(check_transactional_id, transactional_id, Method.DESCRIBE_TRANSACTIONS)
         request = txn.DescribeTransactionsRequest(
             header=self._connection.header(), transactional_ids=[transactional_id]
@@ -386,8 +411,8 @@ class Admin(GroupCalls, AclCalls):
         return transaction_description(found)
 
     def explain_partition(self, topic: str, partition: int, *, history_limit: int = 1) -> PartitionExplanation:
-        """Return why committed readers of a partition get no further: the oldest transaction that is open there, whose
-        it is with at most so many of its last steps, and what happens next.
+        """Explain why committed readers of a partition do not advance. The answer names the oldest open transaction
+        there, its owner with at most `history_limit` of its last steps, and the next event.
 
         Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for more than 100 steps); Misconfigured
         (TOPIC_AUTHORIZATION_FAILED).

@@ -1,6 +1,6 @@
-"""The administration of groups: who their members are, where they read, and where they should go on.
+"""Administration of groups: their members, their offsets, and where they continue reading.
 
-Whatever is returned here was durable. A call that asks several parts of the server makes several requests: the group
+All returned values are durable. A call that concerns several parts of the server makes several requests, and the group
 may have moved in between.
 
 Source: spec groups 3.12, 4.3, 4.6, 4.8; spec ecosystem 8, rows 1, 30 and 31; KIP-122, KIP-496.
@@ -63,11 +63,11 @@ from coordinator_protocol.methods import Method
 from coordinator_protocol.names import check_group_id
 
 _COUNTED_AT_ONCE_MAX: Final = 400
-"""Partitions in one request: about as many as the server counts before it lets others have their turn."""
+"""Maximum partitions in one request; about as many as the server counts before it yields to other calls."""
 
 
 class GroupCalls:
-    """Calls of an administrator about groups; `Admin` is what users make."""
+    """Administrator calls about groups; users create an `Admin`."""
 
     def __init__(self, connection: Connection, deadlines: Deadlines) -> None:
         self._connection = connection
@@ -76,8 +76,8 @@ class GroupCalls:
     # Groups and their members
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
-        """Return the groups whose state is one of `states` and whose type one of `types`, by id; what is not given
-        holds for all. A name that the server does not know matches nothing."""
+        """Return the groups whose state is in `states` and whose type is in `types`, sorted by id. An empty filter
+        matches all groups. A name that the server does not know matches none."""
         request = group.ListGroupsRequest(header=self._connection.header(), state_filters=states, type_filters=types)
         reply = self._connection.ask(LIST_GROUPS, request, deadlines=self._deadlines)
         return [
@@ -91,7 +91,10 @@ class GroupCalls:
         ]
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """Return a group of either type. Raises: Rejected (GROUP_ID_NOT_FOUND)."""
+        """Return a group of either type.
+
+        Raises: Rejected (GROUP_ID_NOT_FOUND).
+        """
         check_here(check_group_id, group_id, Method.CONSUMER_GROUP_DESCRIBE)
         request = group.ConsumerGroupDescribeRequest(header=self._connection.header(), group_ids=[group_id])
         try:
@@ -112,21 +115,23 @@ class GroupCalls:
         return described_classic(reply.groups[0])
 
     def delete_group(self, group_id: str) -> None:
-        """Delete a group with all its offsets. Raises: Rejected (NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND)."""
+        """Delete a group with all its offsets.
+
+        Raises: Rejected (NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND).
+        """
         check_here(check_group_id, group_id, Method.DELETE_GROUPS)
         request = group.DeleteGroupsRequest(header=self._mutation(), group_ids=[group_id])
         try:
             self._connection.ask(DELETE_GROUPS, request, deadlines=self._deadlines, items=lambda reply: reply.groups)
         except Rejected as error:
-            # The first attempt may have deleted it and lost its answer.
+            # The first attempt may have deleted the group, and its answer was lost.
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not error.lost_attempts:
                 raise
 
-    # Where groups read
+    # Offsets of groups
 
     def group_offsets(self, group_id: str) -> list[GroupOffset]:
-        """Return by partition what a group has committed, and what waits for transactions. Empty for a group that does
-        not exist."""
+        """Return the committed and pending offsets of a group by partition. Empty for a group that does not exist."""
         check_here(check_group_id, group_id, Method.OFFSET_FETCH)
         offsets = {found.partition: found for found in self._fetch_offsets(group_id, require_stable=False)}
         for found in self._fetch_offsets(group_id, require_stable=True):
@@ -144,7 +149,7 @@ class GroupCalls:
         )
 
         def verdicts(reply: group.OffsetFetchResponse) -> Iterable[ReplyFields]:
-            # An offset that waits is what is asked for here, and no reason to wait for it.
+            # Pending offsets are requested here, so UNSTABLE_OFFSET_COMMIT is no reason to retry.
             offsets = [each for found in reply.groups for each in found.offsets]
             return [*reply.groups, *_without(offsets, {ErrorCode.UNSTABLE_OFFSET_COMMIT})]
 
@@ -164,10 +169,10 @@ class GroupCalls:
         *,
         topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
     ) -> dict[TopicPartition, RecordCount]:
-        """Return how many records lie behind each offset; partitions that do not exist are left out, and those of which
-        the topic has another id than in `topic_ids`.
+        """Return the number of records behind each offset. Partitions that do not exist, or whose topic has another id
+        than in `topic_ids`, are left out.
 
-        A long count takes several requests, and ends where the log ended at the last of them.
+        A long count takes several requests, and ends at the end that the log had at the last of them.
         """
         counts: dict[TopicPartition, RecordCount] = {}
         missing, ids = dict(start_offsets), dict(topic_ids)
@@ -196,12 +201,12 @@ class GroupCalls:
                     missing[name] = result.next_offset
         return counts
 
-    # Where groups go on
+    # Offset resets
 
     def plan_offset_resets(self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]) -> list[PlannedOffset]:
-        """Return where the group would go on in each partition; nothing is changed.
+        """Return the offset from which the group would continue in each partition; nothing is changed.
 
-        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift of what is not committed).
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a shift if nothing is committed).
         """
         committed = {each.partition: each for each in self.group_offsets(group_id)}
         positions = self._positions(resets, committed)
@@ -226,7 +231,7 @@ class GroupCalls:
             for described in topic.partitions:
                 name = TopicPartition(topic.name, described.partition)
                 known = committed.get(name)
-                # What is committed in a topic that had the name before counts for nothing.
+                # An offset committed in an earlier topic of the same name is ignored.
                 offset = known.committed if known is not None and known.topic_id in (b"", topic.topic_id) else None
                 found[name] = PartitionPositions(
                     log_start_offset=described.log_start_offset,
@@ -245,8 +250,8 @@ class GroupCalls:
     def _offsets_at(
         self, times_ms: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, PartitionPositions]
     ) -> dict[TopicPartition, int]:
-        """Return the first offset at each time, of committed records; partitions without a record that new are left
-        out."""
+        """Return the first offset of a committed record at each time or later; partitions without so new a record are
+        left out."""
         if not times_ms:
             return {}
         request = log.ListOffsetsRequest(
@@ -268,10 +273,11 @@ class GroupCalls:
         *,
         topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
     ) -> None:
-        """Let a group without members go on at these offsets; durable when this returns. The group is created where it
-        does not exist. An offset in a transaction that is still open does not replace these when it commits.
-        `topic_ids`: the topics that the offsets are of, as far as they are known; one that was made again since is
-        refused.
+        """Set the offsets from which a group without members continues; they are durable when this returns. The group
+        is created if it does not exist.
+
+        An offset of a transaction that is still open does not replace these when it commits. `topic_ids`: ids of the
+        topics of the offsets, as far as known. The offset of a topic that was recreated since is refused.
 
         Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID).
         Partitions that were not refused are changed.
@@ -291,10 +297,10 @@ class GroupCalls:
             raise
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete what a group has committed in these partitions, and what waits there for transactions.
+        """Delete the committed and pending offsets of a group in these partitions.
 
-        Raises: Rejected (GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND). Partitions that were not
-        refused are deleted.
+        Raises: Rejected (GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND). Offsets in partitions that
+        were not refused are deleted.
         """
         check_here(check_group_id, group_id, Method.OFFSET_DELETE)
         request = group.OffsetDeleteRequest(
@@ -314,8 +320,8 @@ class GroupCalls:
     def alter_group_configs(
         self, group_id: str, set_to: Mapping[str, int], *, unset: Sequence[str] = (), validate_only: bool = False
     ) -> None:
-        """Change settings of one group, which need not exist yet; those in `unset` follow the server's again. Members
-        learn of them with their next heartbeats.
+        """Change settings of one group, which need not exist yet; settings in `unset` follow the server's again.
+        Members learn of the change with their next heartbeats.
 
         Raises: Misconfigured (INVALID_CONFIG); then nothing was changed.
         """
@@ -334,7 +340,7 @@ class GroupCalls:
 
 
 def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:
-    """Return the count so far plus what lies behind it."""
+    """Return the sum of the earlier count and this result."""
     return RecordCount(
         to_last_stable_offset=result.committed_records + (known.to_last_stable_offset if known else 0),
         to_high_watermark=result.records + (known.to_high_watermark if known else 0),

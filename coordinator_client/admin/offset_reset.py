@@ -1,7 +1,7 @@
-"""The rules by which the offsets of a group are reset, without any I/O.
+"""Rules for resetting the offsets of a group, without any I/O.
 
-An offset outside the log is moved to the nearer end, as Kafka's tool does. "Latest" is the last stable offset: what
-open transactions hold is not there yet for a consumer, and must not be skipped.
+An offset outside the log is moved to the nearer end, as Kafka's tool does. "Latest" is the last stable offset: records
+of open transactions are not readable for a consumer yet, and must not be skipped.
 
 Source: Kafka's `kafka-consumer-groups --reset-offsets` (KIP-122).
 """
@@ -19,20 +19,20 @@ from coordinator_protocol.errors import ErrorCode
 
 
 class ResetTo(StrEnum):
-    """How the new offset is chosen."""
+    """Ways to choose the new offset."""
 
     EARLIEST = "earliest"
-    """The start of the log."""
+    """Start of the log."""
     LATEST = "latest"
-    """The last stable offset."""
+    """Last stable offset."""
     CURRENT = "current"
-    """The committed offset, moved into the log; where there is none, the last stable offset."""
+    """Committed offset, moved into the log; the last stable offset if nothing is committed."""
     OFFSET = "offset"
-    """The number as it is."""
+    """The number itself."""
     SHIFT = "shift"
-    """The committed offset plus the number, which may be negative."""
+    """Committed offset plus the number, which may be negative."""
     TIME = "time"
-    """The first record at this time or later, in Unix milliseconds; where there is none, the last stable offset."""
+    """First record at this time or later (Unix ms); the last stable offset if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,10 @@ class OffsetReset:
     number: int = 0
 
     def __post_init__(self) -> None:
-        """Raises: Rejected for an offset or a time that is negative; TypeError for a time that is no whole number."""
+        """Check the number.
+
+        Raises: Rejected for a negative offset or time; TypeError for a time that is not an integer.
+        """
         if self.to is ResetTo.TIME:
             timestamp_ms("number", self.number)
         if self.to is ResetTo.OFFSET and self.number < 0:
@@ -53,10 +56,10 @@ class OffsetReset:
 def planned(
     partition: TopicPartition, reset: OffsetReset, positions: PartitionPositions, offset_at_time: int | None = None
 ) -> PlannedOffset:
-    """Return the new offset of a partition. `offset_at_time` is what the log answered for a TIME; None = no record is
-    that new.
+    """Return the new offset of a partition. `offset_at_time` is the log's answer for a TIME; None = no record is that
+    new.
 
-    Raises: Rejected for a SHIFT where nothing is committed.
+    Raises: Rejected for a SHIFT if nothing is committed.
     """
     wanted = _wanted(partition, reset, positions, offset_at_time)
     return PlannedOffset(

@@ -1,4 +1,4 @@
-"""The asyncio producer: the same core on the application's own loop."""
+"""Asyncio producer: the same core on the application's own loop."""
 
 from __future__ import annotations
 
@@ -41,21 +41,22 @@ _CALLS: Final = {
     Goal.ABORT: "abort",
     Goal.RESOLVE: "resolve_outcome",
 }
-"""The call that works towards each goal."""
+"""Name of the call that works towards each goal."""
 
 
 class AsyncProducer(ProducerShell):
-    """`Producer` for asyncio: what waits is awaited, everything else is the same.
+    """`Producer` for asyncio: the calls that wait are coroutines, everything else is the same.
 
-    Its requests travel on the loop of the task that uses it first, in one session with everything else on that loop: a
-    thousand producers in a thousand tasks share messages. Tasks may send at the same time; every other call belongs to
-    one task at a time, and is refused while another one waits for its own. Use it in an `async with`, or call `close`.
+    Its requests use the loop of the task that uses it first. All clients on that loop share one session: a thousand
+    producers in a thousand tasks share messages. Tasks may send at the same time. Every other call belongs to one task
+    at a time, and is refused while another task waits in such a call. Use it in an `async with` statement, or call
+    `close`.
     """
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
-        """Check the settings; the server is not asked yet. Options by name: see `ProducerConfig`.
+        """Check the settings; no request is sent yet. For the options see `ProducerConfig`.
 
-        Raises: Rejected or Misconfigured for a wrong one.
+        Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, **options)
         self._open_loop = self._connection.open_loop or AsyncioLoop
@@ -63,13 +64,13 @@ class AsyncProducer(ProducerShell):
         self._has_loop = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._user: asyncio.Task[Any] | None = None
-        """The task that waits for a goal, or has not gone on since it was reached."""
+        """Task that waits for a goal, or has not resumed since it was reached."""
         self._doing: Goal | None = None
-        """The goal that it waits for."""
+        """Goal that the task waits for."""
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._patience: Patience | None = None
-        """How long to work towards the goal; None = until the core ends it."""
+        """Time limit for the goal; None = until the core ends it."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +82,7 @@ class AsyncProducer(ProducerShell):
             await self.close()
             return
         try:
-            # A task that is cancelled does not want to wait for the network.
+            # A cancelled task does not want to wait for the network.
             await self._close(is_patient=isinstance(error, Exception))
         except TransactionError as failed:
             error.add_note(f"closing the producer failed too: {failed}")
@@ -89,15 +90,17 @@ class AsyncProducer(ProducerShell):
     async def init(self) -> None:
         """Get an identity now instead of at the first use.
 
-        With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
-        process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
+        With a transactional id this fences every earlier producer of that id and aborts its open transaction. Call it
+        first in a process that takes over.
+
+        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
         """
         self._clear_up()
         self._change(self._core.init)
         await self._reach_goal()
 
     async def recover(self) -> AsyncPreparedTransaction | None:
-        """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open; see
+        """Take over the transactional id as `init` does, but keep the open transaction of an earlier producer; see
         `Producer.recover`."""
         self._clear_up()
         self._change(self._core.recover)
@@ -105,8 +108,8 @@ class AsyncProducer(ProducerShell):
         return None if self._core.prepared is None else AsyncPreparedTransaction(self, self._core.prepared)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a transaction for an `async with`: commits on a clean exit, aborts on any exception and lets it
-        through.
+        """Return a transaction for an `async with` statement. It commits on a clean exit; on an exception it aborts and
+        re-raises.
 
         Raises: Rejected without a transactional id.
         """
@@ -124,10 +127,12 @@ class AsyncProducer(ProducerShell):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Take a record outside transactions; it is in the log once `flush` or `close` returned.
+        """Take a record outside transactions; it is in the log once `flush` or `close` has returned.
 
-        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
-        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call.
+        `key` chooses the partition as Kafka does; records without a key go to the partitions in turn, batch by batch.
+        `timestamp_ms` is Unix milliseconds, by default now.
+
+        Raises: Rejected or TypeError for a wrong call.
         """
         self._check_plain()
         await self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
@@ -135,16 +140,16 @@ class AsyncProducer(ProducerShell):
     async def flush(self) -> None:
         """Return once everything sent so far is in the log.
 
-        Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
-        Misconfigured, Fenced.
+        Raises the error of the first record that is not in the log, once: Rejected, Recoverable, Retriable,
+        OutcomeUnknown, Misconfigured, Fenced.
         """
         self._clear_up()
         self._change(self._core.flush)
         await self._reach_goal()
 
     async def resolve_outcome(self) -> bool:
-        """Ask again what became of a commit that ended in OutcomeUnknown, or was cancelled: True = committed, False =
-        aborted. See `Producer.resolve_outcome`."""
+        """Ask again for the outcome of a commit that ended in OutcomeUnknown or was cancelled. True = committed, False
+        = aborted. See `Producer.resolve_outcome`."""
         self._clear_up()
         known = self._known_outcome()
         if known is not None:
@@ -159,10 +164,10 @@ class AsyncProducer(ProducerShell):
         return True
 
     async def close(self) -> None:
-        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
-        prepared transaction is left as it is. How long that takes: see `Producer.close`.
+        """Flush (or abort an open transaction), then close the connection if it was made here. A second call does
+        nothing. A prepared transaction is left as it is. For the time that this takes see `Producer.close`.
 
-        Raises: as `flush`; the producer is closed all the same.
+        Raises: as `flush`; the producer is closed even then.
         """
         await self._close(is_patient=True)
 
@@ -178,7 +183,7 @@ class AsyncProducer(ProducerShell):
                 await self._abort()
         finally:
             self._core.close()
-            # Ends what another task waits for.
+            # End the calls in which other tasks wait.
             self._core.transmissions(self._clock.monotonic_ms())
             self._wake()
             self._cancel_given_up()
@@ -199,7 +204,7 @@ class AsyncProducer(ProducerShell):
             else:
                 self._learn(topic)
                 await self._reach_goal()
-                # As it is now: a partition that it does not have is refused.
+                # The partitions as they are now: a partition that does not exist is refused.
                 writer = core.writers[topic]
         self._step = STEP
         try:
@@ -213,8 +218,8 @@ class AsyncProducer(ProducerShell):
             await self._make_room()
 
     async def _make_room(self) -> None:
-        """Send what is full, and wait until there is room for more. The record is taken already: an interruption makes
-        the transaction abort-only."""
+        """Send full batches, and wait until the buffer takes more. The record is already taken, so an interruption
+        makes the transaction abort-only."""
         try:
             self._turn()
             while self._core.is_full:
@@ -222,7 +227,7 @@ class AsyncProducer(ProducerShell):
         except BaseException:
             if self._step is None:
                 self._fail_transaction()
-                # Other tasks may wait for room, or for the end of the transaction.
+                # Other tasks may wait for buffer space, or for the end of the transaction.
                 self._go_on()
             raise
 
@@ -234,7 +239,7 @@ class AsyncProducer(ProducerShell):
         self._forget_given()
         self._change(core.begin)
         if core.goal is None:
-            # The goal was reached without a request. In a fork this raises all the same.
+            # The goal was reached without a request. This raises in a forked child, as a request would.
             self._connection.transport_on(self._open_loop)
         else:
             await self._reach_goal()
@@ -286,13 +291,13 @@ class AsyncProducer(ProducerShell):
 
     @property
     def _is_in_use(self) -> bool:
-        """Whether another task is in the middle of a call."""
+        """True if another task is in the middle of a call."""
         user = self._user
         return user is not None and user is not asyncio.current_task() and not user.done()
 
     @property
     def _is_learning(self) -> bool:
-        """Whether a send of another task waits to know a topic."""
+        """True if a send of another task waits for the partitions of a topic."""
         return self._doing is Goal.LEARN and self._is_in_use
 
     def _clear_up(self) -> None:
@@ -317,18 +322,18 @@ class AsyncProducer(ProducerShell):
             raise
         finally:
             self._user = None
-            # Sends of other tasks may wait to learn the topic themselves.
+            # Sends of other tasks may have to look up their topics themselves.
             self._wake()
         if core.flights.cancelled:
             self._cancel_given_up()
         result = core.take_result()
         if result is not None:
-            # One expression: a plain producer raises each failure once, and an interruption must not lose it.
+            # A single expression: a plain producer raises each failure once, and an interruption must not lose it.
             raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
 
     async def _news(self) -> None:
-        """Return when the goal is reached, or there is room for more records; or sooner. Raises: what went wrong on
-        the loop meanwhile."""
+        """Return once the goal is reached or the buffer takes more records; may return earlier. Raises: an error of the
+        loop's callbacks."""
         if self._patience is not None:
             self._wake_at(self._until_ms(self._patience))
         waiter = asyncio.get_running_loop().create_future()
@@ -339,9 +344,9 @@ class AsyncProducer(ProducerShell):
             self._waiters.discard(waiter)
 
     def _turn(self) -> None:
-        """Hand the answers that have arrived to the core, start the attempts that are due, and set the timer for the
-        others. Does not wait."""
-        # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
+        """Hand the arrived answers to the core, start the attempts that are due, and set the timer for the others. Does
+        not wait."""
+        # Read before the core notes that an attempt starts: this raises in a forked child, where no attempt can start.
         transport = self._connection.transport_on(self._open_loop)
         if not self._has_loop or self._loop.is_over:
             self._loop, self._has_loop, self._timer = self._open_loop(), True, None
@@ -374,7 +379,7 @@ class AsyncProducer(ProducerShell):
             self._timer = self._loop.call_after(max(0, wake_ms - self._clock.monotonic_ms()), self._on_time)
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
-        """Receive an answer: directly where it comes on this loop, as those of a session do."""
+        """Receive an answer: directly if it arrives on this loop, as the answers of a session do."""
         self._reports.append((flight, attempt, answer))
         if self._loop.is_here:
             self._go_on()
@@ -386,23 +391,23 @@ class AsyncProducer(ProducerShell):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Hand the answers to the core, start what follows from them, and wake the tasks that wait."""
+        """Hand the answers to the core, start the attempts that follow, and wake waiting tasks."""
         if self._step is not None:
-            # The step under way takes them, or one was interrupted: then the next call repairs what it left.
+            # The current step takes them. If a step was interrupted, the next call repairs its effects.
             return
         try:
             self._change(self._deliver)
             if not self._core.is_idle:
                 self._turn()
         except BaseException as error:
-            # Raised in the tasks that wait. Without one the next call finds the step that was interrupted.
+            # Raised in the waiting tasks. If there is none, the next call finds the interrupted step.
             if not self._wake(error) and not isinstance(error, Exception):
                 raise
         else:
             self._wake()
 
     def _wake(self, error: BaseException | None = None) -> bool:
-        """Wake the tasks that wait, if there may be something for them; return whether there are any."""
+        """Wake the waiting tasks if their wait may be over; return True if there are any."""
         waiters = [waiter for waiter in self._waiters if not waiter.done()]
         if error is not None:
             for waiter in waiters:
@@ -414,23 +419,28 @@ class AsyncProducer(ProducerShell):
 
 
 class AsyncTransaction(TransactionShell[AsyncProducer]):
-    """All of its records become visible together, or none ever does. Made by `AsyncProducer.transaction`, used in an
-    `async with`."""
+    """A transaction whose records become visible together or not at all. Made by `AsyncProducer.transaction`, used in
+    an `async with` statement."""
 
     async def __aenter__(self) -> Self:
-        """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
+        """Open the transaction.
+
+        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; then nothing was sent.
+        """
         await self._producer._begin()
         self._opened_by = weakref.ref(asyncio.current_task() or self)
         self._is_open = True
-        # Notes who has the transaction as it returns it, so that nothing can come between.
+        # A single expression notes that the caller has the transaction and returns it, so no interruption can come
+        # between.
         return self._producer._give(TRANSACTION, self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
+        """Commit on a clean exit, abort otherwise. The exception of the body is re-raised, with a failed abort noted on
+        it.
 
-        Raises on a clean exit: Abortable (rolled back, the producer goes on), Recoverable, Fenced, Rejected,
+        Raises on a clean exit: Abortable (rolled back; the producer is still usable), Recoverable, Fenced, Rejected,
         Misconfigured, OutcomeUnknown (see `AsyncProducer.resolve_outcome`).
         """
         if not self._is_open:
@@ -442,7 +452,7 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             await self._producer._abort_because(error)
             return
         self.csn = await self._producer._commit()
-        # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
+        # This must be the last statement: an interruption before it leaves the outcome to `resolve_outcome`.
         self._producer._give(OUTCOME, self.csn)
 
     async def send(
@@ -455,19 +465,20 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Take a record; it is durable and visible once the `async with` ended cleanly. See `Transaction.send`."""
+        """Take a record; it is durable and visible once the `async with` block ended cleanly. See
+        `Transaction.send`."""
         if not self._is_open:
             self._check_open()
         producer = self._producer
         await producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
 
     async def flush(self) -> None:
-        """Return once everything sent so far is durable, though not visible. Raises: as `send`."""
+        """Return once everything sent so far is durable, though not yet visible. Raises: as `send`."""
         self._check_open()
         await self._producer.flush()
 
     async def prepare(self) -> AsyncPreparedTransaction:
-        """Promise that the transaction can be committed whatever crashes, and let somebody else decide whether it is.
+        """Prepare the transaction: from now on it can be committed after any crash, and an outside decision ends it.
         See `Transaction.prepare`."""
         self._check_open()
         try:
@@ -479,7 +490,7 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
         return self._producer._give(PREPARED, prepared)
 
     async def abort(self) -> None:
-        """Roll back now; the `async with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
+        """Roll back now; the end of the `async with` block then does nothing. Raises: Fenced, OutcomeUnknown."""
         self._check_open()
         self._is_open = False
         await self._producer._abort()

@@ -1,4 +1,4 @@
-"""The blocking producer: transactions in a `with`, plain sends with `flush`, over the core that does the thinking."""
+"""Blocking producer: transactions in a `with` statement, plain sends with `flush`; the core decides what to send."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ _LONGEST_LOOK_MS: Final = 60_000
 
 
 class Producer(ProducerShell):
-    """Sends records, in transactions if it has a transactional id, else idempotently one by one.
+    """Sends records: in transactions if it has a transactional id, else individually and idempotently.
 
-    Nothing is opened before the first use, so a producer may be made before a fork and used after it, on one side only.
-    It belongs to one thread at a time. Use it in a `with`, or call `close`.
+    No connection is opened before the first use. So a producer may be made before a fork and used after it, in one of
+    the two processes only. It belongs to one thread at a time. Use it in a `with` statement, or call `close`.
     """
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
-        """Check the settings; the server is not asked yet.
+        """Check the settings; no request is sent yet.
 
-        Options by name: see `ProducerConfig`, among them `transactional_id` and `wait_ms`.
-        Raises: Rejected or Misconfigured for a wrong one.
+        For the options see `ProducerConfig`, among them `transactional_id` and `wait_ms`.
+
+        Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, **options)
         self._inbox: SimpleQueue[bool] = SimpleQueue()
-        """Wakes the caller: something is in `_reports`. It may also be woken for nothing."""
+        """Wakes the caller once `_reports` has something; spurious wake-ups are possible."""
         self._transport: Transport
 
     def __enter__(self) -> Self:
@@ -73,20 +74,23 @@ class Producer(ProducerShell):
     def init(self) -> None:
         """Get an identity now instead of at the first use.
 
-        With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
-        process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
+        With a transactional id this fences every earlier producer of that id and aborts its open transaction. Call it
+        first in a process that takes over.
+
+        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
         """
         self._clear_up()
         self._change(self._core.init)
         self._reach_goal()
 
     def recover(self) -> PreparedTransaction | None:
-        """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open.
+        """Take over the transactional id as `init` does, but keep the open transaction of an earlier producer.
 
-        For a producer whose transactions somebody else decides (`two_phase_commit`), before anything else. Returns that
-        transaction, to be ended as it was decided; None where nothing is open: then whatever was decided is done. One
-        that was never prepared is kept too; it has no decision, so abort it. Raises: Rejected after the first use, else
-        as `init`.
+        For producers with an outside decision (`two_phase_commit`); call it before anything else. Returns the open
+        transaction, to be ended as decided. None means that no transaction is open: every decision has been carried
+        out. A transaction that was never prepared is kept too; it has no decision, so abort it.
+
+        Raises: Rejected after the first use, else as `init`.
         """
         self._clear_up()
         self._change(self._core.recover)
@@ -94,7 +98,8 @@ class Producer(ProducerShell):
         return None if self._core.prepared is None else PreparedTransaction(self, self._core.prepared)
 
     def transaction(self) -> Transaction:
-        """Return a transaction for a `with`: commits on a clean exit, aborts on any exception and lets it through.
+        """Return a transaction for a `with` statement. It commits on a clean exit; on an exception it aborts and
+        re-raises.
 
         Raises: Rejected without a transactional id.
         """
@@ -111,11 +116,13 @@ class Producer(ProducerShell):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Take a record outside transactions; it is in the log once `flush` or `close` returned.
+        """Take a record outside transactions; it is in the log once `flush` or `close` has returned.
 
-        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
-        `timestamp_ms` is Unix milliseconds, by default now. An interrupted send may have taken the record, which is in
-        the log then or not. Raises: Rejected or TypeError for a wrong call.
+        `key` chooses the partition as Kafka does; records without a key go to the partitions in turn, batch by batch.
+        `timestamp_ms` is Unix milliseconds, by default now. If a send is interrupted, its record may or may not reach
+        the log.
+
+        Raises: Rejected or TypeError for a wrong call.
         """
         self._check_plain()
         self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
@@ -123,23 +130,25 @@ class Producer(ProducerShell):
     def flush(self) -> None:
         """Return once everything sent so far is in the log.
 
-        Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
-        Misconfigured, Fenced. Recoverable is also what comes where the server has forgotten the producer, which sent
-        nothing for longer than its setting `producer_id_expiration_ms`: the batch is not in the log, and its records
-        can be sent again at once.
+        Raises the error of the first record that is not in the log, once: Rejected, Recoverable, Retriable,
+        OutcomeUnknown, Misconfigured, Fenced. Recoverable is also raised if the server has forgotten the producer. That
+        happens to a producer that sent nothing for longer than the server's setting `producer_id_expiration_ms`. Then
+        the batch is not in the log, and its records can be sent again at once.
         """
         self._clear_up()
         self._change(self._core.flush)
         self._reach_goal()
 
     def resolve_outcome(self) -> bool:
-        """Ask again what became of a commit that ended in OutcomeUnknown, or was interrupted: True = committed, False =
-        aborted.
+        """Ask again for the outcome of a commit that ended in OutcomeUnknown or was interrupted. True = committed,
+        False = aborted.
 
-        The producer goes on afterwards. An interrupted commit can be asked for until the next transaction begins. One
-        whose `with` had ended was not interrupted: where an exception comes behind it, before the caller's next line,
-        `Transaction.csn` is not 0. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer producer
-        runs and the outcome can no longer be told; Rejected if nothing is unknown.
+        The producer is usable afterwards. The outcome of an interrupted commit can be asked for until the next
+        transaction begins. A commit whose `with` block had ended was not interrupted: `Transaction.csn` is not 0 then,
+        even if an exception comes before the caller's next line.
+
+        Raises: OutcomeUnknown if there is still no answer. Fenced if a newer producer runs and the outcome can no
+        longer be determined. Rejected if no outcome is unknown.
         """
         self._clear_up()
         known = self._known_outcome()
@@ -155,12 +164,13 @@ class Producer(ProducerShell):
         return True
 
     def close(self) -> None:
-        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
-        prepared transaction is left as it is.
+        """Flush (or abort an open transaction), then close the connection if it was made here. A second call does
+        nothing. A prepared transaction is left as it is.
 
-        A flush takes as long as `delivery_timeout_ms`, because what it gives up is lost. An abort is given up a second
-        after the server began not to answer: the server aborts the transaction itself. Raises: as `flush`; the producer
-        is closed all the same.
+        A flush may take `delivery_timeout_ms`, because records that it gives up are lost. An abort is given up one
+        second after the server stopped answering: the server aborts the transaction itself.
+
+        Raises: as `flush`; the producer is closed even then.
         """
         self._close(is_patient=True)
 
@@ -212,7 +222,7 @@ class Producer(ProducerShell):
         self._forget_given()
         self._change(core.begin)
         if core.goal is None:
-            # The goal was reached without a request. In a fork this raises all the same.
+            # The goal was reached without a request. This raises in a forked child, as a request would.
             self._transport = self._connection.transport
         else:
             self._reach_goal()
@@ -263,7 +273,7 @@ class Producer(ProducerShell):
             self._note_failed_abort(error, own, failed)
 
     def _reach_goal(self, patience: Patience | None = None) -> None:
-        """Work until the core's goal is reached. Raises: the failure that it ended with; Retriable where patience ends
+        """Work until the core's goal is reached. Raises: the failure that it ended with; Retriable if patience ends
         first."""
         core = self._core
         try:
@@ -280,14 +290,16 @@ class Producer(ProducerShell):
             self._cancel_given_up()
         result = core.take_result()
         if result is not None:
-            # One expression: a plain producer raises each failure once, and an interruption must not lose it.
+            # A single expression: a plain producer raises each failure once, and an interruption must not lose it.
             raise result if core.is_transactional else core.told.setdefault(FAILURE, result)
 
     def _turn(self, then: str | None = None, *, asks: bool = False) -> Transmission | None:
-        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait. `then`:
-        the step that the caller is in. With `asks` an attempt is returned instead, where it is the only one in flight
-        and its caller may as well wait for it in this thread."""
-        # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
+        """Hand the arrived answers to the core and start the attempts that are due; does not wait.
+
+        `then`: name of the caller's next step. With `asks`, an attempt is returned instead of started if it is the only
+        one in flight. Its caller can then wait for it in this thread.
+        """
+        # Read before the core notes that an attempt starts: this raises in a forked child, where no attempt can start.
         transport = self._transport = self._connection.transport
         self._step = STEP
         self._deliver()
@@ -329,30 +341,35 @@ class Producer(ProducerShell):
 
 
 def _report(reports: deque[Report], inbox: SimpleQueue[bool], flight: int, attempt: int, answer: Reply | Loss) -> None:
-    """Note the answer to one attempt, whichever thread it comes on, and wake the caller."""
+    """Note the answer to one attempt and wake the caller; may run on any thread."""
     reports.append((flight, attempt, answer))
     if inbox.empty():
         inbox.put(True)
 
 
 class Transaction(TransactionShell[Producer]):
-    """All of its records become visible together, or none ever does. Made by `Producer.transaction`, used in a
-    `with`."""
+    """A transaction whose records become visible together or not at all. Made by `Producer.transaction`, used in a
+    `with` statement."""
 
     def __enter__(self) -> Self:
-        """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
+        """Open the transaction.
+
+        Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; then nothing was sent.
+        """
         self._producer._begin()
         self._opened_by = weakref.ref(threading.current_thread())
         self._is_open = True
-        # Notes who has the transaction as it returns it, so that nothing can come between.
+        # A single expression notes that the caller has the transaction and returns it, so no interruption can come
+        # between.
         return self._producer._give(TRANSACTION, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
+        """Commit on a clean exit, abort otherwise. The exception of the body is re-raised, with a failed abort noted on
+        it.
 
-        Raises on a clean exit: Abortable (rolled back, the producer goes on), Recoverable, Fenced, Rejected,
+        Raises on a clean exit: Abortable (rolled back; the producer is still usable), Recoverable, Fenced, Rejected,
         Misconfigured, OutcomeUnknown (see `Producer.resolve_outcome`).
         """
         if not self._is_open:
@@ -364,7 +381,7 @@ class Transaction(TransactionShell[Producer]):
             self._producer._abort_because(error)
             return
         self.csn = self._producer._commit()
-        # Nothing comes after this: an interruption before it leaves the outcome to `resolve_outcome`.
+        # This must be the last statement: an interruption before it leaves the outcome to `resolve_outcome`.
         self._producer._give(OUTCOME, self.csn)
 
     def send(
@@ -377,12 +394,14 @@ class Transaction(TransactionShell[Producer]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Take a record; it is durable and visible once the `with` ended cleanly.
+        """Take a record; it is durable and visible once the `with` block ended cleanly.
 
-        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `key` chooses the partition as Kafka does; records without a key go to the partitions in turn, batch by batch.
         `timestamp_ms` is Unix milliseconds, by default now. After an interrupted send the transaction can only be
-        aborted, unless the exception came before anything was done. Raises: Rejected or TypeError for a wrong call; the
-        failure of an earlier send, after which the transaction can only be aborted.
+        aborted, unless the exception came before anything was done.
+
+        Raises: Rejected or TypeError for a wrong call; the failure of an earlier send, after which the transaction can
+        only be aborted.
         """
         if not self._is_open:
             self._check_open()
@@ -390,16 +409,18 @@ class Transaction(TransactionShell[Producer]):
         producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
 
     def flush(self) -> None:
-        """Return once everything sent so far is durable, though not visible. Raises: as `send`."""
+        """Return once everything sent so far is durable, though not yet visible. Raises: as `send`."""
         self._check_open()
         self._producer.flush()
 
     def prepare(self) -> PreparedTransaction:
-        """Promise that the transaction can be committed whatever crashes, and let somebody else decide whether it is.
+        """Prepare the transaction: from now on it can be committed after any crash, and an outside decision ends it.
 
-        Returns it with the identity to note beside that decision. From here on it takes no more records, never times
-        out, and the `with` does nothing any more, however it ends: only the returned object ends the transaction, or
-        that of a later `Producer.recover`. Raises: as a commit does; the transaction is then aborted.
+        Returns the prepared transaction, with the identity to store beside the decision. It takes no more records and
+        never times out, and the end of the `with` block no longer affects it. Only the returned object ends the
+        transaction, or that of a later `Producer.recover`.
+
+        Raises: as a commit does; the transaction is then aborted.
         """
         self._check_open()
         try:
@@ -411,15 +432,15 @@ class Transaction(TransactionShell[Producer]):
         return self._producer._give(PREPARED, prepared)
 
     def abort(self) -> None:
-        """Roll back now; the `with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
+        """Roll back now; the end of the `with` block then does nothing. Raises: Fenced, OutcomeUnknown."""
         self._check_open()
         self._is_open = False
         self._producer._abort()
 
 
 class PreparedTransaction(PreparedShell[Producer]):
-    """A transaction that waits for somebody else's decision: it survives every crash, and holds readers of its
-    partitions back until it is ended.
+    """A transaction that waits for an outside decision. It survives every crash, and committed readers of its
+    partitions wait until it is ended.
 
     ```python
     with Producer("127.0.0.1:7070", transactional_id="shop", two_phase_commit=True) as producer:
@@ -436,8 +457,8 @@ class PreparedTransaction(PreparedShell[Producer]):
     def commit(self) -> int:
         """Make its records visible, and return its commit sequence number.
 
-        Raises: OutcomeUnknown (call it again, or let the next start recover); Fenced where a newer producer recovered
-        it and ends it; Abortable where an administrator aborted it; Rejected once it has ended.
+        Raises: OutcomeUnknown (call it again, or let the next start recover). Fenced if a newer producer recovered it
+        and ends it. Abortable if an administrator aborted it; Rejected once it has ended.
         """
         return self._producer._give(OUTCOME, self._producer._commit_prepared())
 

@@ -1,4 +1,4 @@
-"""What a producer does after an error, decided by the class of the error alone: three total functions, without state.
+"""Total functions without state that choose a producer's reaction to an error, by its class.
 
 Source: spec ecosystem 1 (one class, one action); spec transactions 2.6, 2.9 and 3; KIP-360, KIP-588, KIP-890.
 """
@@ -17,36 +17,36 @@ _EXPIRED: Final = frozenset({_C.RECOVER, _C.REJOIN})
 
 
 class AfterSend(Enum):
-    """What a batch that failed for good means for its producer."""
+    """Consequences that a permanently failed batch has for its producer."""
 
     GO_ON = auto()
-    """The batch certainly is not in the log: its sequence numbers are used again for the next one."""
+    """The batch is certainly not in the log: its sequence numbers are used again for the next one."""
     ABORT = auto()
     """The transaction must be aborted."""
     RENEW = auto()
-    """The identity is of no use any more: ask for a new one, and begin at sequence 0."""
+    """The identity is no longer usable: ask for a new one, and begin at sequence 0."""
     CLOSE = auto()
     """A newer producer is running: send nothing more."""
 
 
 class AfterEnd(Enum):
-    """What the answer to EndTxn means for the transaction."""
+    """Consequences that the answer to EndTxn has for the transaction."""
 
     DONE = auto()
-    """The transaction ended as asked; the answer holds the identity for the next one."""
+    """The transaction ended as requested; the answer holds the identity for the next one."""
     ABORT = auto()
-    """The commit was refused: abort, then go on. Where the server had aborted it already, the abort is answered with
-    the identity to go on with."""
+    """The commit was refused: abort, then continue. If the server had aborted it already, its answer to the abort holds
+    the next identity."""
     RENEW = auto()
     """The transaction is over, and so is the identity: ask for a new one."""
     CLOSE = auto()
     """A newer producer is running, or this one lacks the permission: send nothing more."""
     UNKNOWN = auto()
-    """No definite answer before the deadline."""
+    """No definite answer came before the deadline."""
 
 
 def after_send(error: TransactionError, *, is_transactional: bool) -> AfterSend:
-    """Return what a failed batch means."""
+    """Return the consequence of a failed batch."""
     what = error.error_class
     if what is _C.FENCED:
         return AfterSend.CLOSE
@@ -61,7 +61,7 @@ def after_send(error: TransactionError, *, is_transactional: bool) -> AfterSend:
 
 
 def after_commit(what: ErrorClass) -> AfterEnd:
-    """Return what the answer to a commit means."""
+    """Return the consequence of the answer to a commit."""
     match what:
         case _C.NONE:
             return AfterEnd.DONE
@@ -76,7 +76,7 @@ def after_commit(what: ErrorClass) -> AfterEnd:
 
 
 def after_abort(what: ErrorClass) -> AfterEnd:
-    """Return what the answer to an abort means. It never is "abort" again: that would loop for ever (KAFKA-19250)."""
+    """Return the consequence of the answer to an abort; never ABORT, which would loop forever (KAFKA-19250)."""
     match what:
         case _C.NONE:
             return AfterEnd.DONE
@@ -85,15 +85,15 @@ def after_abort(what: ErrorClass) -> AfterEnd:
         case _C.RETRY | _C.REFRESH | _C.UNKNOWN_OUTCOME:
             return AfterEnd.UNKNOWN
         case _C.RECOVER | _C.REJOIN | _C.REJECTED | _C.ABORT:
-            # An id that expired has no open transaction, and one that ended another way cannot be ended again.
+            # An expired id has no open transaction, and a transaction that ended another way cannot be ended again.
             return AfterEnd.RENEW
 
 
 def send_failure(error: TransactionError, *, is_transactional: bool) -> TransactionError:
     """Return the failure of a batch as the caller should see it.
 
-    In a transaction a send that was given up at its deadline is no unknown outcome: the transaction is aborted, so it
-    certainly has no effect. Outside, "abort" is advice that nobody can follow.
+    In a transaction, a send given up at its deadline is not an unknown outcome. The transaction is aborted, so the send
+    certainly has no effect. Outside transactions there is nothing to abort, so the class ABORT is replaced.
     """
     if is_transactional:
         if error.error_class not in PASSING:
@@ -115,7 +115,7 @@ def unknown_commit(error: TransactionError) -> TransactionError:
 
 
 def still_unknown() -> TransactionError:
-    """Return the failure of a call that comes while the outcome of a commit is not known."""
+    """Return the failure of a call made while the outcome of a commit is unknown."""
     unknown = failure(
         ErrorCode.INVALID_TXN_STATE,
         _C.UNKNOWN_OUTCOME,
@@ -126,7 +126,8 @@ def still_unknown() -> TransactionError:
 
 
 def interrupted_transaction() -> TransactionError:
-    """Return the failure of a transaction in which a call was interrupted: what it had taken is not known."""
+    """Return the failure of a transaction in which a call was interrupted; it is unknown which records that call
+    took."""
     reason = "a call in the transaction was interrupted, so that the transaction can only be aborted"
     return failure(ErrorCode.TRANSACTION_ABORTABLE, _C.ABORT, reason)
 
@@ -149,8 +150,8 @@ def closed_unknown() -> TransactionError:
 
 
 def is_over(error: TransactionError) -> bool:
-    """Return whether the refusal of a commit says that the server had aborted the transaction, so that nothing can
-    commit it."""
+    """Return True if the refusal of a commit says that the server had aborted the transaction, so that it cannot be
+    committed any more."""
     return error.error_class is _C.ABORT and error.code in ABORTED_BY_SERVER
 
 
@@ -163,9 +164,9 @@ def nothing_open() -> TransactionError:
 def unconfirmed_abort(
     abort: TransactionError, commit: TransactionError | None, *, has_timeout: bool
 ) -> TransactionError:
-    """Return the failure of an abort that nobody confirmed, and of the refused `commit` before it, if there was one.
+    """Return the failure of an unconfirmed abort, and of the refused `commit` before it, if there was one.
 
-    The refusal stays in front, unless an earlier attempt of the commit may still succeed.
+    The refusal is returned, unless an earlier attempt of the commit may still succeed.
     """
     then = "the next transaction of this transactional id ends it first."
     if has_timeout:

@@ -1,11 +1,13 @@
-"""Common base of the blocking and the asyncio producer: the settings, checked before anything is opened, and all that
-needs no waiting.
+"""Common base of the blocking and the asyncio producer: settings, checked before anything is opened, and calls that do
+not wait.
 
-An exception may come at any line of a call: from a signal handler, by Ctrl-C, by the cancellation of a task. So a call
-leaves nothing to be done to a handler of its own. Each step that changes the core notes its name first and clears it
-last; the next call finds the name of a step that did not come to its end, or a goal whose caller is gone, and puts that
-right (`_clear_up`). What the caller certainly got (the handle of a transaction, the outcome of a commit) is noted in
-`_given`, by the very expression that returns it (decision 53).
+An exception may interrupt a call at any line: from a signal handler, by Ctrl-C, or by the cancellation of a task.
+Therefore no call relies on an exception handler of its own for cleaning up.
+
+Each step that changes the core stores its name first and clears it last. The next call finds the name of an unfinished
+step, or a goal whose caller is gone, and repairs it (`_clear_up`). `_given` holds the results that the caller certainly
+has: the handle of a transaction, the outcome of a commit. The expression that returns a result also notes it there
+(decision 53).
 """
 
 from __future__ import annotations
@@ -49,15 +51,14 @@ from coordinator_protocol.names import check_topic_name, check_transactional_id
 
 BATCH_BYTES_MIN = 4 * KIBI
 BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
-"""Largest batch that fits into a message with the names around it. The server has a limit of its own, which it names
-when it refuses a batch."""
+"""Largest batch that fits into a message together with its names. The server has its own limit, which it names when it
+refuses a batch."""
 TRANSACT_BYTES_MAX = 768 * KIBI
-"""Most bytes of batches in one Transact, so that the request fits into a message of a session with everything around
-it."""
+"""Maximum bytes of batches in one Transact; with this limit the whole request fits into a session message."""
 
 
 class ProducerOptions(TypedDict, total=False):
-    """The keywords of `Producer`; `ProducerConfig` says what each means."""
+    """The keyword arguments of `Producer`; `ProducerConfig` documents each."""
 
     transactional_id: str | None
     transaction_timeout_ms: int
@@ -80,65 +81,71 @@ class ProducerConfig:
     """The settings of a producer. Raises at construction: Rejected or Misconfigured, naming the setting."""
 
     transactional_id: str | None = None
-    """Name of the producer over restarts: whoever uses it next fences whoever used it before. Default: none, a plain
-    idempotent producer. Choose one per instance; two at once fence each other for ever."""
+    """Name of the producer across restarts. The next producer that uses this id fences the previous one, so use one id
+    per running instance: two at once fence each other repeatedly. Default: none, which makes a plain idempotent
+    producer."""
 
     transaction_timeout_ms: int = 60_000
-    """The server aborts a transaction this long after its first record. Default 60,000. The maximum is the server's
-    `transaction_max_timeout_ms`, by default 900,000: above it `Producer.init`, or the first transaction, raises
-    Misconfigured with both numbers. Smaller: slow work is lost. Larger: a dead producer holds readers back for
+    """Time after its first record at which the server aborts a transaction (ms). Default 60,000. The maximum is the
+    server's `transaction_max_timeout_ms`, by default 900,000: above it `Producer.init`, or the first transaction,
+    raises Misconfigured with both numbers. Smaller: slow work is lost. Larger: a dead producer holds readers back for
     longer."""
 
     two_phase_commit: bool = False
-    """Transactions take part in a commit that somebody else decides, such as a database: they never time out, so use
+    """True if an outside party, such as a database, decides the transactions. They never time out, so use
     `Transaction.prepare`, and `Producer.recover` at every start. The server must allow it
     (transaction_two_phase_commit_enable). Default: off."""
 
     delivery_timeout_ms: int = 120_000
-    """How long one request is tried, through lost answers and restarts of the server. Default 120,000. Smaller: more
-    unknown outcomes. Larger: a caller waits longer for bad news."""
+    """Total time for one request (ms), through lost answers and restarts of the server. Default 120,000. Smaller: more
+    unknown outcomes. Larger: failures are reported later."""
 
     encoding: str = "records"
-    """`records` (default): protobuf, which every generated stub can read. `arrow`: columns, which Spark reads without
-    touching a row; needs pyarrow."""
+    """Encoding of batches. `records` (default): protobuf, which every generated stub can read. `arrow`: columns, which
+    Spark reads without touching a row; needs pyarrow."""
 
     compression: str = "none"
-    """`none` (default), `gzip`, `snappy`, `lz4` or `zstd`: what is done to each batch. Costs processor time here and
-    in the server, which unpacks a batch to see whether it can be read; saves bytes in the network and in the store."""
+    """Compression of each batch: `none` (default), `gzip`, `snappy`, `lz4` or `zstd`. It costs processor time here and
+    in the server, which decompresses each batch to check that it can be read. It saves bytes in the network and in the
+    store."""
 
     batch_bytes: int = 512 * KIBI
-    """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per
-    partition, more MB per second. The maximum is the server's `batch_bytes_max`, by default 1 MiB: it refuses larger
-    batches, and single records that are larger, as Rejected with both numbers."""
+    """Size at which a batch is sent (bytes). Default 524,288. Smaller: more requests. Larger: more memory per
+    partition, more MB per second. The maximum is the server's `batch_bytes_max`, by default 1 MiB. Larger batches, and
+    larger single records, are refused as Rejected with both numbers."""
 
     buffer_bytes: int = 32 * MEBI
-    """Once this much waits for the server, `send` waits too. Default 32 MiB. From the first full batch on the process
-    keeps up to 64 MiB of memory that batches used; with glibc only, and not if the environment has
-    MALLOC_TRIM_THRESHOLD_ or its kin."""
+    """Number of unanswered bytes at which `send` waits. Default 32 MiB. From the first full batch on, the process keeps
+    up to 64 MiB of memory that batches used. That holds with glibc only, and not if the environment has
+    MALLOC_TRIM_THRESHOLD_ or one of its relatives."""
 
     transact_bytes: int = 512 * KIBI
-    """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a
-    larger one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait
-    longer behind it. 0: every transaction is sent in parts."""
+    """Size up to which a transaction waits for its commit and is sent in one request, with one flush (bytes). A larger
+    one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait longer
+    behind it. 0: every transaction is sent in parts."""
 
     metadata_max_age_ms: int = 30_000
-    """How old the numbers of partitions may be that records are spread over. Default 30,000; Kafka's 300,000. Smaller:
-    more requests. Larger: new partitions of a topic get records later. One that a record names is asked for at once."""
+    """Maximum age of the partition counts used to spread records (ms). Default 30,000; Kafka's 300,000. Smaller: more
+    requests. Larger: new partitions of a topic get records later. A partition named by a record and unknown here is
+    looked up at once."""
 
     client_id: str = ""
-    """Name of the program in the server's history. Default: the connection's; without one `producer-` and the
-    transactional id, as Kafka's clients do."""
+    """Name of the program in the server's history. Default: that of the connection, else `producer-` and the
+    transactional id, as in Kafka's clients."""
 
     transport: str = SESSION
-    """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
-    transport; `unary`: a call for each request. Only where the producer makes its own connection (see `Connection`)."""
+    """Transport of the requests. `session` (default): over the one stream of this process; `grpc_session`: the same,
+    but never by the compiled transport; `unary`: one call per request. Used only if the producer makes its own
+    connection (see `Connection`)."""
 
     wait_ms: int | None = GIVE_UP_MS
-    """How long a producer that was never connected looks for the server before it raises Unreachable. Default 1,500.
-    None: as long as each call may take. Only where the producer makes its own connection (see `Connection`)."""
+    """Time for which a producer that was never connected tries to reach the server before it raises Unreachable (ms).
+    Default 1,500. None: as long as each call may take. Used only if the producer makes its own connection (see
+    `Connection`)."""
 
     tls: Tls | None = None
-    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
+    """TLS settings: how to verify the server and which certificate to present, as in `Tls(ca_file="ca.pem")`. Default:
+    no TLS. See `Connection`."""
 
     def __post_init__(self) -> None:
         if self.transactional_id is not None:
@@ -164,7 +171,7 @@ class ProducerConfig:
             import coordinator_client.arrow_encoding as _needed  # noqa: F401
 
     def core_plan(self, *, client_id: str) -> CorePlan:
-        """Return the settings in the form that the core takes. `client_id` is used where none is set."""
+        """Return the settings in the form that the core takes. `client_id` is the default for an unset one."""
         return CorePlan(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
@@ -191,12 +198,12 @@ def _refused(name: str, found: object, rule: str) -> TransactionError:
 
 
 STEP: Final = "step"
-"""The name of a step that changes the core."""
+"""Name of a step that changes the core."""
 SEND: Final = "send"
-"""The name of what a send does once its record was taken: it waits for room."""
+"""Name of the step in which a send waits for buffer space, after its record was taken."""
 
 Report: TypeAlias = tuple[int, int, Reply | Loss]
-"""An answer, behind the numbers of the flight and the attempt."""
+"""Numbers of the flight and the attempt, and the answer."""
 
 OPEN: Final = frozenset({ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT})
 
@@ -210,22 +217,22 @@ ProducerT = TypeVar("ProducerT", bound="ProducerShell")
 
 
 class Given(Protocol):
-    """A dictionary of what was given to the caller, by its name."""
+    """A dictionary of results that the caller has, by name."""
 
     def setdefault(self, name: str, what: T, /) -> T:
-        """Note that it was given, and return it."""
+        """Note that the caller has the result, and return it."""
 
     def get(self, name: str, /) -> Any:  # noqa: ANN401  each name has its own type
-        """Return what was given; None where it was not."""
+        """Return the result that the caller has; None if it has none."""
 
     def pop(self, name: str, default: None, /) -> object:
-        """Note that it was not given."""
+        """Note that the caller does not have the result."""
 
     def __contains__(self, name: object, /) -> bool: ...
 
 
 def new_given() -> Given:
-    """Return what a caller has before a transaction begins."""
+    """Return an empty dictionary of results: the state before a transaction begins."""
     return dict[str, Any]()
 
 
@@ -244,14 +251,14 @@ class ProducerShell:
         self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.random_source)
         self._core.flights.answers, self._core.flights.throttle = self._connection.answers, self._connection.throttle
         self._reports: deque[Report] = deque()
-        """Answers that have arrived and that the core does not know."""
+        """Arrived answers that the core has not processed yet."""
         self._calls: dict[int, Attempt] = {}
         self._step: str | None = None
-        """The step under way, or that was interrupted in its middle."""
+        """Current step, or the step that was interrupted."""
         self._given: Given = new_given()
         """Results of the current transaction that its caller has."""
         self._refused_for: Any = None
-        """The open transaction because of which another one was refused."""
+        """Open transaction because of which another one was refused."""
 
     @property
     def identity(self) -> Identity | None:
@@ -260,7 +267,7 @@ class ProducerShell:
 
     @property
     def status(self) -> ProducerStatus:
-        """The status, which says what the producer can do next."""
+        """Status of the producer, which says what it can do next."""
         return self._core.status
 
     def _check_transactional(self) -> None:
@@ -294,16 +301,16 @@ class ProducerShell:
         return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
 
     def _learn(self, topic: str) -> None:
-        """Set the goal to learn the partitions of a topic. Raises: Rejected for what cannot be the name of a topic."""
+        """Set the goal to look up the partitions of a topic. Raises: Rejected for an invalid topic name."""
         check_here(check_topic_name, topic)
         self._core.learn(topic, self._clock.monotonic_ms())
 
     def _turn(self) -> object:
-        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait."""
+        """Hand the arrived answers to the core, and start the attempts that are due. Does not wait."""
         raise NotImplementedError
 
     def _change(self, change: Callable[..., None], *arguments: object) -> None:
-        """Change the core in a step. Raises: what `change` raises, which has changed nothing then."""
+        """Change the core in a step. Raises: the error of `change`, which has then changed nothing."""
         self._step = STEP
         try:
             change(*arguments)
@@ -313,7 +320,7 @@ class ProducerShell:
         self._step = None
 
     def _clear_up(self) -> None:
-        """Put right what an interrupted call left behind. Every call begins with this."""
+        """Repair the effects of an interrupted call. Every call begins with this."""
         if self._step is not None:
             if self._step is SEND:
                 self._fail_transaction()
@@ -346,8 +353,9 @@ class ProducerShell:
         self._step = None
 
     def _is_abandoned(self, status: ProducerStatus) -> bool:
-        """Whether a transaction is open whose caller is gone: interrupted before it got the handle, or in a method that
-        ends the transaction. Raises: Rejected where one is open and its caller is not gone, or that is not sure."""
+        """Return True if a transaction is open but its caller is gone. That caller was interrupted before it got the
+        handle, or in a method that ends the transaction. Raises: Rejected if one is open and its caller is, or may be,
+        still there."""
         if status is ProducerStatus.PREPARED:
             if PREPARED in self._given or self._core.is_kept:
                 raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is prepared; commit it or abort it first")
@@ -367,23 +375,23 @@ class ProducerShell:
         )
 
     def _is_used_elsewhere(self, opened_by: weakref.ref[Any]) -> bool:
-        """Whether a transaction was opened by another thread, or task, that still runs."""
+        """Return True if a transaction was opened by another thread or task that still runs."""
         raise NotImplementedError
 
     def _forget_given(self) -> None:
-        """Take the handle of the transaction before out of use, since another one begins."""
+        """Invalidate the handle of the previous transaction, since another one begins."""
         holder = self._given.get(TRANSACTION)
         if holder is not None and holder._is_open:
             holder._is_given_up = True
             holder._is_open = False
         self._refused_for = None
         if not self._core.may_have_committed:
-            # Before the outcome is taken for untold: that question is of the transaction before.
+            # Cleared before the results are: otherwise the outcome of the previous transaction would seem unreported.
             self._core.is_commit_asked = False
         self._given = new_given()
 
     def _give(self, name: str, what: T) -> T:
-        """Return something to the caller, and note that it has that."""
+        """Return a result to the caller, and note that the caller has it."""
         try:
             return self._given.setdefault(name, what)
         except BaseException:
@@ -391,9 +399,10 @@ class ProducerShell:
             raise
 
     def _known_outcome(self) -> bool | None:
-        """Return how the last commit ended; None where the server must be asked.
+        """Return True if the last commit succeeded and False if not; None if the server must be asked.
 
-        Raises: Rejected where no commit was asked for, or the caller knows; Fenced where nothing can tell.
+        Raises: Rejected if no commit was requested, or the caller knows its outcome; Fenced if the outcome can no
+        longer be determined.
         """
         core = self._core
         if core.is_unresolved:
@@ -406,11 +415,12 @@ class ProducerShell:
             raise core.fatal if isinstance(core.fatal, Fenced) else closed_unknown()
         if core.status is ProducerStatus.PREPARED:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is prepared: commit or abort that once more")
-        # It was refused, or never sent; the next transaction aborts whatever is open.
+        # The commit was refused, or never sent; the next transaction aborts an open one.
         return False
 
     def _explain(self, interruption: BaseException) -> bool:
-        """Note on what interrupted a commit how to learn its outcome; return whether that is open, or a commit."""
+        """Add a note to the interruption of a commit on how to learn its outcome. Return True if the outcome is unknown
+        or a commit."""
         self._clear_up()
         if not (self._core.is_unresolved or self._core.is_committed):
             return False
@@ -418,7 +428,7 @@ class ProducerShell:
         return True
 
     def _deliver(self) -> None:
-        """Hand the answers that have arrived to the core; in a step."""
+        """Hand the arrived answers to the core; part of a step."""
         reports = self._reports
         while reports:
             flight, attempt, answer = reports.popleft()
@@ -426,14 +436,14 @@ class ProducerShell:
             self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
 
     def _leaving(self) -> Patience:
-        """Return how long the abort in `close` is tried: the server aborts at the timeout anyway, and the next producer
-        of this id aborts before it begins."""
+        """Return the time limit of the abort in `close`. Giving up is harmless: the server aborts at the timeout, and
+        the next producer of this id aborts before it begins."""
         limit_ms = self._delivery_timeout_ms
         self._core.pulse.begin(self._clock.monotonic_ms())
         return Patience(self._clock.monotonic_ms() + limit_ms, limit_ms, CUT_OFF_CLOSE_MS)
 
     def _until_ms(self, patience: Patience) -> int:
-        """Return when to look again: at the end of patience at the latest. Raises: Retriable where it has ended."""
+        """Return the time of the next check, at the latest the end of patience. Raises: Retriable if it has ended."""
         now_ms = self._clock.monotonic_ms()
         pulse = self._core.pulse
         until_ms = patience.until_ms(now_ms, is_cut_off=self._connection.answers.is_lost, heard_ms=pulse.heard_ms)
@@ -443,14 +453,14 @@ class ProducerShell:
         return until_ms if due_ms is None else min(until_ms, due_ms)
 
     def _note_failed_abort(self, error: BaseException, own: TransactionError | None, failed: TransactionError) -> None:
-        """Note on `error` that the abort because of it failed. Raises: Fenced where `error` is the transaction's own
+        """Note on `error` that the abort because of it failed. Raises: Fenced if `error` is the transaction's own
         failure, because its advice to repeat the work would be wrong."""
         if isinstance(failed, Fenced) and error is own:
             raise failed
         error.add_note(f"the abort that followed failed: {failed}")
 
     def _cancel_given_up(self) -> None:
-        """Stop waiting for answers that the core has given up."""
+        """Cancel the calls that the core has given up."""
         for flight in self._core.flights.take_cancelled():
             call = self._calls.pop(flight, None)
             if call is not None:
@@ -464,20 +474,23 @@ class TransactionShell(Generic[ProducerT]):
         self._producer = producer
         self._is_open = False
         self._opened_by: weakref.ref[Any]
-        """The thread, or the task, that opened it."""
+        """Thread or task that opened the transaction."""
         self._is_given_up = False
-        """Whether it was aborted because another one began."""
+        """True if the transaction was aborted because another one began."""
         self.csn = 0
-        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
+        """Commit sequence number, which orders all outcomes of one coordinator shard; 0 until the commit is done."""
 
     def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
         """Commit the consumer's offsets behind this batch together with the transaction, or not at all.
 
-        `batch` is what `Consumer.poll` returned, or offsets by partition. The group refuses it (the transaction then
-        ends in Abortable) once the consumer is no member any more or the partitions are somebody else's, so every
-        record counts once (KIP-447). The consumer must not commit by itself: `enable_auto_commit=False`.
-        After an abort `consumer.rewind(batch)` lets it read the batch again.
-        Raises: Abortable where the batch is not the consumer's any more; CommitFailed; Rejected; as `send`.
+        `batch` is the result of `Consumer.poll`, or offsets by partition. The group refuses it once the consumer is no
+        longer a member or the partitions belong to another member; the transaction then ends in Abortable. So every
+        record counts once (KIP-447).
+
+        The consumer must not commit automatically: `enable_auto_commit=False`. After an abort `consumer.rewind(batch)`
+        lets it read the batch again.
+
+        Raises: Abortable if the batch no longer belongs to the consumer; CommitFailed; Rejected; as `send`.
         """
         self._check_open()
         self._producer._clear_up()
@@ -505,7 +518,7 @@ class PreparedShell(Generic[ProducerT]):
     def __init__(self, producer: ProducerT, identity: Identity) -> None:
         self._producer = producer
         self.identity: Final = identity
-        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
+        """Name of the transaction, unchanged by recovery: store it beside the decision, and look it up there."""
 
 
 def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:

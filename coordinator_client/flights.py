@@ -1,7 +1,7 @@
-"""The requests of one producer or consumer that are in flight or wait for their next attempt; without clock or socket.
+"""Requests of one producer or consumer that are in flight or wait for their next attempt; without clock or socket.
 
-A shell asks for the transmissions that are due, starts them, and brings the answers back. Every attempt has a number,
-so an answer that comes after its attempt was given up is recognised and dropped.
+A shell asks for the transmissions that are due, starts them, and passes the answers back. Every attempt has a number,
+so a late answer to an attempt that was given up is recognised and dropped.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from coordinator_client.random_source import RandomSource
 from coordinator_client.throttle import Throttle
 
 ATTEMPT_GRACE_MS: Final = 1_000
-"""A transport reports a timeout itself. An attempt whose report is missing for this long, because the transport made
-none or an interrupt swallowed it, counts as lost."""
+"""Time after its timeout at which an attempt without a report counts as lost (ms). A transport reports a timeout
+itself, but may fail to, or an interrupt may swallow the report."""
 
 
 class Transmission(Struct, frozen=True):
@@ -40,31 +40,31 @@ class Flights:
     """The running calls by number."""
 
     def __init__(self, random_source: RandomSource, *, before: Flights | None = None) -> None:
-        """`before`: the calls that these replace. Numbers go on behind theirs, so that a late answer to one of them is
-        recognised."""
+        """Start empty. `before`: the calls that these replace. Numbering continues after theirs, so that a late answer
+        to one of them is recognised."""
         self.throttle: Throttle = Throttle("") if before is None else before.throttle
-        """The pauses that the server asked for; a shell puts that of its connection here."""
+        """Pauses that the server asked for; a shell sets that of its connection."""
         self._random_source = random_source
         self._flights: dict[int, _Flight] = {}
         self._started: int = 0 if before is None else before._started
         self.heard_ms = 0
-        """When the last answer came; 0: none has."""
+        """Time of the last answer (ms); 0 = none yet."""
         self.answers: Answers | None = None if before is None else before.answers
-        """Writes to the log what is worth a line there; None: nothing is."""
+        """Log of noteworthy answers; None = no logging."""
         self.cancelled: list[int] = []
-        """The numbers of calls that were given up since the shell last asked."""
+        """Numbers of the calls that were given up since the shell last asked."""
 
     def __len__(self) -> int:
         return len(self._flights)
 
     def has_other_than(self, number: int | None) -> bool:
-        """Return whether a call is in flight besides this one, which nobody waits for."""
+        """Return True if another call than this one, for which no caller waits, is in flight."""
         return len(self._flights) > (number in self._flights)
 
     def start(
         self, call: RetryingCall[RequestT, ReplyT], on_end: Callable[[ReplyT | TransactionError, int], None]
     ) -> int:
-        """Start a call, and return its number. `on_end` is called once with the final reply or failure, and the
+        """Start a call, and return its number. `on_end` is called once, with the final reply or failure, and the
         time."""
         self._started += 1
         self._flights[self._started] = (call, on_end)
@@ -92,7 +92,7 @@ class Flights:
         return due
 
     def on_answer(self, number: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
-        """Receive the answer to an attempt, or its loss. One whose attempt was given up is dropped."""
+        """Process the answer to an attempt, or its loss. An answer to an attempt that was given up is dropped."""
         flight = self._flights.get(number)
         if flight is None:
             return
@@ -111,23 +111,22 @@ class Flights:
             on_end(end, now_ms)
 
     def cancel(self, number: int | None) -> None:
-        """Give a call up, if it is in flight; the server may carry it out all the same. None: nothing."""
+        """Give up a call, if it is in flight; the server may still carry it out. None does nothing."""
         if number is not None and self._flights.pop(number, None) is not None:
             self.cancelled.append(number)
 
     def cancel_all(self) -> None:
-        """Give up all calls; the server may carry them out all the same."""
+        """Give up all calls; the server may still carry them out."""
         self.cancelled += self._flights
         self._flights.clear()
 
     def take_cancelled(self) -> list[int]:
-        """Return the numbers of the calls that were given up since the last time, so that the shell stops waiting for
-        them."""
+        """Return the numbers of the calls given up since the last time, so that the shell stops waiting for them."""
         cancelled, self.cancelled = self.cancelled, []
         return cancelled
 
     def wake_ms(self) -> int | None:
-        """Return when to ask for transmissions again at the latest; None while nothing is in flight."""
+        """Return the latest time of the next `transmissions`; None if nothing is in flight."""
         earliest_ms: int | None = None
         for call, _ in self._flights.values():
             due_ms = call.due_ms

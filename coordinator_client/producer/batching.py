@@ -1,8 +1,8 @@
 """Collects records into batches: one queue per partition, and at most one batch of a partition in flight.
 
-A batch is cut when it is full, or when somebody waits for it; nothing lingers. It is stamped with identity and sequence
-when it is sent for the first time, and keeps the stamp through all retries. Since the next batch of a partition waits
-for the answer to the one before, order and sequence numbers hold whatever is lost or retried.
+A batch is cut when it is full, or when a caller waits for it; there is no linger time. Identity and sequence are
+stamped when it is sent for the first time, and stay the same through all retries. The next batch of a partition waits
+for the answer to the previous one. So order and sequence numbers hold through losses and retries.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from coordinator_protocol.limits import KIBI
 from coordinator_protocol.producers import SEQUENCE_MAX, subtract_sequence
 
 REQUEST_BYTES_MAX: Final = 960 * KIBI
-"""Payload of one Produce request, unless a single batch is larger. With the names around it, it fits into a message of
-a session; and while the server flushes one request, the next is written and read."""
+"""Maximum payload of one Produce request, unless a single batch is larger. With its names, it fits into a session
+message. While the server flushes one request, the next is written and read."""
 
 _KNOWN_KEYS_MAX: Final = 4_096
 
@@ -47,14 +47,14 @@ class Batches(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFormat:
-    """How batches are written."""
+    """Format and size limits of batches."""
 
     encoding: Encoding
     compression: Compression
     batch_bytes: int
-    """A batch is cut before it grows past this."""
+    """Size past which a batch may not grow; it is cut before."""
     record_bytes_max: int
-    """A record larger than this can never be sent."""
+    """Maximum size of a record that can be sent."""
     is_transactional: bool
 
 
@@ -64,15 +64,15 @@ class SealedBatch(Struct, frozen=True, eq=False):
     queue: PartitionQueue
     size_bytes: int
     identity: Identity
-    """The identity that it is stamped with."""
+    """Identity stamped into the batch."""
     base_sequence: int
     message: log.PartitionBatch
-    """The message holds the records, which are kept nowhere else."""
+    """Message with the records, which are stored nowhere else."""
 
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """The records of one partition that are not acknowledged, in order."""
+    """Unacknowledged records of one partition, in order."""
 
     topic: TopicPartitionCount
     partition: int
@@ -84,7 +84,7 @@ class PartitionQueue:
     next_sequence: int = 0
 
     def drop_unsent(self) -> int:
-        """Forget the records that wait; return how many bytes they were."""
+        """Forget the waiting records; return their size in bytes."""
         dropped = self.size_bytes - BATCH_OVERHEAD_BYTES
         dropped += sum(size_bytes - BATCH_OVERHEAD_BYTES for _, size_bytes in self.sealed)
         self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
@@ -93,21 +93,22 @@ class PartitionQueue:
 
 
 class TopicWriter:
-    """Chooses the partition for each record of one topic: by its key, as Kafka does; without a key the partitions take
-    turns, batch by batch."""
+    """Chooses the partition of each record of one topic: by its key, as Kafka does. Records without a key go to the
+    partitions in turn, batch by batch."""
 
     __slots__ = ("_by_key", "keyless", "queues", "topic")
 
     def __init__(self, topic: TopicPartitionCount, *, first: float) -> None:
-        """`first`, a number in [0, 1), chooses the partition where records without a key begin."""
+        """Create a queue for each partition. `first`, a number in [0, 1), chooses the first partition for records
+        without a key."""
         self.topic = topic
         self.queues = [PartitionQueue(topic, partition) for partition in range(topic.partition_count)]
         self.keyless = int(first * topic.partition_count)
-        """The partition of records without a key, until its batch is cut."""
+        """Partition of records without a key, until its batch is cut."""
         self._by_key: dict[bytes, PartitionQueue] = {}
 
     def grow(self, topic: TopicPartitionCount) -> None:
-        """Use its new partitions, too. From now on keys are spread over all of them, as in Kafka."""
+        """Add the new partitions of the topic. From now on keys are spread over all of them, as in Kafka."""
         new = range(len(self.queues), topic.partition_count)
         if new:
             self.topic = topic
@@ -140,7 +141,7 @@ class Accumulator:
     def __init__(self, batch_format: BatchFormat) -> None:
         self._format = batch_format
         self.writers: dict[str, TopicWriter] = {}
-        """The writer of each topic whose partitions are known."""
+        """Writer of each topic whose partitions are known."""
         # These dictionaries are ordered sets: among ten thousand partitions, only those with something to do are
         # visited.
         self._open: dict[PartitionQueue, TopicWriter] = {}
@@ -148,10 +149,10 @@ class Accumulator:
         """Partitions with a batch that can be sent now."""
         self._sent: dict[PartitionQueue, None] = {}
         self.buffered_bytes = 0
-        """Upper bound of the bytes that the records that wait or are in flight take on the wire."""
+        """Upper bound of the wire bytes of all records that wait or are in flight."""
 
     def learn(self, topic: TopicPartitionCount, *, first: float) -> None:
-        """Take records for this topic from now on; a known one may have more partitions than before."""
+        """Take records for this topic from now on; a known topic may have more partitions than before."""
         writer = self.writers.get(topic.name)
         if writer is None or writer.topic.topic_id != topic.topic_id:
             self.writers[topic.name] = TopicWriter(topic, first=first)
@@ -159,13 +160,13 @@ class Accumulator:
             writer.grow(topic)
 
     def forget(self, *topics: str) -> None:
-        """Forget the partitions of these topics, which may have been deleted or created again: they are asked for
-        before the next record."""
+        """Forget the partitions of topics that may have been deleted or recreated; the next record looks them up
+        again."""
         for topic in topics:
             self.writers.pop(topic, None)
 
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
-        """Take a record; return whether a batch became full and can be sent.
+        """Take a record; return True if a batch became full and can be sent.
 
         Raises: Rejected with MESSAGE_TOO_LARGE or UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -184,7 +185,7 @@ class Accumulator:
         if not queue.rows or queue.size_bytes + size > batch_format.batch_bytes:
             if size + BATCH_OVERHEAD_BYTES > batch_format.record_bytes_max:
                 raise _too_large(size, batch_format.record_bytes_max)
-            # A record without a key goes on to the next partition here, whose batch may be full as well.
+            # A record without a key moves to the next partition here, whose batch may be full as well.
             while queue.rows and queue.size_bytes + size > batch_format.batch_bytes:
                 del self._open[queue]
                 self._seal([(queue, writer)])
@@ -202,11 +203,11 @@ class Accumulator:
         self._open.clear()
 
     def fits_one_request(self, bytes_max: int) -> bool:
-        """Return whether everything that was not sent is cut into one batch per partition, and no larger than this."""
+        """Return True if everything unsent is cut into one batch per partition, and is at most this large."""
         if self._open:
             return False
         size_bytes = 0
-        # Where nothing was sent yet, as in most transactions, every partition with a cut batch can send.
+        # If nothing was sent yet, as in most transactions, every partition with a cut batch can send.
         for queue in self._with_sealed() if self._sent else self.ready:
             if len(queue.sealed) > 1:
                 return False
@@ -214,8 +215,8 @@ class Accumulator:
         return size_bytes <= bytes_max
 
     def take(self, identity: Identity, into: Batches) -> list[SealedBatch]:
-        """Return the batches of the next request, stamped and written into it: at most one of each partition that waits
-        for no answer."""
+        """Return the batches of the next request, stamped and written into it: at most one for each partition without a
+        batch in flight."""
         taken: list[SealedBatch] = []
         size_bytes, batch_format = 0, self._format
         producer_id, producer_epoch = identity
@@ -243,22 +244,22 @@ class Accumulator:
         return taken
 
     def settle(self, batch: SealedBatch) -> None:
-        """Forget a batch that is in the log or never will be; its partition can go on."""
+        """Forget a batch that is in the log or never will be, so that its partition can send the next."""
         batch.queue.in_flight = None
         self.buffered_bytes -= batch.size_bytes - BATCH_OVERHEAD_BYTES
         if batch.queue.sealed:
             self.ready[batch.queue] = None
 
     def take_back_sequence(self, batch: SealedBatch, identity: Identity | None) -> None:
-        """Use the sequence numbers of this batch again, which certainly is not in the log, so that no gap is left.
+        """Reuse the sequence numbers of this batch, which is certainly not in the log, so that there is no gap.
 
-        Where the producer got another identity since, there is nothing to do: that one begins at 0 anyway.
+        After a change of identity this does nothing: the new identity begins at 0 anyway.
         """
         if batch.identity == identity:
             batch.queue.next_sequence = batch.base_sequence
 
     def drop_unsent(self) -> None:
-        """Forget the records that wait; batches in flight stay."""
+        """Forget the waiting records; batches in flight stay."""
         for queue in [*self._open, *self._with_sealed()]:
             self.buffered_bytes -= queue.drop_unsent()
         self._open.clear()
@@ -266,7 +267,7 @@ class Accumulator:
 
     def drop(self) -> None:
         """Forget everything that waits or is in flight."""
-        # After a commit nothing waits, so that each partition is visited once.
+        # After a commit nothing waits, so each partition is visited once.
         if self._open or self.ready:
             self.drop_unsent()
         for queue in self._sent:
@@ -276,7 +277,7 @@ class Accumulator:
         self.buffered_bytes = 0
 
     def restart_sequences(self) -> None:
-        """Begin at 0 in every partition, as every new identity must."""
+        """Restart sequences at 0 in every partition, as every new identity must."""
         sent, self._sent = self._sent, {}
         for queue in sent:
             queue.next_sequence = 0
@@ -285,8 +286,8 @@ class Accumulator:
                 self._sent[queue] = None
 
     def last_sequences(self) -> list[txn.LastSequence]:
-        """Return the last sequence that was sent to each partition under this identity, so that the server can check a
-        commit against it."""
+        """Return the last sequence sent to each partition under this identity; the server checks a commit against
+        it."""
         return [
             txn.LastSequence(
                 topic=queue.topic.name,
@@ -308,7 +309,7 @@ class Accumulator:
             queue.sealed.append((queue.rows, queue.size_bytes))
             queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
             if queue.partition == writer.keyless:
-                # Records without a key move on to the next partition once the batch that they shared is cut.
+                # Records without a key move to the next partition once the batch that they shared is cut.
                 writer.keyless = (queue.partition + 1) % len(writer.queues)
             if queue.in_flight is None:
                 self.ready[queue] = None

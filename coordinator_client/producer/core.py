@@ -1,27 +1,26 @@
-"""What a producer does, without sockets, clocks or threads: the core under the blocking and the asyncio shell.
+"""Core of a producer, without sockets, clocks or threads, under the blocking and the asyncio shell.
 
-A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps until there is no `goal` any more: start
-what `transmissions` returns, wait for an answer or until `flights.wake_ms`, hand the answer to `on_answer`.
-`take_result` then says how the goal ended. Records are taken in between with `append`.
+A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps until `goal` is None again. It starts
+the attempts that `transmissions` returns, waits for an answer or until `flights.wake_ms`, and hands the answer to
+`on_answer`. `take_result` then returns the result of the goal. Records are taken in between with `append`.
 
-What the core decides here is the next step towards the goal. Its parts carry it out: `requests` gets the
-identity, and prepares and ends the transaction; `sending` sends the batches. They share one `ProducerProgress`.
+The core decides the next step towards the goal, and its parts carry it out. `requests` gets the identity, and prepares
+and ends the transaction; `sending` sends the batches. They share one `ProducerProgress`.
 
 The rules, each with its test:
-- What was not sent by the time of the commit goes with it if it fits, in one Transact, which often is all of the
-  transaction.
+- Records that were not sent by the time of the commit go with it if they fit, in one Transact, which often is the
+  whole transaction.
 - Otherwise a commit waits for every batch. If one failed, EndTxn is not sent; the transaction is aborted and the first
   failure is the result (KAFKA-9279).
 - EndTxn names the last sequence of every partition, so the server commits nothing that it does not hold (design 6).
 - The answer to a commit is the identity for the next transaction (KIP-890, transaction version 2).
-- A commit that is answered "fenced" is followed by one abort: if that succeeds, it was the server itself that had
-  aborted the transaction (its timeout), and the producer goes on; otherwise a newer producer runs (spec transactions
-  2.6).
-- A transaction in which nothing was sent ends without a request. Nothing at all is sent once the producer is fenced.
-- A lost answer is asked for again with the same request until the deadline. After that the outcome is unknown: a commit
+- A commit that is answered "fenced" is followed by one abort. If that succeeds, the server itself had aborted the
+  transaction (at its timeout), and the producer continues. Otherwise a newer producer runs (spec transactions 2.6).
+- A transaction in which nothing was sent ends without a request. A fenced producer sends nothing at all.
+- A request with a lost answer is repeated unchanged until the deadline. After that the outcome is unknown: a commit
   stays open until `resolve` asks again; an abort is sent again before the next transaction.
-- A step that an exception interrupted in its middle leaves what cannot be trusted. `repair` forgets all of it but what
-  was stored at once: status, identity, and the requests under way with their answers (decision 53).
+- A step interrupted in its middle leaves state that cannot be trusted. `repair` discards all of it except what was
+  stored in one assignment: status, identity, and the requests under way with their answers (decision 53).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _UNINITIALISED = ProducerStatus.UNINITIALISED
 _CLOSED = ProducerStatus.CLOSED
 _COMMIT = Goal.COMMIT
 _ENDING = frozenset({_S.IN_TRANSACTION, _S.PREPARED, _S.COMMITTING, _S.ABORTING})
-"""Members that every transaction asks for have names of their own: finding one in its class takes 0.1 us."""
+"""Module-level aliases of members used in every transaction: looking one up in its enum class takes 0.1 us."""
 
 
 class ProducerCore(ProducerProgress):
@@ -62,47 +61,48 @@ class ProducerCore(ProducerProgress):
         self._identity_requests = IdentityRequests(self)
         self._transaction_end = TransactionEnd(self, self._identity_requests)
         self.pulse = Pulse(self.flights, plan.client_id)
-        """Tells a server that is slow from one that is gone, while the producer closes."""
+        """Tells a slow server from a dead one while the producer closes."""
         self.is_commit_asked = False
-        """Whether a commit was asked for since the last transaction began."""
+        """True if a commit was requested since the last transaction began."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to start and nothing to wait for."""
+        """True if there is nothing to start and nothing to wait for."""
         return self.goal is None and not (self.sender.has_ready or self.flights or self.is_full)
 
     @property
     def is_full(self) -> bool:
-        """Whether enough waits to be sent before more is taken."""
+        """True if so many bytes wait to be sent that no more are taken."""
         return self.sender.waiting.buffered_bytes >= self.plan.buffer_bytes_max
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether a commit was sent and its outcome is not known; an abort may have been begun to find out."""
+        """True if a commit was sent and its outcome is unknown; an abort may have been started to find out."""
         return self.goal is None and self.may_have_committed
 
     @property
     def may_have_committed(self) -> bool:
-        """Whether a commit was sent that no answer has decided."""
+        """True if a commit was sent and no answer has decided it."""
         if self.status is _S.ABORTING or self.status is _S.MUST_ABORT:
             return self.failure is not None and self.failure.may_have_committed
         return self.status is _S.COMMITTING
 
     @property
     def is_committed(self) -> bool:
-        """Whether the last transaction is known to be committed; kept until the next one begins."""
+        """True if the last transaction is known to be committed; kept until the next one begins."""
         ending = self._transaction_end.ending
         return self.is_commit_asked and ending is not None and ending.committed and ending.reply is not None
 
     def init(self) -> None:
-        """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
-        open."""
+        """Set the goal to have an identity. With a transactional id this fences every earlier producer, and aborts its
+        open transaction."""
         self.set_goal(Goal.INIT)
 
     def recover(self) -> None:
-        """Goal: as `init`, but what an earlier producer left open is kept, and `prepared` names it."""
+        """Set the goal as `init` does, but keep the open transaction of an earlier producer, which `prepared` then
+        names."""
         if self.status is _S.PREPARED and self.is_kept:
-            # Recovered before, by a call whose caller was interrupted: it is named again.
+            # An earlier call, whose caller was interrupted, has recovered it: `prepared` still names it.
             return
         if not self.is_transactional or self.status is not _S.UNINITIALISED:
             raise rejected(
@@ -112,8 +112,8 @@ class ProducerCore(ProducerProgress):
         self.set_goal(Goal.RECOVER)
 
     def begin(self) -> None:
-        """Goal: an open transaction, after whatever must be done first (identity, an abort that is still due). Only
-        where none is open or prepared."""
+        """Set the goal to have an open transaction, after the steps that must come first (identity, an abort that is
+        still due). Legal only if no transaction is open or prepared."""
         if self.status is _READY:
             assert self.goal is None, f"{self.goal} is still being worked on"
             self._open()
@@ -121,7 +121,7 @@ class ProducerCore(ProducerProgress):
         self.set_goal(Goal.BEGIN)
 
     def flush(self) -> None:
-        """Goal: every record taken so far is in the log."""
+        """Set the goal to have every record taken so far in the log."""
         if self.is_failure_told:
             self.failure = None
         self.told.clear()
@@ -129,8 +129,8 @@ class ProducerCore(ProducerProgress):
         self.set_goal(Goal.FLUSH)
 
     def prepare(self) -> None:
-        """Goal: the transaction waits for an outside decision, and `prepared` names it; else it is aborted, and the
-        result says why."""
+        """Set the goal to have a prepared transaction that `prepared` names. On failure it is aborted, and the result
+        says why."""
         self._check_open()
         self.sender.waiting.seal_all()
         if not (self.is_transaction_sent or self.sender.has_ready):
@@ -138,7 +138,8 @@ class ProducerCore(ProducerProgress):
         self.set_goal(Goal.PREPARE)
 
     def commit(self) -> None:
-        """Goal: the transaction is committed; else the result says why it was aborted, or that nobody knows."""
+        """Set the goal to commit the transaction. On failure the result says why it was aborted, or that the outcome is
+        unknown."""
         if self.status is not _IN_TRANSACTION:
             if self.status is _READY or (self.status is _UNINITIALISED and self.failure is None):
                 raise rules.nothing_open()
@@ -149,22 +150,23 @@ class ProducerCore(ProducerProgress):
         self.set_goal(_COMMIT)
 
     def abort(self) -> None:
-        """Goal: nothing of the transaction will ever be visible."""
+        """Set the goal to abort the transaction, so that none of it ever becomes visible."""
         self.set_goal(Goal.ABORT)
 
     def resolve(self) -> None:
-        """Goal: the outcome of a commit that was not known. Repeats the same request."""
+        """Set the goal to learn the outcome of an unresolved commit. Repeats the same request."""
         if not self.is_unresolved:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "there is no commit whose outcome is unknown")
         self.set_goal(Goal.RESOLVE)
 
     def take_result(self) -> TransactionError | None:
-        """Return how the last goal ended: None = as wanted."""
+        """Return the result of the last goal; None = it was reached."""
         result, self.result = self.result, None
         return result
 
     def interrupt(self) -> None:
-        """Give the goal up where it is. What was sent may take effect; an end of a transaction stays unresolved."""
+        """Give up the goal as it stands. Requests already sent may take effect; the end of a transaction stays
+        unresolved."""
         if self.goal is None:
             return
         self.goal = None
@@ -173,7 +175,7 @@ class ProducerCore(ProducerProgress):
             self.step(_S.UNINITIALISED)
         elif self.status is _S.PREPARING:
             self.flights.cancel_all()
-            # Nobody has noted the transaction yet, so nobody can have decided to commit it.
+            # The caller has not stored the identity of the transaction yet, so no outside decision can name it.
             interrupted = f"{Method.PREPARE_TRANSACTION} was interrupted"
             self.note_failure(failure(ErrorCode.TRANSACTION_ABORTABLE, ErrorClass.ABORT, interrupted))
             self.step(_S.MUST_ABORT)
@@ -182,19 +184,19 @@ class ProducerCore(ProducerProgress):
             self._transaction_end.interrupt()
 
     def fail_transaction(self) -> None:
-        """Let the open transaction only be aborted, because a send was interrupted while it waited: its record is
-        taken. Outside transactions that is no failure."""
+        """Make the open transaction abort-only, because a send was interrupted while it waited and its record is
+        already taken. Outside transactions that is no failure."""
         if self.status is _IN_TRANSACTION:
             self.note_failure(rules.interrupted_transaction())
             self.drop_sends()
             self.step(_S.MUST_ABORT)
 
     def repair(self) -> None:
-        """Go on after a step that was interrupted in its middle; may be interrupted itself, and then is called again.
+        """Continue after an interrupted step; may be interrupted itself, and is then called again.
 
-        Counts on nothing that the step left but what is stored at once: why the producer is closed, status, identity,
-        and the requests under way with their answers. A transaction whose commit was not sent can only be aborted from
-        here on. A plain producer's next flush raises OutcomeUnknown, since records that it had taken are gone.
+        Trusts only state that is stored in one assignment: the reason for closing, status, identity, and the requests
+        under way with their answers. From here on, a transaction whose commit was not sent can only be aborted. A plain
+        producer's next flush raises OutcomeUnknown, since its buffered records are lost.
         """
         self.forget_work()
         self.pulse = Pulse(self.flights, self.plan.client_id)
@@ -214,7 +216,7 @@ class ProducerCore(ProducerProgress):
             self.status = _UNINITIALISED
 
     def _repair_end(self, ending: EndAttempt) -> None:
-        """Go on where the end of the transaction stands: it is answered, or the same request is repeated."""
+        """Continue from the state of the transaction's end: it is answered, or the same request is repeated."""
         if ending.reply is None:
             ending.is_lost = self.is_transaction_sent = True
             self.status = _COMMITTING if ending.committed else _S.ABORTING
@@ -227,34 +229,40 @@ class ProducerCore(ProducerProgress):
         self.status = _READY
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Stop sending permanently."""
         if self.status is not _S.CLOSED:
             closed = rejected(ErrorCode.INVALID_REQUEST, "the producer is closed; open a new one")
             closed.may_have_committed = self.may_have_committed
             self.close_because(closed)
 
     def learn(self, topic: str, now_ms: int) -> None:
-        """Goal: the partitions of the topic are known, so that it has a writer."""
+        """Set the goal to know the partitions of the topic, so that it has a writer."""
         self.set_goal(Goal.LEARN)
         self.sender.describe(topic, self.finish_learning, now_ms)
 
     def writer_for(self, topic: str, partition: int | None) -> TopicWriter | None:
-        """Return where a record goes; None: the topic must be learned first, or once more, because the partition may be
-        a new one."""
+        """Return the writer for a record. None if the topic must be looked up first, or again because the partition may
+        be new."""
         writer = self.writers.get(topic)
         if writer is None or partition is None or partition < len(writer.queues):
             return writer
         return None
 
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
-        """Take a record; return whether something can be sent. Raises: why no record can be taken."""
+        """Take a record; return True if something can be sent.
+
+        Raises: the reason why no record can be taken.
+        """
         if self.status is not _IN_TRANSACTION:
             self._check_open()
         waiting = self.sender.waiting
         return waiting.append(writer, row, partition) or waiting.buffered_bytes >= self.plan.buffer_bytes_max
 
     def commit_offsets(self, offsets: TransactionOffsets) -> None:
-        """Let a consumer's offsets commit with the transaction. Raises: why nothing can be taken."""
+        """Commit a consumer's offsets with the transaction.
+
+        Raises: the reason why no offsets can be taken.
+        """
         self._check_open()
         self.sender.offsets.append(offsets)
 
@@ -262,7 +270,7 @@ class ProducerCore(ProducerProgress):
         """Return the attempts to start now."""
         if self.is_full and self.sender.makes_no_room:
             # Many open batches can fill the buffer without one of them being full. While other batches are in flight,
-            # these can still grow: cut each time a little room came back, they would all be small.
+            # the open ones can still grow. Cutting them each time a little space came back would make them all small.
             self.sender.waiting.seal_all()
         self.flights.lose_overdue(now_ms)
         self.pulse.advance(now_ms)
@@ -270,14 +278,14 @@ class ProducerCore(ProducerProgress):
         self._send(now_ms)
         due = self.flights.transmissions(now_ms)
         refresh_ms = self.sender.refresh_ms
-        # Beside another request and never alone: the only one is made in the caller's thread, who does not wait for it.
+        # Never refresh alone: a single request is made in the caller's thread, and that caller does not wait for it.
         if due and refresh_ms is not None and now_ms >= refresh_ms:
             self.sender.refresh(now_ms)
             due += self.flights.transmissions(now_ms)
         return due
 
     def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
-        """Take what became of an attempt."""
+        """Process the answer to an attempt, or its loss."""
         self.flights.on_answer(flight, attempt, answer, now_ms)
         self._advance(now_ms)
 
@@ -294,7 +302,7 @@ class ProducerCore(ProducerProgress):
             raise rules.nothing_open()
 
     def _advance(self, now_ms: int) -> None:
-        """Do whatever the goal needs next and can be done without an answer."""
+        """Take all steps towards the goal that need no answer."""
         if self.status is _CLOSED:
             if self.goal is not None:
                 self.finish(None if self.goal is Goal.ABORT else self.fatal)
@@ -316,7 +324,7 @@ class ProducerCore(ProducerProgress):
             case Goal.ABORT:
                 self._advance_abort(now_ms)
             case None:
-                # A plain producer begins to send when a batch is full, though nobody waits for it.
+                # A plain producer begins to send when a batch is full, even though no caller waits for it.
                 self._init_for_sending(now_ms)
 
     def _advance_begin(self, now_ms: int) -> None:
@@ -335,7 +343,7 @@ class ProducerCore(ProducerProgress):
         self._transaction_end.ending = None
         self.is_commit_asked = self.is_transaction_sent = self.is_kept = False
         self.failure, self.more_failures = None, 0
-        # Last: with this status the rest is that of the new transaction.
+        # Set last: with this status all other state belongs to the new transaction.
         self.step(_IN_TRANSACTION)
 
     def _advance_flush(self, now_ms: int) -> None:
@@ -402,7 +410,7 @@ class ProducerCore(ProducerProgress):
     def _send(self, now_ms: int) -> None:
         if (self.status is not _IN_TRANSACTION and self.status is not _READY) or not self.sender.has_ready:
             return
-        # Offsets alone wait for the commit, and so does what is left when the commit comes.
+        # Offsets alone wait for the commit, and so do the remaining batches when the commit comes.
         is_offsets = self.goal is None and not self.is_transaction_sent and not self.sender.waiting.ready
         if is_offsets or (self.goal is Goal.COMMIT and self.sender.fits_one_request):
             return
@@ -415,12 +423,12 @@ class ProducerCore(ProducerProgress):
             self._identity_requests.start(now_ms)
 
     def _send_failed(self, error: TransactionError, batch: SealedBatch | None) -> None:
-        """Take note of a batch, or of offsets (None), that failed for good."""
+        """Process the permanent failure of a batch, or of offsets (None)."""
         after = rules.after_send(error, is_transactional=self.is_transactional)
         if batch is not None and error.code in TOPIC_GONE:
             self.sender.waiting.forget(batch.queue.topic.name)
         if self.is_transactional and self.status is not _S.IN_TRANSACTION:
-            # Another batch of the same answer has ended the transaction already.
+            # Another batch of the same answer has already ended the transaction.
             self.more_failures += 1
             return
         self.note_failure(rules.send_failure(error, is_transactional=self.is_transactional))

@@ -1,4 +1,4 @@
-"""Where one producer stands: what the parts of its core share, and the few ways in which they change it."""
+"""State that the parts of a producer's core share, and the few ways in which they change it."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ class ProducerProgress:
         self._random_source = random_source
         self._on_send_failed = on_send_failed
         self.is_transactional: Final = plan.transactional_id is not None
-        """Whether records go out in transactions only."""
+        """True if records are sent in transactions only."""
         self.flights = Flights(random_source)
-        """The requests in flight: they say when to look at them again, and which nobody waits for any more."""
+        """Requests in flight, with the time of the next check and the calls that were given up."""
         self.sender = Sender(plan, flights=self.flights, random_source=random_source, on_failed=on_send_failed)
         self.writers: Mapping[str, TopicWriter] = self.sender.waiting.writers
-        """Where the records of a topic go; one that is missing must be learned first, see `ProducerCore.learn`."""
+        """Writer of each known topic; a missing topic must be looked up first, see `ProducerCore.learn`."""
         self.status = ProducerStatus.UNINITIALISED
         self.identity: Identity | None = None
         self.csn = 0
         """Commit sequence number of the last transaction that ended; 0 = none has yet."""
         self.prepared: Identity | None = None
-        """What names the transaction that waits for an outside decision; None = there is none."""
+        """Name of the transaction that waits for an outside decision; None = there is none."""
         self.is_kept = False
-        """Whether that transaction is an earlier producer's, which `recover` kept."""
+        """True if that transaction is an earlier producer's, which `recover` kept."""
         self.is_transaction_sent = False
-        """Whether the server may know of the open transaction."""
+        """True if the server may know of the open transaction."""
         self.goal: Goal | None = None
-        """What the caller waits for; None = it was reached, or given up."""
+        """Goal of the caller; None = it was reached, or given up."""
         self.result: TransactionError | None = None
-        """How the last goal ended; None = as wanted."""
+        """Result of the last goal; None = it was reached."""
         self.failure: TransactionError | None = None
-        """Why the open transaction, or what a plain producer sent since the last flush, cannot succeed."""
+        """Reason why the open transaction, or the records of a plain producer since the last flush, cannot succeed."""
         self.more_failures = 0
-        """How many sends failed after that one."""
+        """Number of sends that failed after that."""
         self.told: dict[str, TransactionError] = {}
-        """The failure that a plain producer has raised. Put there by the expression that raises it, so that an
+        """Failure that a plain producer has raised. The expression that raises it stores it here, so that an
         interruption cannot come between."""
         self.fatal: TransactionError | None = None
-        """Why the producer is closed."""
+        """Reason why the producer is closed."""
 
     def forget_work(self) -> None:
-        """Begin anew without records, requests and known topics, whatever state they are in."""
+        """Restart without records, requests and known topics, whatever state they are in."""
         self.goal, self.result, self.more_failures = None, None, 0
         self.flights = Flights(self._random_source, before=self.flights)
         self.sender = Sender(
@@ -72,13 +72,13 @@ class ProducerProgress:
         self.writers = self.sender.waiting.writers
 
     def step(self, to: ProducerStatus) -> None:
-        """Go on to this status."""
+        """Change to this status."""
         self.status = step(self.status, to)
         if to is _READY or to is _UNINITIALISED:
             self.prepared = None
 
     def set_goal(self, goal: Goal) -> None:
-        """Work towards this from now on."""
+        """Set the goal to work towards from now on."""
         assert self.goal is None, f"{self.goal} is still being worked on"
         self.result = None
         self.goal = goal
@@ -97,13 +97,13 @@ class ProducerProgress:
 
     @property
     def is_failure_told(self) -> bool:
-        """Whether `failure` was raised, and counts no longer."""
+        """True if `failure` has been raised and no longer counts."""
         return bool(self.told) and self.told.get(FAILURE) is self.failure
 
     def note_failure(self, error: TransactionError) -> None:
-        """Remember why the transaction, or the next flush, fails. The first reason counts."""
+        """Store the reason why the transaction, or the next flush, fails. The first reason counts."""
         if self.is_transactional:
-            # A request for a topic is dropped with the transaction, so nobody waits for it any more.
+            # A lookup of a topic is dropped with the transaction, so its caller must not wait any longer.
             self.finish_learning(error)
         if self.failure is None or self.is_failure_told:
             self.told.clear()
@@ -112,18 +112,19 @@ class ProducerProgress:
             self.more_failures += 1
 
     def adopt(self, identity: Identity | None) -> None:
-        """Go on under this identity, whose sequences begin at 0; None = the next use asks for one."""
+        """Use this identity from now on, with sequences that begin at 0; None = the next use asks for one."""
         self.identity = identity
         self.sender.waiting.restart_sequences()
 
     def drop_sends(self) -> None:
         """Forget all records and requests."""
-        # Requests in flight need no answer: what reaches the log after the abort has an epoch that the abort ended.
+        # The requests in flight need no answer. A batch that reaches the log after the abort is refused: its epoch has
+        # ended.
         self.flights.cancel_all()
         self.sender.drop()
 
     def close_because(self, error: TransactionError) -> None:
-        """Send nothing any more."""
+        """Stop sending permanently."""
         self.fatal = error
         self.drop_sends()
         self.step(ProducerStatus.CLOSED)

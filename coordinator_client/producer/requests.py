@@ -1,11 +1,11 @@
-"""What a producer asks for besides sending: its identity (InitProducerId), and the end of its transactions.
+"""Requests of a producer other than sends: for its identity (InitProducerId), and for the end of its transactions.
 
-A lost InitProducerId is asked again with the very same request, so that a producer cannot fence itself. An identity
-that is of no use any more is renewed by naming it: if a rival has taken the id over meanwhile, the name does not match,
-and nothing is taken from the rival.
+A lost InitProducerId is repeated unchanged, so that a producer cannot fence itself. A request that replaces an unusable
+identity names it. If a newer producer has taken over the id meanwhile, the named identity does not match, and that
+producer is not fenced.
 
-A transaction ends with EndTxn, or with a Transact that holds what was not sent before: often all of it. The same
-request is sent until it is answered for good. What each answer means for the producer is decided here.
+A transaction ends with EndTxn, or with a Transact that holds the records not sent before, often all of them. The same
+request is sent until it has a final answer. This module decides the consequences of each answer.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class IdentityRequests:
     def __init__(self, progress: ProducerProgress) -> None:
         self._progress = progress
         self._given_up: Identity | None = None
-        """The identity that the next request names, because it is to replace that one."""
+        """Identity named by the next request, because the new one replaces it."""
         self._request: txn.InitProducerIdRequest | None = None
-        """What was sent and not answered."""
+        """Request that was sent and is not answered yet."""
 
     def start(self, now_ms: int) -> None:
-        """Ask for an identity, under the goal RECOVER without aborting what an earlier producer left open."""
+        """Ask for an identity; under the goal RECOVER without aborting the open transaction of an earlier producer."""
         progress = self._progress
         keeps = progress.goal is Goal.RECOVER
         if self._request is None or self._request.keep_prepared != keeps:
@@ -49,11 +49,11 @@ class IdentityRequests:
         progress.flights.start(call, self._ended)
 
     def renew(self) -> None:
-        """Give the identity up; the next use asks for a new one."""
+        """Give up the identity; the next use asks for a new one."""
         progress = self._progress
         if progress.is_transactional:
             progress.drop_sends()
-            # None where this was interrupted once, behind the next line.
+            # The identity is None if an earlier call was interrupted after `adopt`.
             self._given_up = progress.identity or self._given_up
         progress.adopt(None)
         progress.step(_S.UNINITIALISED)
@@ -75,12 +75,12 @@ class IdentityRequests:
             if isinstance(end, OutcomeUnknown):
                 end.action = "Try again: the same request is repeated, so it cannot fence its own first attempt."
             if end.error_class not in PASSING:
-                # Where no definite answer came, the next try repeats this very request.
+                # Without a definite answer, the next try repeats this very request.
                 self._request = None
             self._failed(end)
             return
         self._succeeded(end)
-        # Forgotten last: after an interruption before here it is repeated, and answered as it was.
+        # Cleared last: if an interruption comes before this line, the request is repeated and gets the same answer.
         self._given_up = self._request = None
 
     def _succeeded(self, reply: txn.InitProducerIdResponse) -> None:
@@ -112,30 +112,30 @@ EndReply: TypeAlias = txn.EndTxnResponse | txn.TransactResponse
 
 _READY = ProducerStatus.READY
 _COMMITTING = ProducerStatus.COMMITTING
-"""Members that every transaction asks for have names of their own: finding one in its class takes 0.1 us."""
+"""Module-level aliases of members used in every transaction: looking one up in its enum class takes 0.1 us."""
 
 
 @dataclass(slots=True)
 class EndAttempt:
-    """The end of one transaction, as it was asked for."""
+    """The requested end of one transaction."""
 
     rpc: Rpc[Any, Any]
     request: EndRequest
     reply: EndReply | None = None
-    """The answer, where it was a success."""
+    """Successful answer; None until there is one."""
     is_all: bool = False
-    """Whether the request is all of the transaction, so that a refusal leaves nothing to abort."""
+    """True if the request is the whole transaction, so that a refusal leaves nothing to abort."""
     is_lost: bool = False
-    """Whether an attempt may have been carried out without an answer reaching this client."""
+    """True if an attempt may have been carried out without an answer reaching this client."""
 
     @property
     def committed(self) -> bool:
-        """Whether a commit was asked for; else an abort."""
+        """True if a commit was requested, False for an abort."""
         return self.request.committed
 
     @property
     def next_identity(self) -> Identity | None:
-        """The identity of the next transaction, as far as an answer names one."""
+        """Identity of the next transaction, if the answer names one."""
         reply = self.reply
         if reply is None or not (
             isinstance(reply, txn.TransactResponse)
@@ -145,18 +145,18 @@ class EndAttempt:
         return Identity(reply.producer_id, reply.producer_epoch)
 
     def failure(self, error: TransactionError) -> TransactionError:
-        """Return what a failed call means for the transaction."""
+        """Return the failure of the transaction that a failed call causes."""
         self.is_lost = self.is_lost or error.lost_attempts > 0
         if self.committed and error.error_class in NOTHING_CHANGED and not self.is_lost:
-            # Given up, and certainly never carried out: nothing is unknown, as after a send that was given up.
+            # Given up, and certainly never carried out: the outcome is known, as after a send that was given up.
             return rules.send_failure(error, is_transactional=True)
         return error
 
     def leaves_something(self, error: TransactionError) -> bool:
-        """Whether an abort must follow this refusal.
+        """Return True if an abort must follow this refusal.
 
-        Where an attempt may still arrive, the abort ends the epoch that would let it in. Where the server has aborted
-        the transaction meanwhile, the abort is answered with the identity to go on with.
+        If an attempt may still arrive, the abort ends the epoch under which it would be accepted. If the server has
+        aborted the transaction meanwhile, its answer to the abort holds the next identity.
         """
         return not self.is_all or self.is_lost or error.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
@@ -168,12 +168,12 @@ class TransactionEnd:
         self._progress = progress
         self._identity_requests = identity_requests
         self.ending: EndAttempt | None = None
-        """The end of the transaction, set before it is sent and kept until the next transaction begins."""
+        """End of the transaction, set before it is sent and kept until the next transaction begins."""
         self._call: RetryingCall[Any, Any] | None = None
-        """Its attempts since it was last asked for."""
+        """Latest call that sends it, with its attempts."""
 
     def prepare(self, now_ms: int) -> None:
-        """Promise that what was sent can be committed, whatever crashes."""
+        """Prepare the transaction, so that everything sent can be committed after any crash."""
         progress, plan = self._progress, self._progress.plan
         assert plan.transactional_id is not None, "only transactions are prepared"
         assert progress.identity is not None, "a transaction was sent, so there is an identity"
@@ -189,7 +189,7 @@ class TransactionEnd:
         progress.flights.start(call, self._prepared)
 
     def end(self, *, committed: bool, now_ms: int) -> None:
-        """Commit or abort with EndTxn. A commit names the last sequences that the log must hold, unless that was
+        """Commit or abort with EndTxn. A commit names the last sequences that the log must hold, unless they were
         checked when the transaction was prepared."""
         progress, plan = self._progress, self._progress.plan
         assert plan.transactional_id is not None, "only transactions end"
@@ -218,7 +218,7 @@ class TransactionEnd:
         self.send(now_ms)
 
     def send(self, now_ms: int) -> None:
-        """Send the end of the transaction, unless it is in flight: the same request as before, if there was one."""
+        """Send the end of the transaction, unless it is in flight. A repetition is the same request."""
         progress, ending = self._progress, self.ending
         if progress.flights.has_other_than(progress.sender.refresh_flight):
             return
@@ -227,8 +227,8 @@ class TransactionEnd:
         progress.flights.start(call, partial(self._ended, ending))
 
     def interrupt(self) -> None:
-        """Give the end up where it is: an attempt of it may be carried out all the same. A Transact that still waited
-        for the end of a pause had none."""
+        """Give up the end as it stands: an attempt of it may still be carried out. A Transact that was waiting for a
+        throttle pause had no attempt yet, and counts as refused."""
         ending, call = self.ending, self._call
         assert ending is not None, "an end that is under way was begun"
         if ending.rpc is TRANSACT and not ending.is_lost and call is not None and not call.attempts:
@@ -243,8 +243,8 @@ class TransactionEnd:
             progress.prepared = Identity(end.ongoing_producer_id, end.ongoing_producer_epoch)
             progress.step(_S.PREPARED)
             return
-        # Whatever went wrong, and even if it was prepared and the answer was lost: nobody has noted it, so it is
-        # aborted.
+        # The identity of the transaction was not stored, so it is aborted. That holds for every error, even if it was
+        # prepared and the answer was lost.
         progress.note_failure(rules.send_failure(end, is_transactional=True))
         if end.error_class is ErrorClass.FENCED:
             progress.close_because(end)
@@ -264,7 +264,7 @@ class TransactionEnd:
             self._abort_ended(rules.after_abort(error.error_class), error)
 
     def _succeeded(self, ending: EndAttempt, reply: EndReply) -> None:
-        # First, in one store: whatever is interrupted from here on, the outcome is known.
+        # Stored first, in one assignment: from here on the outcome is known even after an interruption.
         ending.reply = reply
         progress = self._progress
         progress.csn = reply.csn
@@ -282,12 +282,12 @@ class TransactionEnd:
         error.may_have_committed = ending.is_lost
         progress.is_transaction_sent = ending.leaves_something(error)
         if isinstance(ending.request, txn.TransactRequest):
-            # The reason may be a topic that was deleted, now or by whoever aborted the transaction.
+            # The reason may be a deleted topic: deleted now, or before the transaction was aborted.
             progress.sender.waiting.forget(*{batch.topic for batch in ending.request.batches})
         match rules.after_commit(error.error_class):
             case AfterEnd.ABORT | AfterEnd.RENEW if progress.prepared is not None and not rules.is_over(error):
-                # The owner decided to commit it, and it can be committed. So this is somebody's defect, and no reason
-                # to abort.
+                # The owner decided to commit it, and it can be committed. So the refusal is a defect somewhere, and no
+                # reason to abort.
                 self.ending = None
                 progress.step(_S.PREPARED)
                 progress.finish(error)
@@ -324,8 +324,8 @@ class TransactionEnd:
                 self._finish_abort(error)
 
     def _finish_abort(self, error: TransactionError | None) -> None:
-        """End the goal that the abort was for. BEGIN goes on by itself; an abort that nobody confirmed is repeated
-        before the next transaction."""
+        """End the goal that the abort served. BEGIN continues by itself; an unconfirmed abort is repeated before the
+        next transaction."""
         progress = self._progress
         if error is not None:
             has_timeout = not progress.plan.two_phase_commit and progress.goal is not Goal.PREPARE

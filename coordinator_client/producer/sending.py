@@ -1,7 +1,7 @@
-"""Sends batches: which go into a request, and what its answer means for each of them.
+"""Sender of batches: it fills the requests, and processes each batch's result.
 
-A request holds one batch for each of several partitions, and each is accepted or refused on its own. Batches that must
-be tried again go unchanged into a smaller request; the server recognises them by producer and sequence.
+A request holds one batch for each of several partitions, and each is accepted or refused individually. Batches that
+must be retried go unchanged into a smaller request; the server recognises them by producer and sequence.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _ProduceCall = RetryingCall[log.ProduceRequest, log.ProduceResponse]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorePlan:
-    """The settings of one producer, checked and complete."""
+    """Settings of one producer, checked and complete."""
 
     transactional_id: str | None
-    """None = a plain idempotent producer."""
+    """Transactional id; None = a plain idempotent producer."""
     transaction_timeout_ms: int
     two_phase_commit: bool
-    """Whether transactions wait for somebody else's decision, without a timeout."""
+    """True if transactions wait for an outside decision, without a timeout."""
     client_id: str
     batch_format: BatchFormat
     deadlines: Deadlines
     buffer_bytes_max: int
-    """Once this much waits, a shell sends before it takes more."""
+    """Number of waiting bytes at which a shell sends before it takes more."""
     metadata_max_age_ms: int
-    """After this long the known topics are asked for again, because they may have more partitions."""
+    """Age at which the known topics are looked up again, because they may have more partitions (ms)."""
     transact_bytes: int
-    """A transaction up to this size is sent as one Transact; 0 = never."""
+    """Maximum size of a transaction that is sent as one Transact (bytes); 0 = never."""
 
 
 class Sender:
-    """Sends the batches of one producer. What fails for good is passed to `on_failed`: the error and its batch, None
+    """Sends the batches of one producer. Permanent failures are passed to `on_failed`: the error and its batch, None
     for offsets."""
 
     def __init__(
@@ -64,12 +64,12 @@ class Sender:
     ) -> None:
         self.waiting = Accumulator(plan.batch_format)
         self.offsets: deque[TransactionOffsets] = deque()
-        """The offsets of consumers that are to commit in the transaction and were not sent."""
+        """Offsets of consumers that commit with the transaction and were not sent yet."""
         self.requests_in_flight = 0
         self.refresh_ms: int | None = None
-        """When the known topics are asked for again; None: none is known yet."""
+        """Time of the next lookup of the known topics; None if no topic is known yet."""
         self.refresh_flight: int | None = None
-        """The number of the last such call, which nobody waits for."""
+        """Flight number of the last such lookup, for which no caller waits."""
         self._plan = plan
         self._flights = flights
         self._random_source = random_source
@@ -77,18 +77,18 @@ class Sender:
 
     @property
     def is_drained(self) -> bool:
-        """Whether every batch that was cut, and all offsets, are acknowledged or refused."""
+        """True if every cut batch, and all offsets, are acknowledged or refused."""
         return not self.requests_in_flight and not self.has_ready
 
     @property
     def makes_no_room(self) -> bool:
-        """Whether no answer is awaited that would make room: all that waits is in open batches, or offsets, which may
-        wait for the commit."""
+        """True if no answer is awaited that would free buffer space. Everything that waits is in open batches, or is
+        offsets, which may wait for the commit."""
         return not self.requests_in_flight and not self.waiting.ready
 
     @property
     def fits_one_request(self) -> bool:
-        """Whether everything that was not sent can go with the commit, in one Transact. All batches must be cut."""
+        """True if everything that was not sent can go with the commit, in one Transact. All batches must be cut."""
         bytes_max = self._plan.transact_bytes
         if bytes_max <= 0 or not self.waiting.fits_one_request(bytes_max):
             return False
@@ -96,7 +96,7 @@ class Sender:
 
     @property
     def has_ready(self) -> bool:
-        """Whether there is something to send."""
+        """True if there is something to send."""
         return bool(self.waiting.ready or self.offsets)
 
     def send_ready(self, identity: Identity, now_ms: int) -> None:
@@ -112,7 +112,7 @@ class Sender:
     def transact(self, identity: Identity) -> txn.TransactRequest:
         """Return everything that waits as one Transact. Call `drop` once it is answered."""
         assert self._plan.transactional_id is not None, "only transactions are committed"
-        # Set field by field: keywords take twice as long.
+        # Fields are set one by one: keyword arguments take twice as long.
         request = txn.TransactRequest()
         header = request.header
         header.client_id, header.request_id = self._plan.client_id, self._random_source.request_id()
@@ -125,7 +125,7 @@ class Sender:
         return request
 
     def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
-        """Ask for the partitions of a topic, and take records for it once they are known; `on_end` is then called."""
+        """Look up the partitions of a topic, and take records for it once they are known; `on_end` is then called."""
         header = RequestHeader(client_id=self._plan.client_id)
         call = RetryingCall(
             DESCRIBE_TOPICS,
@@ -148,9 +148,11 @@ class Sender:
         self._flights.start(call, ended)
 
     def refresh(self, now_ms: int) -> None:
-        """Ask for all known topics once more, without anybody waiting for it: they may have more partitions. What
-        cannot be learned now is asked for again; a topic that is gone is met by the next batch for it. One that was
-        made again is forgotten, so that the next record is of the new one, and not refused for being of the old."""
+        """Look up all known topics again in the background, because they may have more partitions.
+
+        A failed lookup is repeated later. A deleted topic is noticed by its next batch. A recreated topic is forgotten,
+        so that the next record goes to the new topic and is not refused for having the old id.
+        """
         self.refresh_ms = now_ms + self._plan.metadata_max_age_ms
         names = [log.TopicName(name=topic) for topic in self.waiting.writers]
         request = log.DescribeTopicsRequest(header=RequestHeader(client_id=self._plan.client_id), topics=names)
@@ -175,7 +177,7 @@ class Sender:
         self.waiting.learn(count, first=first)
 
     def drop(self) -> None:
-        """Forget all records and requests; the flights must be cancelled with it."""
+        """Forget all records and requests; the flights must be cancelled as well."""
         self.waiting.drop()
         self.offsets.clear()
         self.requests_in_flight = 0
@@ -234,8 +236,8 @@ class Sender:
     def _sort(
         self, call: _ProduceCall, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
     ) -> list[tuple[SealedBatch, TransactionError]]:
-        """Let go of the batches that are in the log, send those again that must be, and return those that failed for
-        good."""
+        """Forget the batches that are in the log, resend those that must be retried, and return the permanently failed
+        ones."""
         again: list[SealedBatch] = []
         failed: list[tuple[SealedBatch, TransactionError]] = []
         cause: log.ProduceResult | None = None
@@ -261,7 +263,7 @@ class Sender:
         return failed
 
     def _fail(self, failed: Sequence[tuple[SealedBatch, TransactionError]], call: _ProduceCall) -> None:
-        # All are settled before the first is reported: a report may end the transaction and drop everything.
+        # All batches are settled before the first is reported: a report may end the transaction and drop everything.
         for batch, _ in failed:
             self.waiting.settle(batch)
         for batch, error in failed:

@@ -1,7 +1,7 @@
-"""The client of sinks: a batch that many tasks write, anywhere, and one decision commits.
+"""Client of sinks: many tasks write one batch, on any machine, and one decision commits it.
 
-Each task joins the batch, sends its records and seals what it has sent; who decides needs nothing of the task but the
-identity of its member. `coordinator_client.producer.sink` is for engines; applications use `Producer`.
+Each task joins the batch, sends its records and seals its member. The process that decides needs only the identities of
+the members. `coordinator_client.producer.sink` is for engines; applications use `Producer`.
 
 Source: proto/coordinator_api/v1/transaction.proto (JoinBatch to DescribeSinks); docs/decisions/0039.
 """
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 DEADLINE_MS: Final = 60_000
 LEAVING_DEADLINE_MS: Final = 10_000
-"""Time in which a task that failed tries to abort its member. Smaller: a server that is away for a moment leaves the
-member to the driver, or to the timeout of the sink. Larger: the failure is reported later."""
+"""Time in which a failed task tries to abort its member (ms). Smaller: during a short outage of the server, the member
+is left to the driver, or to the timeout of the sink. Larger: the failure is reported later."""
 
 
 class CommittedBatch(NamedTuple):
-    """Answer of `SinkClient.join` for a batch that is committed already."""
+    """Answer of `SinkClient.join` for a batch that is already committed."""
 
     by_this_run: bool
-    """The run that joins has committed it itself. That is well for an attempt of a task that comes late; for whoever
-    wanted to write more it is too late."""
+    """True if the joining run itself has committed the batch. That is fine for a late attempt of a task, but too late
+    for a caller with more records to write."""
 
 
 class SinkMember:
-    """A member of a batch: what one attempt of a task writes, which is committed whole or not at all. Sends one batch
-    of records at a time, each durable when its call returns."""
+    """Member of a batch: the records that one attempt of a task writes, committed together or not at all. Sends one
+    request at a time, each durable when its call returns."""
 
     def __init__(self, connection: Connection, deadlines: Deadlines, transactional_id: str, identity: Identity) -> None:
         self._connection = connection
@@ -47,22 +47,24 @@ class SinkMember:
         self.identity = identity
         """Identity of the member, which `SinkClient.commit` takes."""
         self.record_count = 0
-        """Records that were sent."""
+        """Number of records that were sent."""
         self._next_sequences: dict[tuple[str, int], int] = {}
 
     def send_arrow(self, batches: Iterable[tuple[str, int, pa.RecordBatch]]) -> None:
-        """Append records to partitions: (topic, partition, records). They become visible once the batch
-        is committed. Records have the schema of Arrow v1 (`arrow_encoding.SCHEMA`); of a partition there may be several
-        batches, and an empty one sends nothing.
+        """Append records to partitions, given as (topic, partition, records). They become visible once the batch is
+        committed.
 
-        Raises: ImportError without pyarrow; ValueError for another schema; Abortable or Fenced where the member is
-        over; the TransactionError that the server answers; Retriable or OutcomeUnknown at the deadline.
+        Records have the schema of Arrow v1 (`arrow_encoding.SCHEMA`). A partition may have several batches, and an
+        empty batch sends nothing.
+
+        Raises: ImportError without pyarrow. ValueError for another schema. Abortable or Fenced if the member is over.
+        The TransactionError of the server's answer. Retriable or OutcomeUnknown at the deadline.
         """
         following = dict(self._next_sequences)
         stored = [self._stored(following, *each) for each in batches if each[2].num_rows]
         if not stored:
             return
-        # A request has one batch of a partition at most.
+        # A request has at most one batch per partition.
         rounds: list[dict[tuple[str, int], log.PartitionBatch]] = []
         for one in stored:
             place = (one.topic, one.partition)
@@ -83,7 +85,7 @@ class SinkMember:
     def _stored(
         self, following: dict[tuple[str, int], int], topic: str, partition: int, records: pa.RecordBatch
     ) -> log.PartitionBatch:
-        """Return the records as a batch that comes next in its partition, and count its sequences."""
+        """Return the records as the next batch of their partition, and count its sequences."""
         from coordinator_client.arrow_encoding import SCHEMA, first_and_latest_ms
 
         if not records.schema.equals(SCHEMA):
@@ -105,9 +107,9 @@ class SinkMember:
         return log.PartitionBatch(topic=topic, partition=partition, batch=batch)
 
     def seal(self) -> None:
-        """Promise that this is all: the batch may be committed with this member, which takes no more from now on.
+        """Seal the member: it takes no more records from now on, and the batch may be committed with it.
 
-        Raises: Fenced where the member is over; Abortable where the log does not hold what was sent; Retriable or
+        Raises: Fenced if the member is over; Abortable if the log does not hold everything sent; Retriable or
         OutcomeUnknown at the deadline.
         """
         request = txn.SealMemberRequest(
@@ -123,11 +125,11 @@ class SinkMember:
         self._connection.ask(SEAL_MEMBER, request, deadlines=self._deadlines)
 
     def abort(self, *, deadline_ms: int = LEAVING_DEADLINE_MS) -> None:
-        """End this member alone, sealed or not: nothing of it becomes visible, no reader waits for it any longer, and
-        its batch goes on with the other members. Durable when it returns.
+        """End this member alone, sealed or not. Its records never become visible, and readers stop waiting for it. The
+        batch continues with the other members. Durable when it returns.
 
-        Raises: Fenced for a member that is over already, and whose outcome stands; Rejected by a server that knows
-        only the end of whole batches; Retriable or OutcomeUnknown at the deadline.
+        Raises: Fenced for a member that has already ended, and whose outcome stands. Rejected by a server that can only
+        end whole batches. Retriable or OutcomeUnknown at the deadline.
         """
         request = txn.EndTxnRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
@@ -139,8 +141,8 @@ class SinkMember:
         self._connection.ask(END_TXN, request, deadlines=Deadlines(total_ms=deadline_ms))
 
     def abort_because(self, error: BaseException) -> None:
-        """Abort while an error is handled, which stays the one that is raised: it gets a note where the member could
-        not be aborted, and stays open until its batch is given up."""
+        """Abort the member while an error is handled; the caller still raises that error. If the abort fails, the error
+        gets a note, and the member stays open until its batch is given up."""
         try:
             self.abort()
         except Fenced as over:
@@ -153,24 +155,27 @@ class SinkMember:
 
 
 class SinkClient:
-    """A sink, as one run of an engine's query writes to it. Holds nothing that the server does not hold: any process
-    may make one, join a batch here and decide on it there."""
+    """A sink, as one run of an engine's query writes to it. It has no state of its own beyond the server's: any process
+    may create one, join a batch here and decide it there."""
 
     def __init__(self, connection: Connection, name: str, *, run_id: str, deadline_ms: int = DEADLINE_MS) -> None:
-        """`name` must be that of what the batches belong to for ever, as a checkpoint does: batches under another name
-        are other batches. `run_id`: every start of the query has its own."""
+        """Create a client of the sink `name` for one run.
+
+        `name` must belong permanently to the source of the batches, as a checkpoint does: under another name they are
+        other batches. `run_id` is unique for every start of the query.
+        """
         self._connection = connection
         self._deadlines = Deadlines(total_ms=deadline_ms)
         self.name = name
         self.run_id = run_id
 
     def join(self, batch_id: int, *, attempt: str, transaction_timeout_ms: int) -> SinkMember | CommittedBatch:
-        """A new member of a batch; or the news that the batch is committed already, and there is nothing to write. The
-        first join of a new run, or for a later batch, gives up what was undecided before.
+        """Return a new member of a batch; or a `CommittedBatch` if it is already committed and there is nothing to
+        write. The first join of a new run, or for a later batch, gives up all undecided members of earlier ones.
 
-        Raises: Fenced for a run that another one replaced; Rejected for a batch before the one that is being written;
-        Retriable or OutcomeUnknown at the deadline. A call that is interrupted, or does not learn whether it joined,
-        aborts the member that it may have made.
+        Raises: Fenced for a run that another one replaced. Rejected for a batch before the current one. Retriable or
+        OutcomeUnknown at the deadline. A call that is interrupted, or whose outcome is unknown, aborts the member that
+        it may have made.
         """
         request = txn.JoinBatchRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
@@ -195,7 +200,7 @@ class SinkClient:
         return SinkMember(self._connection, self._deadlines, joined.transactional_id, identity)
 
     def _leave(self, request: txn.JoinBatchRequest, error: BaseException) -> None:
-        """Abort the member that a request may have made: repeated, it is answered with the same one."""
+        """Abort the member that a request may have made: the repeated request is answered with the same member."""
         try:
             member = self._joined(request, Deadlines(total_ms=LEAVING_DEADLINE_MS))
         except TransactionError as failure:
@@ -205,12 +210,12 @@ class SinkClient:
             member.abort_because(error)
 
     def commit(self, batch_id: int, members: Iterable[Identity]) -> int:
-        """Commit a batch with these members, by their identities, and give up all others; return the number (csn) of
-        the outcome. Whoever repeats it is answered as the first time.
+        """Commit a batch with these members, by identity, and give up all others; return the csn of the outcome. A
+        repeated call gets the same answer.
 
-        Raises: Fenced for another run than the one that writes; Abortable for a member that was given up: nothing was
-        committed, write the batch again; Rejected for one that is not sealed; Retriable or OutcomeUnknown at the
-        deadline: then the next `join` of the batch tells.
+        Raises: Fenced for another run than the current one. Abortable for a member that was given up: nothing was
+        committed, write the batch again. Rejected for one that is not sealed. Retriable or OutcomeUnknown at the
+        deadline: the next `join` of the batch then shows the outcome.
         """
         request = txn.CommitBatchRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
@@ -222,8 +227,8 @@ class SinkClient:
         return self._connection.ask(COMMIT_BATCH, request, deadlines=self._deadlines).csn
 
     def abort(self, batch_id: int) -> int:
-        """Give up the undecided members of a batch; return how many there were. Does nothing to a batch that is
-        committed, or of another run."""
+        """Give up the undecided members of a batch; return their number. Has no effect on a batch that is committed or
+        belongs to another run."""
         request = txn.AbortBatchRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
             sink=self.name,

@@ -1,4 +1,4 @@
-"""The status of a producer, with the table of its legal steps.
+"""Status of a producer, with the table of its legal steps.
 
 ```
 UNINITIALISED --> INITIALISING --> READY --> IN_TRANSACTION --> COMMITTING --> READY
@@ -11,7 +11,7 @@ UNINITIALISED --> INITIALISING --> READY --> IN_TRANSACTION --> COMMITTING --> R
 IN_TRANSACTION --> PREPARING --> PREPARED --> COMMITTING, ABORTING        for an outside decision
 INITIALISING ------------------> PREPARED     kept from an earlier producer
 ```
-A plain idempotent producer knows UNINITIALISED, INITIALISING, READY and CLOSED only.
+A plain idempotent producer has only UNINITIALISED, INITIALISING, READY and CLOSED.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from typing import Final
 
 
 class ProducerStatus(StrEnum):
-    """The status of a producer, which says what it can do next."""
+    """Status of a producer, which says what it can do next."""
 
     UNINITIALISED = "UNINITIALISED"
-    """It has no identity, or lost it: the next use asks for one."""
+    """The producer has no identity, or lost it: the next use asks for one."""
     INITIALISING = "INITIALISING"
-    """InitProducerId is on its way."""
+    """InitProducerId is under way."""
     READY = "READY"
-    """It has an identity and no open transaction; a plain producer sends in this status."""
+    """The producer has an identity and no open transaction; a plain producer sends in this status."""
     IN_TRANSACTION = "IN_TRANSACTION"
     """Records are taken and sent."""
     MUST_ABORT = "MUST_ABORT"
-    """A send failed or a commit was refused: nothing but an abort can follow."""
+    """A send failed or a commit was refused: only an abort can follow."""
     PREPARING = "PREPARING"
-    """PrepareTransaction is on its way. Unless it succeeds, the transaction is aborted."""
+    """PrepareTransaction is under way. Unless it succeeds, the transaction is aborted."""
     PREPARED = "PREPARED"
-    """The transaction waits for somebody else's decision; only a `PreparedTransaction` ends it."""
+    """The transaction waits for an outside decision; only a `PreparedTransaction` ends it."""
     COMMITTING = "COMMITTING"
-    """EndTxn(commit) was sent. Without an answer by the deadline the producer stays here: the outcome is not known."""
+    """EndTxn(commit) was sent. Without an answer by the deadline the producer keeps this status: the outcome is
+    unknown."""
     ABORTING = "ABORTING"
     """EndTxn(abort) was sent. Without an answer by the deadline it is sent again before the next transaction."""
     CLOSED = "CLOSED"
-    """It is fenced, misconfigured or was closed: nothing is sent any more."""
+    """The producer is fenced, misconfigured or was closed: nothing is sent any more."""
 
 
 class Goal(Enum):
-    """The goal that the caller of a producer waits for."""
+    """Goals that the caller of a producer can wait for."""
 
     INIT = auto()
     RECOVER = auto()
@@ -75,7 +76,7 @@ STEPS: Final[Mapping[ProducerStatus, frozenset[ProducerStatus]]] = MappingProxyT
         _S.PREPARING: frozenset({_S.PREPARED, _S.MUST_ABORT, _S.UNINITIALISED, _S.CLOSED}),
         _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING, _S.CLOSED}),
         _S.MUST_ABORT: frozenset({_S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}),
-        # A refused commit of a prepared transaction leaves it prepared: nobody but its owner may decide to abort it.
+        # A refused commit of a prepared transaction leaves it prepared: only its owner may decide to abort it.
         _S.COMMITTING: frozenset({_S.READY, _S.MUST_ABORT, _S.PREPARED, _S.UNINITIALISED, _S.CLOSED}),
         _S.ABORTING: frozenset({_S.READY, _S.UNINITIALISED, _S.CLOSED}),
         _S.CLOSED: frozenset(),

@@ -1,4 +1,4 @@
-"""The asyncio consumer: the same core as the blocking one's, on the application's own loop."""
+"""Asyncio consumer: the core of the blocking one, on the application's own loop."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ T = TypeVar("T")
 
 
 class AsyncConsumer(ConsumerShell):
-    """`Consumer` for asyncio: what waits is awaited, everything else is the same.
+    """`Consumer` for asyncio: the calls that wait are coroutines, everything else is the same.
 
-    Its heartbeats, fetches and commits run on the loop of the task that uses it first: code that blocks the loop holds
-    them up. It belongs to one task at a time. Use it in an `async with`, or call `close`.
+    Its heartbeats, fetches and commits run on the loop of the task that uses it first: code that blocks the loop delays
+    them. It belongs to one task at a time. Use it in an `async with` statement, or call `close`.
     """
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
-        """Check the settings; the server is not asked yet. Options by name: see `ConsumerConfig`.
+        """Check the settings; no request is sent yet. For the options see `ConsumerConfig`.
 
-        Raises: Rejected or Misconfigured for a wrong one.
+        Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, **options)
         self._news = asyncio.Event()
@@ -57,7 +57,8 @@ class AsyncConsumer(ConsumerShell):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Close it. After an exception nothing is committed: what was polled last may not be processed."""
+        """Close the consumer. After an exception nothing is committed, because the last polled records may not be
+        processed."""
         if error is None:
             await self.close()
             return
@@ -68,10 +69,10 @@ class AsyncConsumer(ConsumerShell):
             error.add_note(f"closing the consumer failed too: {failed}")
 
     def __aiter__(self) -> AsyncIterator[ReadRecord]:
-        """Return the records one by one, for ever, or until the consumer is closed.
+        """Return an endless iterator over single records; it ends when the consumer is closed.
 
-        Each call in between (`commit`, `seek`, ...) takes the records that were returned so far for processed, and no
-        other. After an exception, a cancellation too, the iterator goes on with the record that was not returned.
+        Every other call in between (`commit`, `seek`, ...) treats exactly the records returned so far as processed.
+        After an exception, including cancellation, the iterator continues with the record that was not returned.
         Raises: as `poll`.
         """
         return AsyncRecordIterator(self)
@@ -83,19 +84,19 @@ class AsyncConsumer(ConsumerShell):
         pattern: str | None = None,
         listener: AsyncRebalanceListener | None = None,
     ) -> None:
-        """Become a member of the group that shares out these topics, with the next `poll`; replaces what was subscribed
-        to before.
+        """Subscribe to these topics as a member of the group, joining with the next `poll`; replaces the previous
+        subscription.
 
         `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
-        Python's in `classic`. A topic need not exist yet: one that was named and does not is
-        told once by a warning of the logger `coordinator_client`. Raises: Rejected.
+        Python's in `classic`. A topic need not exist yet: for a named topic that does not exist, the logger
+        `coordinator_client` writes one warning. Raises: Rejected.
         """
         self._subscribe(topics, pattern, listener)
 
     async def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
-        """Leave the group, or let go of what was assigned by hand; the listener is told. `subscribe` may follow.
+        """Leave the group, or drop the partitions assigned by hand, and call the listener. `subscribe` may follow.
 
-        Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
+        Commits first if commits are automatic. Raises: Retriable at the deadline; any exception of the listener.
         """
         await self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
         self._raise_failure()
@@ -107,15 +108,17 @@ class AsyncConsumer(ConsumerShell):
         max_records: int | None = None,
         until: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerRecords:
-        """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+        """Return the next records, at most `max_records` (default: `max_poll_records`); no records once `timeout_ms` is
+        over.
 
-        `until` (see `next_cut`): only records before these offsets, none of other partitions, and nothing, at once,
-        when they are reached.
+        `until` (see `next_cut`): return only records before these offsets, and none of other partitions. Once all
+        offsets are reached, return no records at once.
 
-        A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
-        commits cover what earlier polls returned. The listener is called in here.
-        Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
-        exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
+        A poll confirms that all earlier records were processed: partitions are given up only during a poll, and
+        automatic commits cover the records of earlier polls. The listener is called during a poll.
+
+        Raises: Fenced (a newer process has its `group_instance_id`); Misconfigured. Rejected (an offset that does not
+        exist, if `auto_offset_reset` is none; damaged bytes). Any exception of the listener.
         """
         records = await self._found(unnamed, timeout_ms, max_records, until)
         return self._hand_out(records)
@@ -127,7 +130,7 @@ class AsyncConsumer(ConsumerShell):
         max_records: int | None = None,
         until: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerRecords:
-        """Do all of a poll but to note that the application has the records."""
+        """Do all of a poll except noting that the application has the records."""
         until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
         is_first = True
         try:
@@ -142,7 +145,8 @@ class AsyncConsumer(ConsumerShell):
                     records = self._decode(found)
                     if records:
                         return records
-                    # All that was taken is offsets without a record, or skipped: what follows is there as well.
+                    # All that was taken is offsets without a record, or skipped: the records behind it are fetched
+                    # already.
                     self._handed = {RECORDS: records}
                 elif found is not None or not await self._wait(until_ms):
                     self._end_poll()
@@ -152,7 +156,7 @@ class AsyncConsumer(ConsumerShell):
             raise
 
     async def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """See `Consumer.next_cut`."""
+        """Return the next cut; see `Consumer.next_cut`."""
         steps = self._cutting(timeout_ms)
         begun = next(steps)
         while True:
@@ -163,15 +167,17 @@ class AsyncConsumer(ConsumerShell):
                 return dict(done.value)
 
     def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
-        """Return what the polls return that find something, for ever, or until the consumer is closed."""
+        """Return an endless iterator over the non-empty results of `poll`; it ends when the consumer is closed."""
         return AsyncBatchIterator(self, max_records)
 
     async def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
         """Commit these offsets, by default the positions; returns when they are durable.
 
-        An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
-        A cancelled commit may take effect, and does no harm twice. Raises: CommitFailed, RebalanceInProgress;
-        Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured, Fenced.
+        An offset is that of the next record to read. Callbacks of earlier `commit_async` calls run before it returns. A
+        cancelled commit may take effect; committing again does no harm.
+
+        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
+        Fenced.
         """
         try:
             await self._finish(self._begin_commit(offsets, timeout_ms))
@@ -182,17 +188,17 @@ class AsyncConsumer(ConsumerShell):
     async def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offsets of the group; None where there is none.
+        """Return the committed offsets of the group by partition; None if nothing is committed.
 
-        An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
-        Rejected without a group, or for partitions that do not exist.
+        Waits for offsets whose transaction is still open. Raises: Retriable at the deadline; Rejected without a group,
+        or for partitions that do not exist.
         """
         return await self._finish(self._ask_committed(partitions, timeout_ms))
 
     async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record that this consumer returns of a partition.
+        """Return the offset of the next record of a partition that this consumer returns.
 
-        Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
+        Raises: Rejected if the partition is not assigned; Retriable if the position is not known by the deadline.
         """
         return await self._finish(self._ask_position(partition, timeout_ms))
 
@@ -203,7 +209,7 @@ class AsyncConsumer(ConsumerShell):
         return await self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
 
     async def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
+        """Return the offset behind the last record of each partition; the last stable offset in `read_committed`.
 
         Raises: Rejected, Retriable at the deadline.
         """
@@ -212,20 +218,23 @@ class AsyncConsumer(ConsumerShell):
     async def offsets_for_times(
         self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return for each partition the offset of the first record, in the order of offsets, that the isolation level
-        shows and whose timestamp is at least this many Unix milliseconds; None where no record is that new.
+        """Return, by partition, the offset of the first visible record with this timestamp (Unix ms) or later; None if
+        no record is that new.
 
-        A record of a batch that the server cannot open has the batch's first offset; a server of version 1.0.0 answers
-        so for every record. Raises: Rejected, Retriable at the deadline."""
+        First means lowest offset; visible means shown by the isolation level. For a record in a batch that the server
+        cannot open, the offset is that of the batch. A server of version 1.0.0 answers so for every record. Raises:
+        Rejected, Retriable at the deadline.
+        """
         found = await self._finish(self._ask_times(times_ms, timeout_ms))
         return {name: offset if offset >= 0 else None for name, offset in found.items()}
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
+        """Commit if commits are automatic, leave the group, call the listener, and close the connection if it was made
+        here.
 
-        The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
-        `timeout_ms` (default: the setting `close_timeout_ms`), and within a second once the server does not answer,
-        which will notice the silence. Again: nothing. Raises: what the listener raised.
+        A static member keeps its partitions: they wait for its return. Takes at most `timeout_ms` (default: the setting
+        `close_timeout_ms`), and at most a second once the server does not answer; the server then notices the silence
+        itself. A second call does nothing. Raises: any exception of the listener.
         """
         await self._close(timeout_ms, commits=True)
         self._raise_failure()
@@ -242,7 +251,7 @@ class AsyncConsumer(ConsumerShell):
                 self._connection.close()
 
     async def _finish(self, begun: Begun[T]) -> T:
-        """Wait for the result, making the calls that fall due meanwhile."""
+        """Wait for the result, and make the user calls that fall due meanwhile."""
         while True:
             until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
             if call is not None:
@@ -260,7 +269,7 @@ class AsyncConsumer(ConsumerShell):
                 await answer
         except BaseException as raised:
             if call.is_begun and isinstance(raised, Exception):
-                # The application's own: it is raised where the rebalance ends.
+                # Raised by the application's code: raise it once the rebalance ends.
                 error = raised
             else:
                 self._end_interrupted(call)
@@ -268,7 +277,7 @@ class AsyncConsumer(ConsumerShell):
         self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
 
     async def _wait(self, until_ms: int) -> bool:
-        """Wait until something happened; False when the time is over."""
+        """Wait for an event; return False once the time is over."""
         left_ms = until_ms - self._engine.now_ms
         if left_ms <= 0:
             return False
@@ -289,7 +298,7 @@ class AsyncConsumer(ConsumerShell):
         return asked.result()
 
     def _stop(self) -> None:
-        """Close the core, then let go of the loop."""
+        """Close the core, then release the loop."""
         if not self._connection.is_of_a_parent:
             self._engine.stop()
             self._engine.release()

@@ -1,5 +1,4 @@
-"""The settings of a consumer, checked before anything is opened. Names and defaults are Kafka's unless it says
-otherwise."""
+"""Settings of a consumer, checked before anything is opened. Names and defaults are Kafka's unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ RESETS: Final = (EARLIEST, LATEST, "none")
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """The keywords of `Consumer` and `AsyncConsumer`; `ConsumerConfig` says what each means."""
+    """The keyword arguments of `Consumer` and `AsyncConsumer`; `ConsumerConfig` documents each."""
 
     group_id: str | None
     group_instance_id: str | None
@@ -59,110 +58,120 @@ class ConsumerConfig:
     """The settings of a consumer. Raises at construction: Rejected or Misconfigured, naming the setting."""
 
     group_id: str | None = None
-    """The group whose members share the partitions, and under whose name offsets are committed. Default: none;
-    then partitions are given by `assign`, and nothing can be committed."""
+    """Group whose members share the partitions, and in whose name offsets are committed. Default: none; then partitions
+    are given by `assign`, and nothing can be committed."""
 
     group_instance_id: str | None = None
-    """Makes this a static member (KIP-345): it keeps its partitions while it restarts within the session timeout.
-    Unique in the group. Default: none, a dynamic member."""
+    """Name that makes this a static member (KIP-345), which keeps its partitions while it restarts within the session
+    timeout. Unique in the group. Default: none, a dynamic member."""
 
     group_protocol: str = "consumer"
-    """`consumer` (default): the server assigns (KIP-848). `classic`: one of the members does; what a Kafka client of
-    before 4.0 speaks. Kafka's default is classic; this server always speaks both."""
+    """Group protocol. `consumer` (default): the server assigns partitions (KIP-848). `classic`: one of the members
+    does, as in Kafka clients before 4.0. Kafka's default is classic; this server always speaks both."""
 
     server_assignor: str | None = None
-    """Protocol `consumer`: assignor of the server that this member prefers, `uniform` or `range`. Default: none."""
+    """Protocol `consumer`: preferred assignor of the server, `uniform` or `range`. Default: none."""
 
     partition_assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky")
-    """Protocol `classic`: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or objects like those of
-    `coordinator_protocol.assignors.classic`, the preferred one first. The most
-    advanced way to rebalance that all of them share is used: cooperative only if all are."""
+    """Protocol `classic`: assignors in order of preference. Names are `range`, `roundrobin`, `sticky` and
+    `cooperative-sticky`; objects like those of `coordinator_protocol.assignors.classic` are possible too. Rebalances
+    are cooperative only if all of them support that."""
 
     isolation: str = "read_committed"
-    """`read_committed` (default, unlike Kafka's): nothing of open or aborted transactions. `read_uncommitted`: every
-    durable record."""
+    """Isolation level. `read_committed` (default, unlike Kafka's): no records of open or aborted transactions.
+    `read_uncommitted`: every durable record."""
 
     auto_offset_reset: str = LATEST
-    """Where to begin without a committed offset, or with one that does not exist any more: `earliest`, `latest`
-    (default), or `none`: `poll` raises. So a member of a group also begins a topic that was deleted and made again:
-    what was committed in the old one is gone with it. Where records were lost that this consumer, or the one that
-    committed, has read (`--accept-data-loss`, a restored backup), the first two go back to the first offset that was
-    lost."""
+    """Start position without a committed offset, or with one that no longer exists: `earliest`, `latest` (default), or
+    `none`: `poll` raises. A group member also uses it for a topic that was deleted and recreated, since the offsets
+    committed in the old topic are gone.
+
+    Records that this consumer, or the previous committer, has read may have been lost (`--accept-data-loss`, a restored
+    backup). Then the first two settings go back to the first lost offset.
+    """
 
     enable_auto_commit: bool = True
-    """Commit what earlier calls of `poll` returned: every `auto_commit_interval_ms`, before partitions are given up,
-    and in `close`. Must be False with `Transaction.commit_offsets`. Default True."""
+    """True to commit the records of earlier `poll` calls automatically: every `auto_commit_interval_ms`, before
+    partitions are given up, and in `close`. Must be False with `Transaction.commit_offsets`. Default True."""
 
     auto_commit_interval_ms: int = 5_000
-    """Time between automatic commits. Default 5,000. Smaller: less is read again after a crash. Larger: fewer
+    """Time between automatic commits (ms). Default 5,000. Smaller: less is read again after a crash. Larger: fewer
     commits."""
 
     max_poll_records: int = 500
-    """Most records that one `poll` returns. Default 500."""
+    """Maximum number of records that one `poll` returns. Default 500."""
 
     max_poll_interval_ms: int = 300_000
-    """A member that does not call `poll` for this long leaves the group: it is taken for stuck. Also how long others
-    wait for it in a rebalance. Default 300,000. Must be longer than the slowest handling of one poll."""
+    """Time without a call of `poll` after which the member counts as stuck and leaves the group (ms). Other members
+    also wait this long for it in a rebalance. Default 300,000. Must be longer than the slowest processing of one
+    poll."""
 
     session_timeout_ms: int = 45_000
-    """Protocol `classic`: silence after which the group removes a member. Default 45,000. In the protocol `consumer`
-    the server sets it."""
+    """Protocol `classic`: silence after which the group removes a member (ms). Default 45,000. In the protocol
+    `consumer` the server sets it."""
 
     heartbeat_interval_ms: int = 3_000
-    """Protocol `classic`: time between heartbeats; below the session timeout. Default 3,000. In the protocol
+    """Protocol `classic`: time between heartbeats (ms); below the session timeout. Default 3,000. In the protocol
     `consumer` the server sets it."""
 
     heartbeat_wait_ms: int = 5_000
-    """A heartbeat may wait on the server for news up to this long, but never longer than the interval of heartbeats;
-    so a member learns of a change at once. 0: Kafka's timing, it learns with the next heartbeat. Default 5,000."""
+    """Time for which a heartbeat may wait on the server for changes (ms), at most the heartbeat interval. So a member
+    learns of a change at once. 0: Kafka's timing, with the next heartbeat. Default 5,000."""
 
     metadata_max_age_ms: int = 30_000
-    """How often topics that were subscribed to by name are looked up, to warn of those that do not exist. Protocol
-    `classic`: also how often the leader looks for new partitions and for topics that were made again, and a pattern for
-    new topics; in the protocol `consumer` the server does. Default 30,000 (Kafka: 300,000)."""
+    """Interval at which named topics of the subscription are looked up, to warn of those that do not exist (ms).
+    Default 30,000 (Kafka: 300,000).
+
+    Protocol `classic`: also the interval at which the leader looks for new partitions and recreated topics, and a
+    pattern for new topics. In the protocol `consumer` the server does that.
+    """
 
     rack_id: str | None = None
-    """Where this consumer runs, for assignors that prefer partitions nearby. Default: none."""
+    """Location of this consumer, for assignors that prefer partitions nearby. Default: none."""
 
     fetch_bytes: int = 4 * MEBI
-    """Most bytes in one answer to a fetch. Default 4 MiB."""
+    """Maximum bytes in one answer to a fetch. Default 4 MiB."""
 
     fetch_wait_ms: int = 500
-    """Longest wait of one fetch for records, on the server. Default 500."""
+    """Longest time for which one fetch waits for records on the server (ms). Default 500."""
 
     buffer_bytes: int = 32 * MEBI
-    """Nothing more is fetched ahead while this much waits for `poll`. Up to four answers may be on their way, so the
-    records that a consumer holds are bounded by this plus four times `fetch_bytes` (or four of the largest batches).
-    Records that `poll` may not return now hold up no other partition: those of partitions that are paused, are being
-    taken away or are not announced to the listener yet, and those behind the offsets of `until`. They make room, and
-    are fetched again once they may be returned. Default 32 MiB."""
+    """Number of bytes waiting for `poll` at which the consumer stops fetching ahead. Up to four answers may be in
+    flight. So a consumer holds at most this much plus four times `fetch_bytes` (or four of the largest batches).
+    Default 32 MiB.
+
+    Records that `poll` may not return now never block other partitions. They belong to partitions that are paused,
+    being revoked or not yet announced to the listener, or lie behind the offsets of `until`. They are dropped when
+    space is needed, and fetched again once they may be returned.
+    """
 
     request_timeout_ms: int = 30_000
-    """An attempt without an answer is taken for lost after this, plus what it may wait on the server. Default
+    """Time after which an attempt without an answer counts as lost (ms), in addition to its wait on the server. Default
     30,000."""
 
     default_timeout_ms: int = 60_000
-    """How long calls that ask the server may take where they are given no timeout. Default 60,000."""
+    """Time limit of calls that ask the server and are given no timeout (ms). Default 60,000."""
 
     on_corrupt_batch: str = RAISE
-    """`raise` (default): `poll` raises CorruptBatch at a batch that cannot be read, each time, until `seek` moves the
-    consumer behind it. `skip`: it goes on behind it, and counts it in `skipped`."""
+    """Reaction to a batch that cannot be read. `raise` (default): `poll` raises CorruptBatch each time, until `seek`
+    moves the consumer behind the batch. `skip`: it continues behind the batch, and counts it in `skipped`."""
 
     close_timeout_ms: int = 30_000
-    """How long `close` may take to commit and to leave the group. Default 30,000, as Kafka's. Smaller: more is read
-    again by others. Once the server does not answer, it takes a second at most in any case."""
+    """Time in which `close` commits and leaves the group (ms). Default 30,000, as Kafka's. Smaller: others read more
+    records again. Once the server does not answer, it takes at most a second in any case."""
 
     client_id: str = ""
-    """Name of the program in the server's lists and logs. Default: the connection's; without one `consumer-` and the
-    group id, as Kafka's clients do."""
+    """Name of the program in the server's lists and logs. Default: that of the connection, else `consumer-` and the
+    group id, as in Kafka's clients."""
 
     wait_ms: int | None = GIVE_UP_MS
-    """How long a consumer that was never connected looks for the server before `poll` raises Unreachable; it may be
-    called again. Default 1,500. None: as long as each call may take. Only where the consumer makes its own connection
-    (see `Connection`)."""
+    """Time for which a consumer that was never connected tries to reach the server before `poll` raises Unreachable
+    (ms); `poll` may be called again. Default 1,500. None: as long as each call may take. Used only if the consumer
+    makes its own connection (see `Connection`)."""
 
     tls: Tls | None = None
-    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
+    """TLS settings: how to verify the server and which certificate to present, as in `Tls(ca_file="ca.pem")`. Default:
+    no TLS. See `Connection`."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)

@@ -1,4 +1,4 @@
-"""The blocking consumer: the application polls, and one loop thread of the process does the rest."""
+"""Blocking consumer: the application polls, and one loop thread of the process does the rest."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ _LONGEST_LOOK_MS: Final = 60_000
 
 
 class Consumer(ConsumerShell):
-    """Reads topics: as one of a group, whose members share the partitions, or partitions given by `assign`.
+    """Reads topics, either as a member of a group that shares the partitions, or partitions given by `assign`.
 
-    Committed records only, unless told otherwise. Heartbeats, fetches and commits go on in a thread of the process, one
-    for all consumers, so a slow application stays a member as long as it polls every `max_poll_interval_ms`. A consumer
-    belongs to one thread at a time. It may be made before a fork and first used after it; one that was used already
-    says so in the child (Misconfigured). Use it in a `with`, or call `close`.
+    By default it returns committed records only. Heartbeats, fetches and commits run in a thread of the process, one
+    for all consumers. So a slow application stays a member as long as it polls every `max_poll_interval_ms`.
+
+    A consumer belongs to one thread at a time. It may be made before a fork and first used after it; one that was
+    already used raises Misconfigured in the child. Use it in a `with` statement, or call `close`.
     """
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
-        """Check the settings; the server is not asked yet. Options by name: see `ConsumerConfig`.
+        """Check the settings; no request is sent yet. For the options see `ConsumerConfig`.
 
-        Raises: Rejected or Misconfigured for a wrong one.
+        Raises: Rejected or Misconfigured for a wrong option.
         """
         super().__init__(endpoint, **options)
         self._inbox: SimpleQueue[None] = SimpleQueue()
@@ -61,7 +62,8 @@ class Consumer(ConsumerShell):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Close it. After an exception nothing is committed: what was polled last may not be processed."""
+        """Close the consumer. After an exception nothing is committed, because the last polled records may not be
+        processed."""
         if error is None:
             self.close()
             return
@@ -72,11 +74,10 @@ class Consumer(ConsumerShell):
             error.add_note(f"closing the consumer failed too: {failed}")
 
     def __iter__(self) -> Iterator[ReadRecord]:
-        """Return the records one by one, for ever, or until the consumer is closed.
+        """Return an endless iterator over single records; it ends when the consumer is closed.
 
-        Each call in between (`commit`, `seek`, ...) takes the records that were returned so far for processed, and no
-        other. After an exception the iterator goes on with the record that was not returned. Raises: as
-        `poll`.
+        Every other call in between (`commit`, `seek`, ...) treats exactly the records returned so far as processed.
+        After an exception the iterator continues with the record that was not returned. Raises: as `poll`.
         """
         return RecordIterator(self)
 
@@ -87,19 +88,19 @@ class Consumer(ConsumerShell):
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Become a member of the group that shares out these topics, with the next `poll`; replaces what was subscribed
-        to before.
+        """Subscribe to these topics as a member of the group, joining with the next `poll`; replaces the previous
+        subscription.
 
         `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
-        Python's in `classic`. A topic need not exist yet: one that was named and does not is
-        told once by a warning of the logger `coordinator_client`. Raises: Rejected.
+        Python's in `classic`. A topic need not exist yet: for a named topic that does not exist, the logger
+        `coordinator_client` writes one warning. Raises: Rejected.
         """
         self._subscribe(topics, pattern, listener)
 
     def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
-        """Leave the group, or let go of what was assigned by hand; the listener is told. `subscribe` may follow.
+        """Leave the group, or drop the partitions assigned by hand, and call the listener. `subscribe` may follow.
 
-        Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
+        Commits first if commits are automatic. Raises: Retriable at the deadline; any exception of the listener.
         """
         self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
         self._raise_failure()
@@ -111,15 +112,17 @@ class Consumer(ConsumerShell):
         max_records: int | None = None,
         until: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerRecords:
-        """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+        """Return the next records, at most `max_records` (default: `max_poll_records`); no records once `timeout_ms` is
+        over.
 
-        `until` (see `next_cut`): only records before these offsets, none of other partitions, and nothing, at once,
-        when they are reached.
+        `until` (see `next_cut`): return only records before these offsets, and none of other partitions. Once all
+        offsets are reached, return no records at once.
 
-        A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
-        commits cover what earlier polls returned. The listener is called in here.
-        Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
-        exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
+        A poll confirms that all earlier records were processed: partitions are given up only during a poll, and
+        automatic commits cover the records of earlier polls. The listener is called during a poll.
+
+        Raises: Fenced (a newer process has its `group_instance_id`); Misconfigured. Rejected (an offset that does not
+        exist, if `auto_offset_reset` is none; damaged bytes). Any exception of the listener.
         """
         records = self._found(unnamed, timeout_ms, max_records, until)
         return self._hand_out(records)
@@ -131,7 +134,7 @@ class Consumer(ConsumerShell):
         max_records: int | None = None,
         until: Mapping[TopicPartition, int] | None = None,
     ) -> ConsumerRecords:
-        """Do all of a poll but to note that the application has the records."""
+        """Do all of a poll except noting that the application has the records."""
         until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
         is_first = True
         try:
@@ -146,7 +149,8 @@ class Consumer(ConsumerShell):
                     records = self._decode(found)
                     if records:
                         return records
-                    # All that was taken is offsets without a record, or skipped: what follows is there as well.
+                    # All that was taken is offsets without a record, or skipped: the records behind it are fetched
+                    # already.
                     self._handed = {RECORDS: records}
                 elif found is not None or not self._wait(until_ms):
                     self._end_poll()
@@ -156,17 +160,20 @@ class Consumer(ConsumerShell):
             raise
 
     def next_cut(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """Return the next cut: an offset for each partition that is assigned, none before its position, such that every
-        transaction lies before these offsets in all of the partitions, or in none; so do all members of one decision.
+        """Return the next cut: an offset for each assigned partition, not before its position. Every transaction lies
+        either before these offsets in all of the partitions, or in none; the same holds for all members of one
+        decision.
 
-        Read up to it with `poll(until=cut)` until `has_reached(cut)`, and commit there: whoever begins at committed
-        offsets of a cut, with the same partitions, never sees a part of a transaction. A cut may be where the consumer
-        stands already: it waits for the oldest open transaction, and for what hangs together with that. To find it, the
-        server reads the headers of all batches from the positions on. Nothing holds the records. Needs the permission
-        snapshot on each topic besides read, and partitions that stay together: those of `assign`.
+        Read up to it with `poll(until=cut)` until `has_reached(cut)`, and commit there. A consumer that starts at the
+        committed offsets of a cut, with the same partitions, never sees a part of a transaction.
 
-        Raises: Rejected with a subscription, automatic commits or another isolation than `read_committed`; Retriable at
-        the deadline, or where a part of the transaction coordinator does not serve.
+        A cut may equal the current positions: it waits for the oldest open transaction, and for transactions linked to
+        it. To find a cut, the server reads the headers of all batches from the positions on. The records are not
+        protected from deletion. It needs the permission snapshot on each topic besides read, and a fixed set of
+        partitions, from `assign`.
+
+        Raises: Rejected with a subscription, automatic commits or another isolation than `read_committed`. Retriable at
+        the deadline, or if a part of the transaction coordinator is not available.
         """
         steps = self._cutting(timeout_ms)
         begun = next(steps)
@@ -178,15 +185,17 @@ class Consumer(ConsumerShell):
                 return dict(done.value)
 
     def batches(self, *, max_records: int | None = None) -> Iterator[ConsumerRecords]:
-        """Return what the polls return that find something, for ever, or until the consumer is closed."""
+        """Return an endless iterator over the non-empty results of `poll`; it ends when the consumer is closed."""
         return BatchIterator(self, max_records)
 
     def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
         """Commit these offsets, by default the positions; returns when they are durable.
 
-        An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
-        An interrupted commit may take effect, and does no harm twice. Raises: CommitFailed, RebalanceInProgress;
-        Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured, Fenced.
+        An offset is that of the next record to read. Callbacks of earlier `commit_async` calls run before it returns.
+        An interrupted commit may take effect; committing again does no harm.
+
+        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
+        Fenced.
         """
         try:
             self._finish(self._begin_commit(offsets, timeout_ms))
@@ -197,17 +206,17 @@ class Consumer(ConsumerShell):
     def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offsets of the group; None where there is none.
+        """Return the committed offsets of the group by partition; None if nothing is committed.
 
-        An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
-        Rejected without a group, or for partitions that do not exist.
+        Waits for offsets whose transaction is still open. Raises: Retriable at the deadline; Rejected without a group,
+        or for partitions that do not exist.
         """
         return self._finish(self._ask_committed(partitions, timeout_ms))
 
     def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record that this consumer returns of a partition.
+        """Return the offset of the next record of a partition that this consumer returns.
 
-        Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
+        Raises: Rejected if the partition is not assigned; Retriable if the position is not known by the deadline.
         """
         return self._finish(self._ask_position(partition, timeout_ms))
 
@@ -216,7 +225,7 @@ class Consumer(ConsumerShell):
         return self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
 
     def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
+        """Return the offset behind the last record of each partition; the last stable offset in `read_committed`.
 
         Raises: Rejected, Retriable at the deadline.
         """
@@ -225,20 +234,23 @@ class Consumer(ConsumerShell):
     def offsets_for_times(
         self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return for each partition the offset of the first record, in the order of offsets, that the isolation level
-        shows and whose timestamp is at least this many Unix milliseconds; None where no record is that new.
+        """Return, by partition, the offset of the first visible record with this timestamp (Unix ms) or later; None if
+        no record is that new.
 
-        A record of a batch that the server cannot open has the batch's first offset; a server of version 1.0.0 answers
-        so for every record. Raises: Rejected, Retriable at the deadline."""
+        First means lowest offset; visible means shown by the isolation level. For a record in a batch that the server
+        cannot open, the offset is that of the batch. A server of version 1.0.0 answers so for every record. Raises:
+        Rejected, Retriable at the deadline.
+        """
         found = self._finish(self._ask_times(times_ms, timeout_ms))
         return {name: offset if offset >= 0 else None for name, offset in found.items()}
 
     def close(self, *, timeout_ms: int | None = None) -> None:
-        """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
+        """Commit if commits are automatic, leave the group, call the listener, and close the connection if it was made
+        here.
 
-        The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
-        `timeout_ms` (default: the setting `close_timeout_ms`), and within a second once the server does not answer,
-        which will notice the silence. Again: nothing. Raises: what the listener raised.
+        A static member keeps its partitions: they wait for its return. Takes at most `timeout_ms` (default: the setting
+        `close_timeout_ms`), and at most a second once the server does not answer; the server then notices the silence
+        itself. A second call does nothing. Raises: any exception of the listener.
         """
         self._close(timeout_ms, commits=True)
         self._raise_failure()
@@ -255,7 +267,7 @@ class Consumer(ConsumerShell):
                 self._connection.close()
 
     def _finish(self, begun: Begun[T]) -> T:
-        """Wait for the result, making the calls that fall due meanwhile."""
+        """Wait for the result, and make the user calls that fall due meanwhile."""
         while True:
             until_ms, call, is_settled = self._turn(partial(self._look_at, begun))
             if call is not None:
@@ -271,7 +283,7 @@ class Consumer(ConsumerShell):
             call.call(call.entered)
         except BaseException as raised:
             if call.is_begun and isinstance(raised, Exception):
-                # The application's own: it is raised where the rebalance ends.
+                # Raised by the application's code: raise it once the rebalance ends.
                 error = raised
             else:
                 self._end_interrupted(call)
@@ -279,7 +291,7 @@ class Consumer(ConsumerShell):
         self._engine.ask(lambda core: core.end_call(call, error, self._engine.now_ms))
 
     def _wait(self, until_ms: int) -> bool:
-        """Wait until something happened; False when the time is over."""
+        """Wait for an event; return False once the time is over."""
         left_ms = until_ms - self._engine.now_ms
         if left_ms <= 0:
             return False
@@ -296,7 +308,7 @@ class Consumer(ConsumerShell):
         return asked.result()
 
     def _stop(self) -> None:
-        """Close the core on its loop, then let go of that."""
+        """Close the core on its loop, then release the loop."""
         if not self._connection.is_of_a_parent:
             self._await(self._engine.stop())
             self._engine.release()

@@ -1,12 +1,12 @@
-"""What a consumer does, without sockets, clocks or threads: the core under the blocking and the asyncio shell.
+"""Core of a consumer, without sockets, clocks or threads, under the blocking and the asyncio shell.
 
-Two sides drive it. An engine starts what `transmissions` returns, brings the answers to `on_answer`, and comes again at
-`wake_ms`: so heartbeats, fetches and commits go on whatever the application does. The shell brings the application's
-calls: a poll is a series of `poll_step`s, each of which returns a call to make in the application's thread, or records,
-or nothing yet; calls that ask the server return a `Future`, for which each shell waits in its own way.
+Two sides drive it. An engine starts the attempts of `transmissions`, passes the answers to `on_answer`, and comes again
+at `wake_ms`. So heartbeats, fetches and commits continue regardless of the application. The shell passes on the
+application's calls. A poll is a series of `poll_step`s; each returns a call to make in the application's thread, or
+records, or nothing yet. Calls that ask the server return a `Future`, for which each shell waits in its own way.
 
-Its parts each do one thing: `membership` (in two protocols), `handover` (partitions coming and going), `commits`,
-`positions` and `fetching`, over the partitions in `owned`.
+Each part does one thing: `membership` (in two protocols), `handover` (of partitions), `commits`, `positions` and
+`fetching`, over the partitions in `owned`.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Future(Generic[T]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether `result` has something to return or raise."""
+        """True if `result` has a value to return or an error to raise."""
         return self._value is not _OPEN or self._error is not None
 
     def succeed(self, value: T) -> None:
-        """Settle the result with a value, unless it is settled: whoever waited may have given up meanwhile."""
+        """Settle the result with a value, unless it is settled: its waiter may have given up meanwhile."""
         if not self.is_settled:
             self._value = value
 
@@ -85,7 +85,7 @@ class ConsumerCore:
         self.subscription = WantedTopics()
         self.is_closed = False
         self.is_cut_off = False
-        """Whether the server did not answer the last attempt that was reported."""
+        """True if the server did not answer the last reported attempt."""
         self.context = ConsumerContext(
             config, config.client_id or client_id, random_source, Flights(random_source), self.assignment
         )
@@ -101,12 +101,12 @@ class ConsumerCore:
         self._absent = AbsentTopics(self.context)
         self._commit_calls: deque[UserCall] = deque()
         self._made: list[UserCall] = []
-        """Calls that the shell was given and has not said the end of."""
+        """Calls handed to the shell whose end it has not reported."""
         self._leaving: Future[None] | None = None
         self.pulse = Pulse(self.context.flights, self.context.client_id)
-        """Tells a server that is slow from one that is gone, while the consumer leaves its group."""
+        """Tells a slow server from a dead one while the consumer leaves its group."""
         self._counted: Handed | None = None
-        """The last records between which batches were skipped, and counted."""
+        """The last records with skipped batches among them that were counted."""
         self._callback_failure: Exception | None = None
         self._wanted_positions: list[tuple[OwnedPartition, Future[int]]] = []
         self._last_poll_ms = 0
@@ -114,9 +114,9 @@ class ConsumerCore:
         self._auto_commit_ms: int | None = None
         self._is_auto_committing = False
         self._unreachable: Loss | None = None
-        """Why the consumer could not connect, where the application was not told yet."""
+        """Reason why the consumer could not connect, until it is reported to the application."""
 
-    # Called by the engine.
+    # Calls of the engine.
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""
@@ -129,7 +129,7 @@ class ConsumerCore:
         return due
 
     def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
-        """Receive the answer to an attempt, or its loss."""
+        """Process the answer to an attempt, or its loss."""
         if not isinstance(answer, Loss):
             self.is_cut_off, self._unreachable = False, None
         else:
@@ -142,7 +142,7 @@ class ConsumerCore:
         return self.context.flights.take_cancelled()
 
     def wake_ms(self) -> int | None:
-        """Return when to ask for `transmissions` again at the latest."""
+        """Return the latest time of the next `transmissions`."""
         if self.is_closed:
             return None
         wakes = (
@@ -157,15 +157,15 @@ class ConsumerCore:
         )
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
 
-    # Called by the shell for the application.
+    # Calls of the shell, for the application.
 
     @property
     def membership(self) -> GroupMembership:
-        """The current membership; without a subscription one that stands for nobody."""
+        """Current membership; without a subscription a `NoMembership`."""
         return self._membership
 
     def subscribe(self, subscription: WantedTopics, listener: AnyListener | None, now_ms: int) -> None:
-        """Read what the group assigns of these topics, from the next poll on. Raises: Rejected."""
+        """Subscribe to these topics, from the next poll on. Raises: Rejected."""
         self._check_open()
         if self.config.group_id is None:
             raise rejected(
@@ -184,7 +184,7 @@ class ConsumerCore:
         self._handover.commits_on_revocation = self.config.enable_auto_commit
 
     def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Read exactly these partitions, which no group assigns; where a topic is gone, the one that has its name now.
+        """Read exactly these partitions, without a group. If a topic is gone, read the one that has its name now.
         Raises: Rejected."""
         self._check_open()
         if not self.subscription.is_empty:
@@ -199,7 +199,7 @@ class ConsumerCore:
         self.assignment.add(dict.fromkeys(sorted(wanted - known), b""), is_announced=True)
 
     def accept(self, handed: Handed) -> None:
-        """Note that the application has these records. Once more: nothing."""
+        """Note that the application has these records. A repetition does nothing."""
         self.assignment.accept(handed.taken)
         if handed.skipped and handed is not self._counted:
             self._counted = handed
@@ -209,14 +209,15 @@ class ConsumerCore:
     def poll_step(
         self, records_max: int, now_ms: int, *, is_first: bool, until: Mapping[TopicPartition, int] | None = None
     ) -> UserCall | list[Slice] | Exception | None:
-        """Return a call to make in the application's thread, or records, or what its listener raised, or None: wait.
-        Raises: any other failure of the consumer. Records stay where they are until `accept` says that the application
-        has them.
+        """Return a call to make in the application's thread, or records, or an exception of the listener; None = wait.
+        Records stay in the buffer until `accept` confirms that the application has them.
 
-        `until`: records before these offsets only; an empty list where they are reached.
+        `until`: only records before these offsets; an empty list once they are reached.
 
-        Between the first step of a poll and `end_poll`, or the step that returned records, partitions may be taken
-        away.
+        Partitions may be taken away between the first step of a poll and its end: `end_poll`, or the step that returned
+        records.
+
+        Raises: any other failure of the consumer.
         """
         self._check_open()
         if self.subscription.is_empty and not self.assignment.is_manual:
@@ -248,7 +249,7 @@ class ConsumerCore:
         self._last_poll_ms = now_ms
 
     def take_call(self, *, commits_only: bool = False) -> UserCall | None:
-        """Return a call to make in the application's thread, or None. `end_call` says how it ended."""
+        """Return a call to make in the application's thread, or None. Its end must be reported to `end_call`."""
         if self._commit_calls:
             call: UserCall | None = self._commit_calls.popleft()
         else:
@@ -258,14 +259,14 @@ class ConsumerCore:
         return call
 
     def end_call(self, call: UserCall, error: Exception | None, now_ms: int) -> None:
-        """Note that a call was made, and what it raised. Once more: nothing."""
+        """Note that a call was made, and its exception. A repetition does nothing."""
         if not call.is_done:
             call.is_done = True
             self._made.remove(call)
             call.on_done(error, now_ms)
 
     def _end_interrupted(self, now_ms: int) -> None:
-        """Go on from calls whose caller was interrupted: one that was begun counts as made, any other comes again."""
+        """Process calls whose caller was interrupted: a call that was begun counts as made, any other comes again."""
         lost, self._made = self._made, []
         for call in lost:
             if call.is_begun:
@@ -275,8 +276,8 @@ class ConsumerCore:
                 self._commit_calls.append(call)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, until_ms: int) -> Future[None]:
-        """Commit these offsets, or the positions of all partitions, after every commit before it. The future fails
-        with CommitFailed, RebalanceInProgress, Retriable, OutcomeUnknown, Rejected, Misconfigured or Fenced."""
+        """Commit these offsets, or the positions of all partitions, after every earlier commit. The future fails with
+        CommitFailed, RebalanceInProgress, Retriable, OutcomeUnknown, Rejected, Misconfigured or Fenced."""
         future: Future[None] = Future()
         self._add_commit(offsets, lambda error, _: _settle(future, error), until_ms)
         return future
@@ -297,10 +298,10 @@ class ConsumerCore:
         self._add_commit(wanted, ended, None)
 
     def leave(self, now_ms: int, *, until_ms: int, commits: bool) -> Future[None]:
-        """Give all partitions up and leave the group, if there is one. With `commits` the positions are committed
-        first, where that is automatic."""
+        """Give up all partitions and leave the group, if there is one. With `commits` the positions are committed
+        first, if commits are automatic."""
         if self._leaving is not None:
-            # Begun by a call that was interrupted, or gave up.
+            # An earlier call began it and was interrupted, or gave up.
             return self._leaving
         self._end_interrupted(now_ms)
         self.pulse.begin(now_ms)
@@ -336,7 +337,7 @@ class ConsumerCore:
         return failure or self._handover.take_failure()
 
     def close(self, now_ms: int) -> None:
-        """Send nothing any more."""
+        """Stop sending permanently."""
         self.is_closed = True
         self._commits.give_up(_closed(), now_ms)
         self.context.flights.cancel_all()
@@ -352,7 +353,7 @@ class ConsumerCore:
         return future
 
     def ask(self, call: RetryingCall[RequestT, ReplyT], convert: Callable[[ReplyT], T]) -> Future[T]:
-        """Send a request to the server; the future holds what `convert` makes of the reply."""
+        """Send a request to the server; the future holds the reply, converted by `convert`."""
         self._check_open()
         future: Future[T] = Future()
 
@@ -366,7 +367,7 @@ class ConsumerCore:
         return future
 
     def reader(self) -> Reader:
-        """Return who asks for committed offsets. Raises: Rejected without a group."""
+        """Return the identity for requests of committed offsets. Raises: Rejected without a group."""
         if self.config.group_id is None:
             raise no_group()
         return self._membership.reader() or Reader(self.config.group_id)
@@ -419,7 +420,7 @@ class ConsumerCore:
         if self._membership.failure is not None:
             raise self._membership.failure
         if self._unreachable is not None:
-            # The next poll goes on trying, and raises again after as long.
+            # The next poll continues trying, and raises again after the same time.
             loss, self._unreachable = self._unreachable, None
             raise unreachable(loss)
         for partition in self.assignment:

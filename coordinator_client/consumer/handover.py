@@ -1,17 +1,17 @@
-"""Partitions coming and going, in an order that the application can rely on; and the callbacks that tell it.
+"""Handover of partitions, in an order that the application can rely on, and the callbacks that report it.
 
-Revoked: what it was given is committed (if that is automatic), the listener is told, and only then the partitions are
-gone; the group hears of it afterwards. All of it happens while the application is in `poll` (or `unsubscribe`, or
-`close`): between two polls its partitions are its own. So offsets that it commits there, in a transaction or not, can
-never be those of a partition that somebody else reads by then.
+Revoked: first the processed records are committed (if commits are automatic), then the listener is called, and only
+then the partitions are gone; afterwards the group is informed. All of this happens while the application is in `poll`
+(or `unsubscribe`, or `close`): between two polls its partitions are its own. So the offsets that it commits between
+polls never belong to a partition that another member already reads.
 
-Lost: the group has taken the partitions already. They are gone at once, and the listener is told with the next poll.
+Lost: the group has already taken the partitions. They are gone at once, and the listener is called with the next poll.
 
-Assigned: the partitions are there, then the listener is told, and after that poll returns their records.
+Assigned: the partitions are added, then the listener is called, and after that poll returns their records.
 
-To be told, derive from `RebalanceListener` or `AsyncRebalanceListener` and override what matters. Every call is made in
-the application's thread (or task), inside `poll`, `unsubscribe` or `close`. An exception stops nothing: the assignment
-is applied, the other calls are made, then the first exception is raised.
+For callbacks, derive from `RebalanceListener` or `AsyncRebalanceListener` and override the methods you need. Every call
+is made in the application's thread (or task), inside `poll`, `unsubscribe` or `close`. An exception stops nothing: the
+assignment is applied, the other calls are made, then the first exception is raised.
 
 Source: spec groups 7.3, 7.4 and 7.7; Kafka's `ConsumerRebalanceListener`.
 """
@@ -33,15 +33,15 @@ class RebalanceListener:
     """Callbacks for a `Consumer`."""
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Called with the partitions that were added, which may be none. Their records come after this call, so `seek`
-        here decides which."""
+        """React to added partitions, which may be none. Their records come after this call, so a `seek` here decides
+        where reading starts."""
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Called with the partitions that are about to go. They are still this member's: commit now what was
-        processed."""
+        """React to partitions that are about to be revoked. They still belong to this member: commit processed records
+        now."""
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Called with the partitions that are gone already: nothing can be committed for them. By default it calls
+        """React to partitions that are already lost: nothing can be committed for them. By default it calls
         `on_partitions_revoked`."""
         self.on_partitions_revoked(partitions)
 
@@ -50,25 +50,25 @@ class AsyncRebalanceListener:
     """Callbacks for an `AsyncConsumer`."""
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Called with the partitions that were added, which may be none. Their records come after this call, so `seek`
-        here decides which."""
+        """React to added partitions, which may be none. Their records come after this call, so a `seek` here decides
+        where reading starts."""
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Called with the partitions that are about to go. They are still this member's: commit now what was
-        processed."""
+        """React to partitions that are about to be revoked. They still belong to this member: commit processed records
+        now."""
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Called with the partitions that are gone already: nothing can be committed for them. By default it calls
+        """React to partitions that are already lost: nothing can be committed for them. By default it calls
         `on_partitions_revoked`."""
         await self.on_partitions_revoked(partitions)
 
 
 Then: TypeAlias = Callable[[int], None]
-"""Called with the time when a step is done."""
+"""Called with the time once a step is done."""
 
 
 class AnyListener(Protocol):
-    """The callbacks of the application; each may return something to be awaited."""
+    """The callbacks of the application; each may return an awaitable."""
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
@@ -81,21 +81,23 @@ NAMES: Final = "names"
 
 @dataclass(slots=True, eq=False)
 class UserCall:
-    """A call that must be made in the application's thread. The shell makes it and says how it ended."""
+    """A call that must be made in the application's thread. The shell makes it and reports its end."""
 
     call: Callable[[Entered], Awaitable[None] | None]
-    """Enters the application's code, and notes that in the same expression, so that no interruption comes between."""
+    """Enters the application's code, and notes that in the same expression, so that no interruption can come
+    between."""
     on_done: Callable[[Exception | None, int], None]
     is_void_after_loss: bool = False
-    """Whether it is dropped once the partitions are lost: it would tell of what did not come to pass."""
+    """True if the call is dropped once the partitions are lost, because it would report an assignment that never
+    happened."""
     entered: Entered = field(default_factory=dict)
     """Filled by `call`, once the code is entered."""
     is_done: bool = False
-    """Whether the core knows how it ended."""
+    """True if the core knows the end of the call."""
 
     @property
     def is_begun(self) -> bool:
-        """Whether the application's code was entered."""
+        """True if the application's code was entered."""
         return bool(self.entered)
 
 
@@ -118,7 +120,7 @@ class Handover:
     def __init__(self, context: ConsumerContext, commits: CommitQueue) -> None:
         self.listener: AnyListener | None = None
         self.is_user_here = False
-        """Whether the application's thread is in poll, unsubscribe or close."""
+        """True while the application's thread is in poll, unsubscribe or close."""
         self.commits_on_revocation = context.config.enable_auto_commit
         self._context = context
         self._commits = commits
@@ -129,7 +131,7 @@ class Handover:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a revocation is under way, or calls of the listener are still to be made."""
+        """True if a revocation is under way, or calls of the listener are still to be made."""
         return self._revocation is not None or bool(self._calls) or self._is_calling
 
     def take_failure(self) -> Exception | None:
@@ -140,21 +142,21 @@ class Handover:
         return failure
 
     def revoke(self, partitions: Collection[TopicPartition], then: Then, *, is_told_if_none: bool = False) -> None:
-        """Revoke these partitions, then call `then`. With `is_told_if_none` the listener is called even where there are
+        """Revoke these partitions, then call `then`. With `is_told_if_none` the listener is called even if there are
         none."""
         assert self._revocation is None, "one revocation at a time"
         self._revocation = _Revocation(frozenset(partitions), then, is_told_if_none)
 
     def revoke_all(self, then: Then) -> None:
-        """Revoke all partitions, in place of a revocation that is under way, then call `then`."""
+        """Revoke all partitions, replacing a revocation that is under way, then call `then`."""
         self._abandon()
         self._drop_void_calls()
         self.revoke(self._context.assignment.names(), then)
 
     def lose(self, then: Then, now_ms: int) -> None:
-        """Drop all partitions at once; `then` is called when the listener knows."""
+        """Drop all partitions at once; `then` is called after the listener."""
         self._abandon()
-        # A listener that was not told of a partition need not be told that it is lost.
+        # A partition that was never announced to the listener need not be reported as lost.
         told = {partition.name for partition in self._context.assignment if partition.is_announced or self._is_calling}
         self._drop_void_calls()
         self._context.assignment.drop(self._context.assignment.names())
@@ -164,7 +166,7 @@ class Handover:
             then(now_ms)
 
     def assign(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
-        """Take these partitions and tell the listener, even of none."""
+        """Add these partitions and call the listener, even if there are none."""
         listener = self.listener
         self._context.assignment.add(topic_ids, is_announced=listener is None)
         if listener is not None:
@@ -172,19 +174,19 @@ class Handover:
             self._tell(listener.on_partitions_assigned, names, lambda _: self._context.assignment.announce(names))
 
     def advance(self, now_ms: int) -> None:
-        """Go on with the revocation as far as possible."""
+        """Advance the revocation as far as possible."""
         while (revocation := self._revocation) is not None and self._step(revocation, now_ms):
             pass
 
     def take_call(self) -> UserCall | None:
-        """Return the next call to make; None while the one before is not done."""
+        """Return the next call to make; None until the previous one is done."""
         if self._is_calling or not self._calls:
             return None
         self._is_calling = True
         return self._calls.popleft()
 
     def _step(self, revocation: _Revocation, now_ms: int) -> bool:
-        """Take one step of the revocation; return whether it could be taken."""
+        """Take one step of the revocation; return True if one was possible."""
         if not revocation.is_begun:
             if not self.is_user_here or self._calls or self._is_calling:
                 return False
@@ -206,7 +208,7 @@ class Handover:
 
     def _commit(self, revocation: _Revocation, now_ms: int) -> None:
         def committed(_: TransactionError | None, __: int) -> None:
-            # What could not be committed is read again by the next owner, who must not be kept waiting for it.
+            # Offsets that could not be committed are read again by the next owner, who must not be kept waiting.
             revocation.is_committed = True
 
         offsets = self._context.assignment.positions() if self.commits_on_revocation else {}

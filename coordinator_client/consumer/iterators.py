@@ -1,6 +1,6 @@
 """Iterators over the records and the batches of a consumer.
 
-Each goes on after an exception, unlike a generator, which ends with it: so neither a signal handler that raises nor
+Each continues after an exception, unlike a generator, which ends with it. So neither a signal handler that raises nor
 `asyncio.wait_for(anext(records), 1)` ends an iteration.
 """
 

@@ -1,8 +1,8 @@
-"""The partitions of a consumer: where each stands, and what was fetched for it and not handed out yet.
+"""Partitions of a consumer: their positions, and the fetched records that were not handed out yet.
 
-A partition is *held* from when it was assigned until it is dropped. It is *leaving* once it is being revoked: it hands
-out nothing more, and offsets of what it handed out may still be committed. A dropped partition never comes back; one
-that is assigned again is a new object, so that nothing old can be mistaken for its own.
+A partition is *held* from its assignment until it is dropped. It is *leaving* while it is being revoked: then it hands
+out no more records, but offsets of those handed out may still be committed. A dropped partition never comes back. One
+that is assigned again is a new object, so that no old answer can be mistaken for its own.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class BufferedBatch:
     end_offset: int
     """Offset behind the batch."""
     after: int
-    """Position of the partition once all of the batch was handed out: behind hidden records too."""
+    """Position of the partition once all of the batch was handed out; lies behind hidden records too."""
     epoch: int | None
-    """Leader epoch of the batch; None: the server did not say."""
+    """Leader epoch of the batch; None if the server did not say."""
     epoch_after: int | None
-    """Leader epoch of what lies before `after`."""
+    """Leader epoch of the record before `after`."""
     placed: tuple[Sequence[int], list[Row]] | None = None
-    """The records, and before them the offset of each. Decoded when the first of them is wanted, in the thread that
-    wants them."""
+    """Offsets of the records, and the records. Decoded when the first of them is needed, in the thread that needs
+    it."""
 
     @property
     def size_bytes(self) -> int:
-        """How much of the buffer the batch takes."""
+        """Bytes of the buffer that the batch takes."""
         return len(self.message.payload)
 
 
@@ -51,52 +51,52 @@ class OwnedPartition:
 
     name: TopicPartition
     topic_id: bytes
-    """Empty where it is not known. Once it is, only the topic with this id is read, and none that was made later under
+    """Id of the topic; empty if unknown. Once it is known, only the topic with this id is read, never a later one of
     the same name."""
     is_held: bool = True
     is_leaving: bool = False
     is_announced: bool = True
-    """Whether the listener was told; before that nothing is handed out."""
+    """True if the listener was called for it; until then no records are handed out."""
     is_paused: bool = False
     position: int | None = None
     """Offset of the next record to hand out; None until it was looked up."""
     reset: str | None = None
-    """Where to look the position up: `earliest`, `latest`, or None = the committed offset."""
+    """Source for the lookup of the position: `earliest`, `latest`, or None = the committed offset."""
     retry_at_ms: int = 0
-    """Nothing is asked for it before this: it waits after a failure that passes."""
+    """Time before which nothing is requested for it, because it waits after a temporary failure."""
     problem: Exception | None = None
-    """Why it cannot go on; the next poll raises it."""
+    """Reason why the partition cannot continue; the next poll raises it."""
     is_gone: bool = False
-    """Whether the server said that the topic is not there, or has another id by now."""
+    """True if the server said that the topic does not exist, or has another id by now."""
     is_remade: bool = False
-    """Whether another topic was seen under the same name."""
+    """True if another topic was seen under the same name."""
     committed: OffsetAndMetadata | None = None
-    """The committed offset, as far as this consumer knows."""
+    """Committed offset, as far as this consumer knows."""
     moves: int = 0
-    """Grows whenever the position is set from outside, so that what belongs to the old one is recognised."""
+    """Counter of position changes from outside, by which results for an old position are recognised."""
     epoch: int | None = None
-    """Leader epoch of what lies before the position; None: not known."""
+    """Leader epoch of the record before the position; None = not known."""
     fetch_offset: int = 0
     fetch_epoch: int | None = None
-    """Leader epoch of what lies before `fetch_offset`; None: not known."""
+    """Leader epoch of the record before `fetch_offset`; None = not known."""
     is_asking: bool = False
-    """Whether a request for the partition is in flight."""
+    """True if a request for the partition is in flight."""
     empty_to: int = 0
-    """Nothing is to hand out before this offset, as records showed that were evicted."""
+    """Offset before which there is nothing to hand out, according to records that were evicted."""
     handed_to: int = 0
-    """The application may have the records before this offset already; its next call says whether it has."""
+    """Offset before which the application may already have the records; its next call decides."""
     is_evicted: bool = False
-    """Whether records were evicted and not fetched again: that waits until poll may return them."""
+    """True if records were evicted and not fetched again, which waits until poll may return them."""
     buffer: deque[BufferedBatch] = field(default_factory=deque)
 
     @property
     def hands_out(self) -> bool:
-        """Whether poll may return its records."""
+        """True if poll may return its records."""
         return bool(self.buffer) and self.is_announced and not (self.is_paused or self.is_leaving)
 
     @property
     def is_idle(self) -> bool:
-        """Whether something may be asked for the partition, once `retry_at_ms` has passed."""
+        """True if a request may be sent for the partition, once `retry_at_ms` has passed."""
         return not (self.is_asking or self.is_leaving) and self.problem is None
 
     @property
@@ -105,31 +105,32 @@ class OwnedPartition:
         return sum(batch.size_bytes for batch in self.buffer if batch.end_offset > self.handed_to)
 
     def has_reached(self, offset: int) -> bool:
-        """Whether nothing is left to hand out before this offset."""
+        """Return True if there is nothing left to hand out before this offset."""
         if self.buffer:
             return self.buffer[0].next_offset >= offset
         return self.position is not None and max(self.position, self.empty_to) >= offset
 
     def evict(self) -> None:
-        """Forget what waits for poll, to fetch it again later. The position stays."""
+        """Forget the records that wait for poll, and fetch them again later. The position stays."""
         assert self.position is not None, "only what has a position is fetched"
         if not self.buffer:
             return
         self.empty_to, self.is_evicted = self.buffer[0].next_offset, True
         self.buffer.clear()
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
-        # What lies behind the evicted records is met again behind them.
+        # A problem behind the evicted records will be found again.
         self.problem = None
 
     def move_to(self, offset: int, epoch: int | None = None) -> None:
-        """Go on from this offset, and forget what was fetched or asked for. `epoch`: of what lies before it."""
+        """Continue from this offset, and forget fetched records and pending requests. `epoch`: leader epoch of the
+        record before it."""
         self.position = self.fetch_offset = offset
         self.epoch = self.fetch_epoch = epoch
         self._forget()
 
     def go_on_at(self, offset: int, epoch: int | None) -> None:
-        """Note that everything up to here was fetched: there is nothing more to hand out before it. `epoch`: of what
-        lies before it."""
+        """Note that everything up to here was fetched, so there is nothing more to hand out before it. `epoch`: leader
+        epoch of the record before it."""
         self.fetch_offset, self.fetch_epoch = max(self.fetch_offset, offset), epoch
         if self.buffer:
             self.buffer[-1].after, self.buffer[-1].epoch_after = self.fetch_offset, epoch
@@ -138,12 +139,12 @@ class OwnedPartition:
 
     @property
     def is_in_hands(self) -> bool:
-        """Whether the application may have records that the position does not count."""
+        """True if the application may have records that the position does not count."""
         return self.position is not None and self.handed_to > self.position
 
     def go_back(self, end_offset: int, epoch: int | None) -> None:
-        """Note that what was fetched from `end_offset` on was lost since; `epoch`: of what lies before it. What was not
-        handed out is fetched anew."""
+        """Note that the records fetched from `end_offset` on have been lost since. `epoch`: leader epoch of the record
+        before it. Records that were not handed out are fetched again."""
         assert self.position is not None, "only what has a position is fetched"
         if self.position > end_offset:
             self.move_to(end_offset, epoch)
@@ -156,7 +157,7 @@ class OwnedPartition:
         self._forget()
 
     def drop(self) -> None:
-        """Note that the partition is not this consumer's any more."""
+        """Note that the partition no longer belongs to this consumer."""
         self.is_held, self.is_leaving = False, True
         self._forget()
 
@@ -170,21 +171,21 @@ class OwnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Records of one batch that poll hands out: `first_offset` up to, not including, `end_offset`. There are fewer than
-    these offsets, or none, where the batch has holes."""
+    """Records of one batch that poll hands out: from `first_offset` up to, but not including, `end_offset`. There are
+    fewer records than offsets, or none, if the batch has holes."""
 
     partition: OwnedPartition
     batch: BufferedBatch
     moves: int
-    """The moves of the partition when the records were handed out."""
+    """Value of `moves` of the partition when the records were handed out."""
     first_offset: int
     end_offset: int
     epoch_before: int | None
-    """Leader epoch of what lies before these records."""
+    """Leader epoch of the record before these."""
 
     @property
     def is_current(self) -> bool:
-        """Whether the partition is still held, and was not moved since."""
+        """True if the partition is still held, and was not moved since."""
         return self.partition.is_held and self.partition.moves == self.moves
 
     @property
@@ -194,7 +195,7 @@ class Slice:
 
     @property
     def epoch_after(self) -> int | None:
-        """Leader epoch of what lies before `after`."""
+        """Leader epoch of the record before `after`."""
         return self.batch.epoch_after if self.end_offset == self.batch.end_offset else self.batch.epoch
 
     def records(self) -> list[ReadRecord]:
@@ -212,7 +213,7 @@ class Slice:
         ]
 
     def holds(self, record: ReadRecord) -> bool:
-        """Whether the record is one of these."""
+        """Return True if the record is one of these."""
         is_there = self.first_offset <= record.offset < self.end_offset
         return is_there and (record.topic, record.partition) == self.partition.name
 
@@ -223,11 +224,11 @@ class OwnedPartitions:
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, OwnedPartition] = {}
         self.is_manual = False
-        """Whether they were given by the application instead of a group."""
+        """True if the partitions were given by the application instead of a group."""
         self.until: Mapping[TopicPartition, int] | None = None
-        """The offsets before which the application polls, as it said last; None: it takes everything."""
+        """Offsets before which the application polls, as of its last poll; None = without a limit."""
         self.version = 0
-        """Grows with every change of what is assigned."""
+        """Counter of assignment changes."""
 
     def __iter__(self) -> Iterator[OwnedPartition]:
         return iter(self._partitions.values())
@@ -247,7 +248,7 @@ class OwnedPartitions:
         return {name: partition.topic_id for name, partition in self._partitions.items()}
 
     def get(self, name: TopicPartition) -> OwnedPartition:
-        """Return one. Raises: Rejected where it is not assigned to this consumer."""
+        """Return one partition. Raises: Rejected if it is not assigned to this consumer."""
         found = self._partitions.get(name)
         if found is None:
             topic, number = name
@@ -258,15 +259,15 @@ class OwnedPartitions:
         return found
 
     def add(self, topic_ids: Mapping[TopicPartition, bytes], *, is_announced: bool) -> None:
-        """Add these partitions, which are not there yet."""
+        """Add these partitions, which must not be there yet."""
         for name, topic_id in topic_ids.items():
             assert name not in self._partitions, f"{name} was assigned twice"
             self._partitions[name] = OwnedPartition(name, topic_id, is_announced=is_announced)
         self.version += 1
 
     def renew(self, names: Iterable[TopicPartition]) -> None:
-        """Read these partitions of whichever topic has the name now, where theirs is gone. What was handed out of the
-        old topic stays that of the old one."""
+        """Read these partitions from the topic that has their name now, if their own topic is gone. Records already
+        handed out still belong to the old topic."""
         for name in names:
             former = self._partitions[name]
             if former.is_gone and former.topic_id:
@@ -275,8 +276,8 @@ class OwnedPartitions:
                 self.version += 1
 
     def to_move(self, name: TopicPartition) -> OwnedPartition:
-        """Return a partition that the application moves: with that it takes whichever topic has the name now, unless a
-        group assigns the partitions. Raises: as `get`."""
+        """Return a partition that the application moves. Unless a group assigns the partitions, a partition whose topic
+        is gone then belongs to the topic that has the name now. Raises: as `get`."""
         found = self.get(name)
         if self.is_manual:
             self.renew([name])
@@ -285,11 +286,11 @@ class OwnedPartitions:
 
     @property
     def gone_topics(self) -> frozenset[str]:
-        """The topics of partitions that the server does not find."""
+        """Topics of partitions that the server does not find."""
         return frozenset(partition.name.topic for partition in self if partition.is_gone)
 
     def note_topics(self, topic_ids: Mapping[str, bytes]) -> bool:
-        """Note which id each topic has now. Return whether a partition is of one that was made again."""
+        """Note the current id of each topic. Return True if a partition belongs to a topic that was recreated."""
         for partition in self:
             topic_id = topic_ids.get(partition.name.topic)
             if partition.topic_id and topic_id and topic_id != partition.topic_id:
@@ -297,7 +298,7 @@ class OwnedPartitions:
         return any(partition.is_remade for partition in self)
 
     def leave(self, names: Collection[TopicPartition]) -> None:
-        """Hand out nothing more of these."""
+        """Stop handing out records of these."""
         for name in names:
             self._partitions[name].is_leaving = True
 
@@ -308,18 +309,18 @@ class OwnedPartitions:
         self.version += 1
 
     def announce(self, names: Iterable[TopicPartition]) -> None:
-        """Hand out records of those partitions that are still there."""
+        """Allow records of these partitions to be handed out, if they are still there."""
         for name in names:
             if name in self._partitions:
                 self._partitions[name].is_announced = True
 
     def announced(self, names: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return the partitions that the listener knows of."""
+        """Return the partitions that were announced to the listener."""
         return frozenset(name for name in names if self._partitions[name].is_announced)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions that differ from what is committed, except those in topics that are gone: nothing can be
-        committed there."""
+        """Return the positions that differ from the committed offsets. Partitions of deleted topics are left out:
+        nothing can be committed there."""
         found = {}
         for name, partition in self._partitions.items():
             position = None if partition.is_gone else partition.position
@@ -328,27 +329,27 @@ class OwnedPartitions:
         return found
 
     def has_reached(self, cut: Mapping[TopicPartition, int]) -> bool:
-        """Whether nothing is left to hand out before these offsets. Raises: Rejected where one of the partitions is not
-        assigned to this consumer any more."""
+        """Return True if there is nothing left to hand out before these offsets. Raises: Rejected if one of the
+        partitions is not assigned to this consumer any more."""
         found = [(self.get(name), offset) for name, offset in cut.items()]
         return all(partition.has_reached(offset) for partition, offset in found)
 
     def is_past(self, partition: OwnedPartition) -> bool:
-        """Whether the application polls up to offsets that this partition has reached."""
+        """Return True if the application polls up to offsets that this partition has reached."""
         return self.until is not None and partition.has_reached(self.until.get(partition.name, 0))
 
     def is_open(self, partition: OwnedPartition) -> bool:
-        """Whether poll may return records of a partition, once there are some."""
+        """Return True if poll may return records of a partition, once there are some."""
         is_kept_back = partition.is_paused or partition.is_leaving or not partition.is_announced
         return not is_kept_back and not self.is_past(partition)
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes wait for poll."""
+        """Number of bytes that wait for poll."""
         return sum(partition.buffered_bytes for partition in self if partition.buffer)
 
     def can_make_room(self, bytes_max: int) -> bool:
-        """Whether fewer bytes than this would wait without the records that poll may not return now."""
+        """Return True if fewer bytes than this would wait after evicting the records that poll may not return now."""
         return sum(each.buffered_bytes for each in self if each.buffer and self.is_open(each)) < bytes_max
 
     def make_room(self, bytes_max: int) -> None:
@@ -362,8 +363,9 @@ class OwnedPartitions:
                 partition.evict()
 
     def peek(self, records_max: int, until: Mapping[TopicPartition, int] | None = None) -> list[Slice]:
-        """Return what poll hands out next, in the order of each partition. `until`: only what lies before these
-        offsets, and of these partitions. Positions stay: `accept` moves them once the application has the records."""
+        """Return the records that poll hands out next, in the order of each partition. `until`: only records before
+        these offsets, and of these partitions. Positions stay; `accept` moves them once the application has the
+        records."""
         slices: list[Slice] = []
         left = records_max
         for partition in self:
@@ -375,8 +377,8 @@ class OwnedPartitions:
         return slices
 
     def accept(self, slices: Iterable[Slice]) -> None:
-        """Move the positions behind what was handed out. Partitions that were moved meanwhile stay where they are; what
-        was accepted before changes nothing."""
+        """Move the positions behind the records that were handed out. Partitions that were moved meanwhile are left as
+        they are. Accepting the same records again changes nothing."""
         handed: dict[OwnedPartition, list[Slice]] = {}
         for each in slices:
             if each.is_current:
@@ -409,11 +411,11 @@ def _peek(partition: OwnedPartition, records_max: int, until: int | None) -> lis
 
 
 def _accept(partition: OwnedPartition, parts: Sequence[Slice]) -> None:
-    """Let go of what was handed out of one partition."""
+    """Release the handed-out records of one partition."""
     buffer = partition.buffer
     for each in parts:
         if not buffer or buffer[0] is not each.batch:
-            # What waited was evicted since: it is fetched again from where the application stands.
+            # The waiting records were evicted since, and are fetched again from the application's position.
             partition.move_to(parts[-1].after, parts[-1].epoch_after)
             return
         partition.position, partition.epoch = each.after, each.epoch_after

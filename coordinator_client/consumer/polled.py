@@ -1,4 +1,4 @@
-"""The records that `poll` returns, and where they came from."""
+"""The records that `poll` returns, and the slices they came from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coordinator_client.values import TopicPartition
 
 
 class ConsumerRecords(Sequence[ReadRecord]):
-    """The records of one poll: those of a partition together and in order. Falsy where there are none."""
+    """The records of one poll; those of one partition are together and in order. Falsy if empty."""
 
     __slots__ = ("_records", "skipped", "slices", "taken")
 
@@ -28,9 +28,9 @@ class ConsumerRecords(Sequence[ReadRecord]):
     ) -> None:
         self._records = records
         self.slices = slices
-        """The slices of the consumer's partitions that they came from; not for applications."""
+        """Slices of the consumer's partitions from which the records came; not for applications."""
         self.taken = taken
-        """The same, with those between them that were left out because they cannot be read."""
+        """The same slices, and those between them that were left out because they cannot be read."""
         self.skipped = skipped
         """Errors of the batches left out."""
 
@@ -49,23 +49,23 @@ class ConsumerRecords(Sequence[ReadRecord]):
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """The partitions that have records here."""
+        """Partitions that have records here."""
         return frozenset(each.partition.name for each in self.slices)
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """The offset behind these records by partition: what to commit once they are processed."""
+        """Offset behind these records by partition: the offsets to commit once they are processed."""
         return {each.partition.name: each.after for each in self.slices}
 
     @property
     def first_offsets(self) -> dict[TopicPartition, int]:
-        """Where the records of each partition begin: at the first one, or at offsets before it that are without one."""
+        """Offset by partition at which these records begin: that of the first record, or of a hole before it."""
         return {each.partition.name: each.first_offset for each in reversed(self.slices)}
 
 
 def decoded(slices: Sequence[Slice], *, skips: bool) -> tuple[ConsumerRecords, TransactionError | None]:
-    """Return the records up to the first batch that cannot be read, and the reason why it cannot. With `skips` such
-    batches are left out, and noted beside the records."""
+    """Return the records up to the first batch that cannot be read, and its error. With `skips` such batches are left
+    out, and noted beside the records."""
     records: list[ReadRecord] = []
     good: list[Slice] = []
     skipped: list[CorruptBatch] = []
@@ -83,32 +83,32 @@ def decoded(slices: Sequence[Slice], *, skips: bool) -> tuple[ConsumerRecords, T
 
 
 class Handed(Protocol):
-    """Records in the application's hands."""
+    """Records that the application has got."""
 
     @property
     def taken(self) -> Sequence[Slice]:
-        """The slices that the application has got."""
+        """Slices that the application has got."""
 
     @property
     def skipped(self) -> Sequence[CorruptBatch]:
-        """Batches in them that could not be read."""
+        """Errors of batches in them that could not be read."""
 
 
 class Unread:
-    """The batch that an iteration over a consumer is in. Its records are returned one by one, by `next(records)`: that
-    is one step, so that no interruption can come between returning a record and counting it as returned."""
+    """The batch under iteration. Its records are returned one by one with `next(records)`. That is a single step, so no
+    interruption can come between returning a record and counting it as returned."""
 
     def __init__(self, batch: ConsumerRecords) -> None:
         self.batch = batch
         self.records: Iterator[ReadRecord] = iter(list(batch))
-        """A list's iterator, which can be asked how much is left, and set back."""
+        """List iterator, which reports its remaining length and can be set back."""
         self._count = len(batch)
         self._number = 0
-        """The slice of the record that comes next."""
+        """Index of the slice of the next record."""
         self._next = 0
 
     def put_back(self) -> None:
-        """Return the record that `has_next` saw once more: its caller was interrupted before it had that."""
+        """Return the record seen by `has_next` once more: its caller was interrupted before it got the record."""
         self.records.__setstate__(self._next)  # type: ignore[attr-defined]  # a list's iterator has it
 
     @property
@@ -117,7 +117,7 @@ class Unread:
 
     @property
     def has_next(self) -> bool:
-        """Whether there is a record to return. Records of partitions that are gone or were moved are left out."""
+        """True if there is a record to return. Records of partitions that are gone or were moved are left out."""
         slices = self.batch.slices
         while (returned := self._returned) < self._count:
             record = self.batch[returned]

@@ -1,5 +1,6 @@
-"""The part of a consumer that needs no waiting, shared by the blocking and the asyncio one: its arguments, checked, and
-the questions that an application may ask about partitions, as requests and their answers.
+"""Common base of the blocking and the asyncio consumer: the part that does not wait.
+
+It checks arguments, and converts the application's questions about partitions to requests and their answers to results.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[
 def ask_committed(
     core: ConsumerCore, partitions: Collection[TopicPartition], *, now_ms: int, timeout_ms: int
 ) -> Future[dict[TopicPartition, OffsetAndMetadata | None]]:
-    """Ask for committed offsets; one that waits for its transaction is waited for."""
+    """Ask for committed offsets, waiting for pending ones until their transaction ends."""
     asked = sorted(partitions)
     request = offset_fetch_request(core.context, core.reader(), ((name, b"") for name in asked))
 
@@ -78,7 +79,7 @@ def ask_offsets(
 
 
 def checked_partitions(partitions: Partitions) -> list[TopicPartition]:
-    """Return the partitions, each once, in order. Raises: Rejected where a topic name or a number is impossible."""
+    """Return the partitions, each once, in order. Raises: Rejected for an impossible topic name or number."""
     found: dict[TopicPartition, None] = {}
     for topic, number in partitions:
         check_here(check_topic_name, topic)
@@ -89,7 +90,7 @@ def checked_partitions(partitions: Partitions) -> list[TopicPartition]:
 
 
 def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets to commit. Raises: Rejected where one is below 0."""
+    """Return the offsets to commit. Raises: Rejected if one is below 0."""
     checked = {}
     for name, wanted in zip(checked_partitions(offsets), offsets.values(), strict=True):
         offset = OffsetAndMetadata(wanted) if isinstance(wanted, int) else OffsetAndMetadata(*wanted)
@@ -110,14 +111,14 @@ RECORDS: Final = "records"
 
 @dataclass(frozen=True, slots=True)
 class Begun(Generic[T]):
-    """A call of the application that has begun: the result that it waits for, and for how long."""
+    """A call of the application that has begun, with its future result and its time limit."""
 
     future: Future[T]
     what: str
-    """The name of the call, for messages."""
+    """Name of the call, for messages."""
     patience: Patience
     with_rebalance: bool = False
-    """Whether the listener may be called meanwhile."""
+    """True if the listener may be called meanwhile."""
 
 
 class ConsumerShell:
@@ -134,21 +135,21 @@ class ConsumerShell:
         flights.answers, flights.throttle = self._connection.answers, self._connection.throttle
         self._engine: Engine
         self._handed: dict[str, ConsumerRecords | Unread] = {}
-        """The records that the application has got since its last call, put there by the expression that returns them.
-        The next call moves the positions behind them; so a poll that was interrupted has taken nothing."""
+        """Records that the application has got since its last call, stored by the expression that returns them. The
+        next call moves the positions behind them, so an interrupted poll has taken nothing."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return self._core.is_closed
 
     def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions, which no group assigns; replaces what was assigned before.
+        """Read exactly these partitions, without a group assignment; replaces the previous assignment.
 
-        A partition is of the topic that has the name when it is first read. Once that topic is deleted, also if it is
-        made again, `poll` raises Rejected, each time, until the partition is assigned again or moved (`seek`,
-        `seek_to_beginning`, `seek_to_end`): that takes the topic that has the name by then. With a `group_id` offsets
-        are committed in its name, which the group accepts while it has no members. Raises: Rejected.
+        A partition belongs to the topic that has the name at its first read. Once that topic is deleted, even if it is
+        recreated, `poll` raises Rejected each time. To read the topic that has the name now, assign the partition again
+        or move it (`seek`, `seek_to_beginning`, `seek_to_end`). With a `group_id` offsets are committed in the name of
+        the group, which accepts them while it has no members. Raises: Rejected.
         """
         checked = checked_partitions(partitions)
         self._do(lambda core: core.assign(checked, self._engine.now_ms))
@@ -158,27 +159,28 @@ class ConsumerShell:
         return self._turn(lambda core: core.assignment.names())
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics that were subscribed to by name."""
+        """Return the topics of the subscription that were given by name."""
         return self._core.subscription.topics
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Let the next poll go on at this offset of a partition. Raises: Rejected where it is not assigned."""
+        """Set the offset of the next record that `poll` returns of a partition. Raises: Rejected if it is not
+        assigned."""
         if offset < 0:
             raise rejected(ErrorCode.OFFSET_OUT_OF_RANGE, f"the offset to go to is {offset} and must not be below 0")
         self._do(lambda core: core.assignment.to_move(TopicPartition(*partition)).move_to(offset))
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
-        """Let the next poll go on at the first record of these partitions, by default of all."""
+        """Move these partitions, by default all, to their first record."""
         self._look_up(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Let the next poll go on behind the last record of these partitions, by default of all; in `read_committed`
-        that is the last stable offset."""
+        """Move these partitions, by default all, behind their last record; to the last stable offset in
+        `read_committed`."""
         self._look_up(partitions, LATEST)
 
     def rewind(self, batch: ConsumerRecords) -> None:
-        """Let the next poll return the records of this batch again, those of partitions that are still assigned: what
-        to do after a transaction was aborted."""
+        """Return the records of this batch again with the next poll, except those of partitions that are no longer
+        assigned. Use it after a transaction was aborted."""
 
         def move(_: ConsumerCore) -> None:
             for each in reversed(batch.slices):
@@ -188,24 +190,25 @@ class ConsumerShell:
         self._do(move)
 
     def pause(self, partitions: Partitions) -> None:
-        """Let poll return no records of these partitions until `resume`; they stay assigned.
+        """Return no records of these partitions from `poll` until `resume`; they stay assigned.
 
-        What was fetched of them is kept while there is room, and fetched again otherwise, so they hold up no other
-        partition. Raises: Rejected.
+        Their fetched records are kept while there is space, and fetched again otherwise, so they never block other
+        partitions. Raises: Rejected.
         """
         self._set_paused(partitions, is_paused=True)
 
     def resume(self, partitions: Partitions) -> None:
-        """Let poll return records of these partitions again. Raises: Rejected where one is not assigned."""
+        """Return records of these partitions from `poll` again. Raises: Rejected if one is not assigned."""
         self._set_paused(partitions, is_paused=False)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are paused."""
+        """Return the paused partitions."""
         return self._turn(lambda core: frozenset(each.name for each in core.assignment if each.is_paused))
 
     @property
     def skipped(self) -> Skipped:
-        """Counts what was skipped so far because it cannot be read; stays empty unless `on_corrupt_batch` is `skip`."""
+        """Counts of the batches skipped so far because they cannot be read; empty unless `on_corrupt_batch` is
+        `skip`."""
         if not self.is_closed:
             self._do(_nothing)
         return self._core.context.skipped
@@ -213,22 +216,24 @@ class ConsumerShell:
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """Commit these offsets, by default the positions, without waiting.
 
-        Tried once. `callback(offsets, error)` is called in the order of the commits, in a later `poll`, `commit` or
-        `close`; `error` is None for success. Raises: Rejected for a wrong call.
+        The commit is tried once. `callback(offsets, error)` is called in the order of the commits, in a later `poll`,
+        `commit` or `close`; `error` is None for success. Raises: Rejected for a wrong call.
         """
         checked = None if offsets is None else checked_offsets(offsets)
         self._do(lambda core: core.commit_async(checked, callback))
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is to its group now. Raises: Rejected without a group."""
+        """Return the current identity of this consumer in its group. Raises: Rejected without a group."""
         return self._turn(lambda core: core.membership.standing())
 
     def transaction_offsets(self, batch: ConsumerRecords | Offsets) -> TransactionOffsets:
-        """Return what `Transaction.commit_offsets` sends: the offsets behind the batch, and who commits them.
+        """Return the arguments of `Transaction.commit_offsets`: the offsets behind the batch, and the committing
+        member.
 
-        A rebalance under way is no reason to refuse: what is still held may be committed, and the group decides.
-        Raises: Abortable where a partition of the batch is not this consumer's any more, so that somebody else reads
-        its records; Rejected with automatic commits or without a group.
+        This works during a rebalance too: offsets of partitions still held may be committed, and the group decides.
+
+        Raises: Abortable if a partition of the batch no longer belongs to this consumer, so that another member reads
+        its records. Rejected with automatic commits or without a group.
         """
         if self._config.enable_auto_commit and self._config.group_id is not None:
             raise rejected(
@@ -252,21 +257,21 @@ class ConsumerShell:
     def _patience(
         self, timeout_ms: int | None, default_ms: int | None = None, *, cut_off_ms: int | None = None
     ) -> Patience:
-        """Return how long a call waits that was given `timeout_ms`. Raises: TypeError, Rejected."""
+        """Return the time limit of a call with this `timeout_ms`. Raises: TypeError, Rejected."""
         limit_ms = self._config.default_timeout_ms if default_ms is None else default_ms
         if timeout_ms is not None:
             limit_ms = duration_ms("timeout_ms", timeout_ms)
         return Patience(self._engine.now_ms + limit_ms, limit_ms, cut_off_ms)
 
     def _begin_poll(self, unnamed: tuple[object, ...], timeout_ms: int, max_records: int | None) -> tuple[int, int]:
-        """Return when the poll ends, and how many records it may return. Raises: TypeError, Rejected."""
+        """Return the end of the poll, and the maximum number of its records. Raises: TypeError, Rejected."""
         if unnamed:
             raise TypeError("poll takes milliseconds by name: for one second write poll(timeout_ms=1000)")
         until_ms = self._engine.now_ms + duration_ms("timeout_ms", timeout_ms)
         return until_ms, self._config.max_poll_records if max_records is None else max(1, max_records)
 
     def _end_interrupted(self, call: UserCall) -> None:
-        """Note the end of a call that was interrupted; one that was not entered comes again with the next poll."""
+        """Note the end of an interrupted call; a call whose code was not entered comes again with the next poll."""
         if call.is_begun:
             self._engine.ask(lambda core: core.end_call(call, None, self._engine.now_ms))
 
@@ -298,7 +303,7 @@ class ConsumerShell:
         return Begun(self._do(lambda core: core.position(TopicPartition(*partition))), "position", patience)
 
     def _cutting(self, timeout_ms: int | None) -> Generator[Begun[Any], Any, dict[TopicPartition, int]]:
-        """Yields what to wait for and is sent what came of it; returns the next cut."""
+        """Yield the calls to wait for, and receive their results; return the next cut."""
         config, patience = self._config, self._patience(timeout_ms)
         if config.isolation != "read_committed" or (config.enable_auto_commit and config.group_id is not None):
             raise rejected(
@@ -326,8 +331,8 @@ class ConsumerShell:
         return (yield from cut_since(ask, self._core.context.header, stands, self._core.assignment.topic_ids()))
 
     def has_reached(self, cut: Mapping[TopicPartition, int]) -> bool:
-        """Return whether nothing is left to poll before these offsets. Raises: Rejected where one of the partitions is
-        not assigned."""
+        """Return True if there is nothing left to poll before these offsets. Raises: Rejected if one of the partitions
+        is not assigned."""
         return self._do(lambda core: core.assignment.has_reached(cut))
 
     def _ask_ends(
@@ -385,7 +390,7 @@ class ConsumerShell:
         self._do(pause)
 
     def _turn(self, step: Callable[[ConsumerCore], T]) -> T:
-        """Let the loop carry out a step, and return what it returned. Raises: what it raised."""
+        """Run a step on the loop, and return its result. Raises: the exception of the step."""
         raise NotImplementedError
 
     def _poll_step(
@@ -395,13 +400,14 @@ class ConsumerShell:
         return core.poll_step(records_max, self._engine.now_ms, is_first=is_first, until=until)
 
     def _look_at(self, begun: Begun[Any], core: ConsumerCore) -> tuple[int, UserCall | None, bool]:
-        """Return until when to wait for a call that has begun, a call to make meanwhile, and whether it has ended."""
+        """Return the end of the wait for a call that has begun, a user call to make meanwhile, and True if it has
+        ended."""
         heard_ms = core.pulse.heard_ms
         until_ms = begun.patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off, heard_ms=heard_ms)
         return until_ms, core.take_call(commits_only=not begun.with_rebalance), begun.future.is_settled
 
     def _do(self, step: Callable[[ConsumerCore], T]) -> T:
-        """The same, for a call that takes the records that the application has got for processed."""
+        """Run a step as `_turn` does, for a call that confirms the records the application has got as processed."""
         handed = self._handed.get(RECORDS)
         if handed is None:
             return self._turn(step)
@@ -415,17 +421,17 @@ class ConsumerShell:
         except TransactionError:
             self._handed = {}
             raise
-        # Not after an interruption: what was accepted is accepted once more then, which changes nothing.
+        # Not after an interruption: then the same records are accepted once more, which changes nothing.
         self._handed = {}
         return result
 
     def _unread(self) -> Unread | None:
-        """Return the batch that an iteration is in; None: there is none, or it is at its end."""
+        """Return the batch under iteration; None if there is none, or it is at its end."""
         handed = self._handed.get(RECORDS)
         return handed if isinstance(handed, Unread) and handed.has_next else None
 
     def _begin_unread(self, records: ConsumerRecords) -> None:
-        """Note what an iteration returns from here on."""
+        """Store the records that an iteration returns from here on."""
         self._handed = {RECORDS: Unread(records)}
 
     def _hand_out(self, records: ConsumerRecords) -> ConsumerRecords:
@@ -437,8 +443,8 @@ class ConsumerShell:
             raise
 
     def _decode(self, slices: list[Slice]) -> ConsumerRecords:
-        """Return the records of these slices. What cannot be read is left out and noted, or left for the next poll, and
-        raised if it comes first."""
+        """Return the records of these slices. A batch that cannot be read is left out and noted, or left for the next
+        poll. If it comes first, its error is raised."""
         records, error = decoded(slices, skips=self._config.on_corrupt_batch == SKIP)
         if error is not None and not records:
             error.action = SEEK_BEHIND
@@ -447,13 +453,14 @@ class ConsumerShell:
 
 
 def note_repeating(error: BaseException) -> None:
-    """Note on what interrupted a commit that it is safe to commit again. Errors of the SDK say that themselves."""
+    """Add a note to the interruption of a commit that it is safe to commit again. Errors of the SDK say that
+    themselves."""
     if not isinstance(error, TransactionError):
         error.add_note(f"The offsets may have been committed. {COMMIT_AGAIN}")
 
 
 def _nothing(_: ConsumerCore) -> None:
-    """The step of a call that only counts what the application got."""
+    """Do nothing, so that a call only confirms the records that the application has got."""
 
 
 def _check_held(slices: Iterable[Slice]) -> None:

@@ -1,4 +1,4 @@
-"""The statuses of a member, and the two tables of a member's legal steps: one per group protocol.
+"""Statuses of a member, and two tables of its legal steps: one per group protocol.
 
 A member of a group of the consumer protocol (KIP-848):
 ```
@@ -26,28 +26,28 @@ from typing import Final
 
 
 class MemberStatus(StrEnum):
-    """The status of a member in the consumer protocol."""
+    """Status of a member in the consumer protocol."""
 
     UNSUBSCRIBED = "UNSUBSCRIBED"
-    """It is in no group."""
+    """The consumer is not a member of a group."""
     JOINING = "JOINING"
     """The first heartbeat, with epoch 0, is in flight."""
     RECONCILING = "RECONCILING"
-    """It was told what it may own, and gives up the rest."""
+    """The member knows its new assignment, and gives up all other partitions."""
     ACKNOWLEDGING = "ACKNOWLEDGING"
-    """It owns what it was told, and tells the group so."""
+    """The member owns its assignment, and reports that to the group."""
     STABLE = "STABLE"
-    """There is nothing to do but to send heartbeats."""
+    """Only heartbeats are due."""
     FENCED = "FENCED"
-    """The group removed it; it owns nothing, and joins again once the application was told."""
+    """The group removed the member; it owns nothing, and joins again after the listener was called."""
     STALE = "STALE"
-    """`poll` was not called in time; it left, and joins again with the next `poll`."""
+    """`poll` was not called in time: the member left, and joins again with the next `poll`."""
     PREPARE_LEAVING = "PREPARE_LEAVING"
-    """It commits and tells the application what is revoked, before it leaves."""
+    """Before leaving, the member commits and calls the listener for the revoked partitions."""
     LEAVING = "LEAVING"
     """The last heartbeat is in flight."""
     FATAL = "FATAL"
-    """The group refuses it for a reason that repeating cannot change."""
+    """The group refuses the member for a reason that repeating cannot change."""
 
 
 _M = MemberStatus
@@ -70,16 +70,16 @@ MEMBER_STEPS: Final[Mapping[MemberStatus, frozenset[MemberStatus]]] = MappingPro
 
 
 class ClassicStatus(StrEnum):
-    """The status of a member of a classic group."""
+    """Status of a member of a classic group."""
 
     UNJOINED = "UNJOINED"
-    """Not a member, or not any more; it joins when it is polled."""
+    """Not a member, or no longer; joins with the next poll."""
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
-    """JoinGroup is on its way; what had to be given up was."""
+    """JoinGroup is under way; partitions that had to be given up are."""
     COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
-    """JoinGroup was answered, SyncGroup is on its way; heartbeats run."""
+    """JoinGroup was answered and SyncGroup is under way; heartbeats run."""
     STABLE = "STABLE"
-    """It knows what it owns."""
+    """The member knows its assignment."""
 
 
 _C = ClassicStatus

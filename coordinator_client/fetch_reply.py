@@ -1,8 +1,7 @@
-"""Answers to Fetch, parsed without copying payloads: small fields become messages, payloads stay where they lie in the
-bytes that came.
+"""Answers to Fetch, parsed without copying payloads: small fields become messages, payloads stay in the received bytes.
 
 Protobuf would copy every payload twice, out of the answer and out of the message. A view costs nothing, but keeps its
-whole answer in memory: whoever keeps payloads for long makes copies of those.
+whole answer in memory. Code that keeps payloads for long must copy them.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ _PAYLOAD: Final = bytes_field(log.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
 
 class WireBatch(Struct, frozen=True):
-    """A batch as it came, unverified."""
+    """A received batch, unverified."""
 
     fields: log.RecordBatch
-    """All but the payload."""
+    """All fields except the payload."""
     payload: Payload
 
     def kept(self) -> WireBatch:
-        """Return a copy with a payload of its own, which keeps nothing else in memory."""
+        """Return a copy with its own payload, which keeps nothing else in memory."""
         return WireBatch(self.fields, bytes(self.payload))
 
 
 class PartitionReply(Struct, frozen=True):
-    """The part of an answer that is about one partition."""
+    """The part of an answer for one partition."""
 
     fields: log.FetchResult
-    """All but the batches."""
+    """All fields except the batches."""
     batches: Sequence[WireBatch]
 
 
@@ -56,7 +55,7 @@ class FetchReply:
 
 
 def parse_fetch_reply(body: Buffer) -> FetchReply:
-    """Return the answer, with payloads that are views of `body`. Raises: DecodeError where the bytes are no
+    """Return the answer, with payloads that are views of `body`. Raises: DecodeError if the bytes are not a
     FetchResponse."""
     try:
         rest, results = split(body, 0, len(body), _RESULTS)
@@ -80,6 +79,6 @@ def _partition(body: Buffer, start: int, end: int) -> PartitionReply:
 
 def _batch(body: Buffer, view: memoryview, start: int, end: int) -> WireBatch:
     rest, payloads = split(body, start, end, _PAYLOAD)
-    # Where a field comes twice, the last one counts.
+    # If a field is repeated, the last one counts.
     payload_start, payload_end = payloads[-1] if payloads else (0, 0)
     return WireBatch(log.RecordBatch.FromString(rest), view[payload_start:payload_end])

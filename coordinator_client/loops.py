@@ -1,7 +1,7 @@
 """Event loops on which short callbacks run one at a time, soon or at a given time.
 
-Sessions and consumers live on a loop: it carries requests, heartbeats and fetches, whatever the application does
-meanwhile. It is the application's asyncio loop, or one in a thread of the SDK.
+Sessions and consumers live on a loop, which carries requests, heartbeats and fetches regardless of the application. It
+is the application's asyncio loop, or one in a thread of the SDK.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Timer(Protocol):
     """A callback that is due later."""
 
     def cancel(self) -> object:
-        """Cancel the callback; too late is no error."""
+        """Cancel the callback; a late cancellation is no error."""
 
 
 class Loop(Protocol):
@@ -33,24 +33,24 @@ class Loop(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Whether this thread runs the loop."""
+        """True if this thread runs the loop."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the loop has ended and will run nothing more."""
+        """True if the loop has ended and runs no more callbacks."""
 
     def call_soon(self, call: _Call) -> None:
-        """Run `call` soon, after those that were passed before; usable from any thread."""
+        """Run `call` soon, after those passed earlier; usable from any thread."""
 
     def call_after(self, wait_ms: int, call: _Call) -> Timer:
         """Run `call` after this time; usable from any thread that may use the loop."""
 
     def release(self) -> None:
-        """Let go of the loop; whoever got it calls this once."""
+        """Release the loop; every user of the loop calls this once."""
 
 
 class AsyncioLoop:
-    """The asyncio loop that is running when this object is made."""
+    """The asyncio loop that is running at the creation of this object."""
 
     def __init__(self) -> None:
         self.asyncio_loop = asyncio.get_running_loop()
@@ -58,16 +58,16 @@ class AsyncioLoop:
 
     @property
     def is_here(self) -> bool:
-        """Whether this thread runs the loop."""
+        """True if this thread runs the loop."""
         return threading.get_ident() == self._thread_id
 
     @property
     def is_over(self) -> bool:
-        """Whether the loop has ended and will run nothing more."""
+        """True if the loop has ended and runs no more callbacks."""
         return self.asyncio_loop.is_closed()
 
     def call_soon(self, call: _Call) -> None:
-        # An answer may come after the application has ended its loop; then nobody waits for it.
+        # An answer may come after the application has ended its loop; then no caller waits for it.
         with contextlib.suppress(RuntimeError):
             if self.is_here:
                 self.asyncio_loop.call_soon(call)
@@ -99,12 +99,12 @@ class _ThreadTimer:
 
 
 class BackgroundLoop(AsyncioLoop):
-    """A loop in a daemon thread of its own, named so that a stack dump shows what it is."""
+    """A loop in its own daemon thread, with a recognisable name for stack dumps."""
 
     def __init__(self) -> None:
         self.asyncio_loop = _new_asyncio_loop()
         self._is_over = False
-        # The one thread of the SDK: a blocking application has no loop that heartbeats could run on.
+        # The only thread of the SDK: a blocking application has no loop for heartbeats.
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)  # noqa: TID251
         self._thread.start()
 
@@ -128,14 +128,14 @@ class BackgroundLoop(AsyncioLoop):
         _SHARED.release(self)
 
     def stop(self) -> None:
-        """End the thread after the callbacks that it was given, and wait for that; without waiting if called on that
+        """End the thread after the callbacks passed so far, and wait for that; without waiting if called on that
         thread."""
         self.call_soon(self.asyncio_loop.stop)
         if not self.is_here:
             self._thread.join(_END_SECONDS)
 
     def close(self) -> None:
-        """Give back what the loop of an ended thread holds of the system. One that does not end keeps it."""
+        """Release the system resources of an ended thread's loop. A thread that does not end keeps them."""
         self._thread.join(_END_SECONDS)
         if self._is_over:
             self.asyncio_loop.close()
@@ -159,11 +159,12 @@ def _new_asyncio_loop() -> asyncio.AbstractEventLoop:
 
 
 class _SharedLoop:
-    """Counts the users of the loop thread of this process, which runs while it has any. A fork begins without one:
-    threads do not survive it.
+    """Counts the users of the loop thread of this process, which runs while it has any. A forked child begins without
+    one: threads do not survive a fork.
 
-    A loop is closed when the next one has ended. What grpc.aio has cancelled it reports to its loop a little later, and
-    were that closed by then, another loop of the process would have an exception of it."""
+    A loop is closed only after the next one has ended. grpc.aio reports its cancelled calls to their loop a little
+    later. If that loop were closed by then, another loop of the process would get an exception from it.
+    """
 
     def __init__(self) -> None:
         self._ended: BackgroundLoop | None = None
@@ -197,5 +198,5 @@ _SHARED: Final = _SharedLoop()
 
 
 def background_loop() -> Loop:
-    """Return the loop thread of this process, started now if nobody uses it. Call `release` on it at the end."""
+    """Return the loop thread of this process, started now if it has no user. Call `release` on it at the end."""
     return _SHARED.acquire()

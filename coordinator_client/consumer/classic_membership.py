@@ -1,8 +1,8 @@
-"""The membership in a classic group: the member joins, the leader of the members assigns, and each learns its part.
+"""Membership in a classic group: the member joins, the leader of the members assigns, and each gets its partitions.
 
-A rebalance begins in `poll` only, where the application can give up what it must; what follows goes on by itself.
-Between rebalances, heartbeats tell the group that the member lives, and tell the member when it should join again. An
-answer is acted upon only while the generation that it was asked in is still the member's.
+A rebalance begins only in `poll`, where the application can give up partitions; the rest continues by itself. Between
+rebalances, heartbeats tell the group that the member is alive, and tell the member when to rejoin. An answer is used
+only if the generation of its request is still the member's.
 
 Source: spec groups 2, 7.2, 7.3, 7.5; KIP-62, 345, 394, 429, 800.
 """
@@ -54,10 +54,10 @@ class ClassicMembership:
         self._beat_flight: int | None = None
         self._beat_ms = 0
         self._last_share: Share[str] = {}
-        """The last assignment, also where it was given up since."""
+        """Last assignment, even if it was given up since."""
         self._rejoin_reason: str | None = None
         self._is_preparing = False
-        """Whether the member is giving up what it must before it joins."""
+        """True while the member gives up partitions before it joins."""
 
     @property
     def is_active(self) -> bool:
@@ -65,7 +65,7 @@ class ClassicMembership:
 
     @property
     def is_static(self) -> bool:
-        """Whether the group keeps this member's place while it is away."""
+        """True if the group keeps this member's place while it is away."""
         return self._context.config.group_instance_id is not None
 
     def standing(self) -> GroupMetadata:
@@ -153,7 +153,7 @@ class ClassicMembership:
         wakes = (beat_ms, self._joining.wake_ms(), self._watch.wake_ms())
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
 
-    # Called by `Joining` (`joining.Joiner`).
+    # Calls of `Joining` (`joining.Joiner`).
 
     def joining_member(self) -> JoiningMember:
         owned = as_share(self._context.assignment.names()) if self._assignors.is_cooperative else {}
@@ -196,7 +196,7 @@ class ClassicMembership:
         self._watch.lead(topics, known, now_ms)
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
-        """Leave the generation behind: the member owns nothing any more, and joins again with the next poll."""
+        """Reset the membership: the member owns nothing any more, and joins again with the next poll."""
         self._stop_beating()
         self._joining.cancel()
         self._watch.follow()
@@ -226,7 +226,7 @@ class ClassicMembership:
         self._rejoin_reason = self._rejoin_reason or reason
 
     def _prepare(self, now_ms: int) -> None:
-        """Give up what must be given up before the member joins."""
+        """Give up the partitions that must be given up before the member joins."""
         self._is_preparing = True
         reason = self._rejoin_reason or "it joins"
 

@@ -1,7 +1,7 @@
-"""The commits of one consumer, strictly one after the other: none can overtake a later one and set an offset back.
+"""Commits of one consumer, strictly one after the other: none can overtake a later one and set an offset back.
 
 A *patient* commit (`commit`, before a revocation, in `close`) is tried until its time is over. An impatient one
-(`commit_async`, every `auto_commit_interval_ms`) is tried once: it would only hold up newer ones.
+(`commit_async`, every `auto_commit_interval_ms`) is tried once: repeating it would only delay newer ones.
 
 Source: spec groups 2.11, 4.2, 7.2 (last column), 7.6.
 """
@@ -39,32 +39,33 @@ class CommittingMember(Protocol):
     """The part of a membership that commits need."""
 
     def metadata(self) -> GroupMetadata:
-        """Return the member that commits. Raises: CommitFailed, RebalanceInProgress where none can now."""
+        """Return the identity of the committing member. Raises: CommitFailed, RebalanceInProgress if there is none
+        now."""
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
-        """Note that a commit was refused because of the member that sent it. Return what to tell the caller, or None:
-        it is still a member, under a newer epoch, and may try again."""
+        """Note that a commit was refused because of the member that sent it. Return the error for the caller. None = it
+        is still a member, under a newer epoch, and may try again."""
 
 
 @dataclass(slots=True, eq=False)
 class CommitJob:
-    """A commit that was asked for."""
+    """A requested commit."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     on_end: Callable[[TransactionError | None, int], None]
     patient_until_ms: int | None = None
-    """When patience ends; None = impatient: one attempt."""
+    """End of patience (ms); None = impatient: one attempt."""
     failure: TransactionError | None = None
-    """How the last attempt ended."""
+    """Failure of the last attempt."""
     topic_ids: Mapping[TopicPartition, bytes] = field(default_factory=dict)
-    """The topics that the offsets are of, noted when the commit is added: by the time that it is sent, another one may
-    have the name."""
+    """Topic ids of the offsets, stored as the commit is added: another topic may have the name by the time that it is
+    sent."""
     gone: list[TopicPartition] = field(default_factory=list)
-    """Partitions that the last answer refused, because their topic is not there any more."""
+    """Partitions that the last answer refused, because their topic no longer exists."""
 
 
 class CommitQueue:
-    """The commits that wait; the first of them is in flight."""
+    """The waiting commits; the first of them is in flight."""
 
     def __init__(self, context: ConsumerContext, standing: CommittingMember) -> None:
         self._context = context
@@ -78,7 +79,7 @@ class CommitQueue:
         return len(self._jobs)
 
     def add(self, job: CommitJob) -> None:
-        """Add a commit; it is sent after those before it."""
+        """Add a commit; it is sent after the earlier ones."""
         assigned = self._context.assignment
         job.topic_ids = {name: assigned.get(name).topic_id for name in job.offsets if name in assigned}
         self._jobs.append(job)
@@ -100,7 +101,7 @@ class CommitQueue:
                 self._send(job, now_ms)
 
     def wake_ms(self) -> int | None:
-        """Return when the next attempt is due or patience ends."""
+        """Return the time of the next attempt or the end of patience."""
         if not self._jobs:
             return None
         until_ms = self._jobs[0].patient_until_ms
@@ -109,7 +110,7 @@ class CommitQueue:
         return self._due_ms if until_ms is None else min(self._due_ms, until_ms)
 
     def give_up(self, error: TransactionError, now_ms: int) -> None:
-        """Fail all commits that wait, because the consumer closes."""
+        """Fail all waiting commits, because the consumer closes."""
         self._cancel()
         while self._jobs:
             self._finish(self._jobs[0], error, now_ms)
@@ -187,7 +188,7 @@ class CommitQueue:
                 partition.committed = offset
 
     def _of(self, job: CommitJob, name: TopicPartition) -> list[OwnedPartition]:
-        """Return the partition that the offset of a commit belongs to, if it is still assigned, and not made again."""
+        """Return the partition of a committed offset, if it is still assigned and its topic was not recreated."""
         assigned = self._context.assignment
         if name not in assigned or assigned.get(name).topic_id != job.topic_ids.get(name):
             return []
@@ -222,14 +223,14 @@ def fill_topics(
 
 
 def not_a_member(group_id: str) -> CommitFailed:
-    """Return the failure of a commit by a consumer that is no member."""
+    """Return the failure of a commit by a consumer that is not a member."""
     return CommitFailed(
         ErrorCode.UNKNOWN_MEMBER_ID, ErrorClass.REJOIN, f"this consumer is no member of the group {group_id!r} now"
     )
 
 
 def rebalancing(group_id: str) -> RebalanceInProgress:
-    """Return the failure of a commit in the middle of a rebalance."""
+    """Return the failure of a commit during a rebalance."""
     return RebalanceInProgress(
         ErrorCode.REBALANCE_IN_PROGRESS, ErrorClass.REJOIN, f"the group {group_id!r} is being rebalanced"
     )

@@ -1,8 +1,8 @@
-"""The membership in a group of the consumer protocol (KIP-848): the server decides, the member carries out.
+"""Membership in a group of the consumer protocol (KIP-848): the server decides, the member carries out.
 
-One heartbeat is in flight at a time. While there is nothing to say it waits on the server for news, so the member
-learns of a change at once. When there is something to say meanwhile, the waiting heartbeat is given up. Its answer may
-be lost with it, so the next one says everything, whereupon the server repeats everything.
+One heartbeat is in flight at a time. A heartbeat with nothing to report waits on the server for changes, so the member
+learns of them at once. If the member has something to report meanwhile, it gives up the waiting heartbeat. The answer
+may be lost with it, so the next heartbeat reports everything, and the server then repeats everything.
 
 Source: spec groups 3.2, 3.6, 3.7, 7.7; KIP-848.
 """
@@ -30,7 +30,7 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 INTERVAL_MS_FIRST: Final = 5_000
-"""The interval until the server has said how often it wants a heartbeat."""
+"""Heartbeat interval until the server has specified one (ms)."""
 
 _BEATING: Final = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE, _S.PREPARE_LEAVING, _S.LEAVING})
 
@@ -39,7 +39,7 @@ class ConsumerMembership:
     """One member of one group of the consumer protocol."""
 
     def __init__(self, context: ConsumerContext, handover: Handover, *, member_id: str) -> None:
-        """`member_id` names this member as long as its process lives."""
+        """Create a membership. `member_id` names the member for the lifetime of its process."""
         self.status = _S.UNSUBSCRIBED
         self.failure: TransactionError | None = None
         self.epoch = 0
@@ -51,17 +51,17 @@ class ConsumerMembership:
         self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=INTERVAL_MS_FIRST)
         self._subscription = WantedTopics()
         self._said: tuple[frozenset[str], str | None] | None = None
-        """The subscription that the server knows."""
+        """Subscription that the server knows."""
         self._target: Mapping[TopicPartition, bytes] = {}
         self._is_full_due = True
         self._is_owned_due = False
         self._flight: int | None = None
         self._is_waiting = False
-        """Whether the heartbeat in flight may wait on the server."""
+        """True if the heartbeat in flight may wait on the server."""
         self._due_ms = 0
         self._left: Then | None = None
         self._is_leave_due = False
-        """Whether the member is STALE and the group was not told yet."""
+        """True if the member is STALE and the group does not know that it left."""
 
     @property
     def is_active(self) -> bool:
@@ -87,7 +87,7 @@ class ConsumerMembership:
         if error.error_class is ErrorClass.FENCED:
             self._refuse(error, now_ms)
             return error
-        # A heartbeat finds out what became of the membership; a commit alone decides nothing.
+        # A heartbeat finds out the state of the membership; a commit alone decides nothing.
         if self.status in _BEATING:
             self._speak(now_ms)
         if error.code == ErrorCode.STALE_MEMBER_EPOCH and self.epoch > 0:
@@ -214,7 +214,7 @@ class ConsumerMembership:
         if (self._is_full_due or self._is_subscription_due) and self._left is None:
             request.subscribed_topic_names.names.extend(sorted(self._subscription.topics))
             request.subscribed_topic_names.SetInParent()
-            # An empty pattern takes a former one back; a member that never had one leaves it out.
+            # An empty pattern withdraws a former one; a member that never had a pattern leaves it out.
             if self._subscription.pattern is not None or (self._said is not None and self._said[1] is not None):
                 request.subscribed_topic_regex = self._subscription.pattern or ""
         if self._is_full_due or self._is_owned_due:
@@ -282,7 +282,7 @@ class ConsumerMembership:
             self._join(now_ms)
 
     def _reconcile(self, now_ms: int) -> None:
-        """Give up and take partitions until the member owns its target, unless that is under way already."""
+        """Give up and take partitions until the member owns its target, unless that is already under way."""
         if self.status not in (_S.JOINING, _S.ACKNOWLEDGING, _S.STABLE) or self._is_owned_due:
             return
         owned = self._context.assignment.topic_ids()
@@ -298,7 +298,7 @@ class ConsumerMembership:
             self._take_over(now_ms)
 
     def _take_over(self, now_ms: int) -> None:
-        """Take the partitions that the newest target adds, and tell the group what the member owns now."""
+        """Take the partitions that the newest target adds, and report to the group which ones the member owns now."""
         if self.status is not _S.RECONCILING:
             return
         self._step(_S.ACKNOWLEDGING)
@@ -329,17 +329,17 @@ class ConsumerMembership:
 
 
 def _is_same(target_id: bytes | None, topic_id: bytes) -> bool:
-    """Return whether a partition may stay: it is in the target, and its topic was not deleted and created again."""
+    """Return True if a partition may stay: it is in the target, and its topic was not recreated."""
     return target_id is not None and (target_id == topic_id or not (target_id and topic_id))
 
 
 def target_of(assignment: group.PartitionSet) -> Mapping[TopicPartition, bytes]:
-    """Return the partitions that the member may own, as the group decided, with their topic ids, empty where they are
-    not known."""
+    """Return the partitions that the group allows the member to own, with their topic ids; an id is empty if
+    unknown."""
     return {
         TopicPartition(topic.topic, partition): topic.topic_id
         for topic in assignment.topics
-        # A topic that was deleted has no name any more, and nothing to read.
+        # A deleted topic has no name any more, and nothing to read.
         if topic.topic
         for partition in topic.partitions
     }

@@ -1,6 +1,5 @@
-"""What the parts of one consumer share: its settings, its partitions, the way to the server, and how long they wait
-after a failure before they ask again.
-"""
+"""State that the parts of one consumer share: its settings, its partitions, access to the server, and the backoff after
+failures."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _DOUBLINGS_MAX: Final = 10
 
 
 class Backoff:
-    """Pauses that grow with the failures in a row, from 100 ms to 1 s, jittered (spec groups 7.1)."""
+    """Pauses that grow with consecutive failures, from 100 ms to 1 s, jittered (spec groups 7.1)."""
 
     __slots__ = ("_failures", "_random_source")
 
@@ -45,7 +44,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerContext:
-    """Handed to every part of one consumer, so that none of them needs to know the others."""
+    """Passed to every part of one consumer, so that none of them needs to know the others."""
 
     config: ConsumerConfig
     client_id: str
@@ -53,13 +52,13 @@ class ConsumerContext:
     flights: Flights
     assignment: OwnedPartitions
     skipped: Skipped = field(default_factory=Skipped)
-    """Counts the batches that could not be read, where `on_corrupt_batch` is `skip`."""
+    """Counts of batches that could not be read, if `on_corrupt_batch` is `skip`."""
     told: Told = field(default_factory=Told)
-    """The topics of which the application's log says that they are gone."""
+    """Topics that the application's log reports as gone."""
 
     @property
     def group_id(self) -> str:
-        """The group. Only members of one ask."""
+        """Id of the group; only for consumers that have one."""
         assert self.config.group_id is not None, "only consumers with a group are members"
         return self.config.group_id
 
@@ -74,19 +73,19 @@ class ConsumerContext:
         return RequestHeader(client_id=self.client_id)
 
     def accepted(self, method: Method, partition: OwnedPartition) -> None:
-        """Tell the application's log that the server accepted a request for this partition."""
+        """Log that the server accepted a request for this partition."""
         answers = self.flights.answers
         if answers is not None and answers.is_troubled:
             answers.accepted(_subject(method, partition))
 
     def refused(self, method: Method, partition: OwnedPartition, error: TransactionError, now_ms: int) -> None:
-        """Tell the application's log that the server refused a request for this partition."""
+        """Log that the server refused a request for this partition."""
         if self.flights.answers is not None:
             self.flights.answers.refused(_subject(method, partition), error, now_ms)
 
     def gone(self, partition: OwnedPartition, error: TransactionError, now_ms: int) -> None:
         """Note that the server does not find the topic of a partition, or finds another one of the same name. A group
-        takes the partition away as soon as it knows. Partitions that were given by hand stay, and poll raises."""
+        takes the partition away as soon as it knows. Partitions assigned by hand stay, and poll raises."""
         partition.is_gone = True
         if not self.assignment.is_manual:
             if partition.topic_id:
@@ -106,8 +105,8 @@ class ConsumerContext:
             )
 
     def once(self, *, wait_ms: int = 0) -> Deadlines:
-        """Return the deadlines of a request that is attempted once, because it is written anew after a failure. The
-        server may hold it for `wait_ms`."""
+        """Return the deadlines of a request that is attempted once, because it is rebuilt after a failure. The server
+        may hold it for `wait_ms`."""
         attempt_ms = self.config.request_timeout_ms + wait_ms
         return Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
 

@@ -1,6 +1,6 @@
-"""Asks for the next cut of a consumer: offsets at which it has every transaction whole or not at all.
+"""Requests for the next cut of a consumer: offsets at which every transaction is entirely before or entirely behind.
 
-What is asked are questions to the server, one after the other, whose answers somebody else waits for.
+The generators here yield calls to the server, one after the other; their driver waits for the answers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from coordinator_client.values import TopicPartition
 from coordinator_protocol.cuts import Committed, UnreadStretch, greatest_cut
 
 _AT_ONCE_MAX: Final = 100
-"""Partitions asked about by one call, which only does so much."""
+"""Maximum partitions per call, since the server limits the work of one call."""
 
 BegunT = TypeVar("BegunT")
 Ask: TypeAlias = Callable[[Rpc[Any, Any], Message, Callable[[Any], Iterable[ReplyFields]]], BegunT]
-"""Begins a call; the last argument returns the parts of a reply that may fail on their own."""
+"""Begins a call; the last argument returns the parts of a reply that may fail individually."""
 
 
 def cut_since(
@@ -33,7 +33,7 @@ def cut_since(
     positions: Mapping[TopicPartition, int],
     topic_ids: Mapping[TopicPartition, bytes],
 ) -> Generator[BegunT, Any, dict[TopicPartition, int]]:
-    """Yields calls, is sent their replies, and returns the greatest cut of these partitions from the positions on."""
+    """Yield calls, receive their replies, and return the greatest cut of these partitions from the positions on."""
     topics: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
     for name in positions:
         topics[name.topic, topic_ids[name]].append(name.partition)
@@ -61,7 +61,7 @@ def _committed(
     positions: Mapping[TopicPartition, int],
     views: Mapping[TopicPartition, log.SnapshotPartition],
 ) -> Generator[BegunT, Any, dict[TopicPartition, list[Committed]]]:
-    """What was committed in each partition from its position to the end of the snapshot."""
+    """Return the transactions committed in each partition between its position and the end of the snapshot."""
     committed: dict[TopicPartition, list[Committed]] = {name: [] for name in views}
     missing = {name: positions[name] for name, view in views.items() if positions[name] < view.end_offset}
     while missing:
@@ -83,7 +83,7 @@ def _committed(
                 Committed(each.producer_id, each.first_offset, each.marker_offset, each.coordinator_shard, each.csn)
                 for each in result.transactions
             ]
-            # It ends before the range where the log has lost that: fetching will say so.
+            # The result ends before the range if the log has lost that part: fetching will report it.
             is_lost = name == asked[0] and result.next_offset <= missing[name]
             if is_lost or result.next_offset >= views[name].end_offset:
                 del missing[name]

@@ -1,10 +1,10 @@
-"""Runs the core of one consumer: starts its requests, brings it the answers, wakes it in time, and carries out the
-steps that the application asks for.
+"""Engine of one consumer: it starts the requests of the core, passes it the answers, wakes it in time, and carries out
+the steps that the application asks for.
 
-All of that happens on one loop, one step at a time. The loop of a blocking consumer is a thread of its own, where no
-signal handler runs: so an exception in the application's thread interrupts its wait for a step, and never a step. On an
-application's own asyncio loop it may come in the middle of one; then the consumer closes itself, and each later call
-says so (decision 53).
+All of that happens on one loop, one step at a time. The loop of a blocking consumer is a separate thread, on which no
+signal handler runs. So an exception in the application's thread interrupts the wait for a step, but never a step. On an
+application's own asyncio loop an exception may come in the middle of a step. Then the consumer closes itself, and every
+later call says so (decision 53).
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ class AskedStep(Generic[T]):
         self._error: BaseException | None = None
 
     def succeed(self, value: T) -> None:
-        """Note what the step returned."""
+        """Store the result of the step."""
         self._value = value
 
     def fail(self, error: BaseException) -> None:
-        """Note what the step raised, or why it was not carried out."""
+        """Store the exception of the step, or the reason why it was not carried out."""
         self._error = error
 
     def end(self) -> None:
-        """Let the application go on."""
+        """Wake the application."""
         self.is_done = True
         self.inbox.put(True)
 
     def result(self) -> T:
-        """Return what the step returned. Raises: what it raised."""
+        """Return the result of the step. Raises: the exception of the step."""
         if self._error is not None:
             raise self._error
         return self._value
 
 
 class Engine:
-    """The engine of one consumer."""
+    """Runs the core of one consumer."""
 
     def __init__(
         self, core: ConsumerCore, connection: Connection, open_loop: Callable[[], Loop], wake_user: Callable[[], None]
     ) -> None:
-        """`wake_user` is called on the loop whenever the core may have something for the application. The loop is
-        opened with the first step."""
+        """Create an engine without a loop, which is opened with the first step. `wake_user` is called on the loop
+        whenever the core may have something for the application."""
         self._core = core
         self._connection = connection
         self._open_loop = open_loop
@@ -75,22 +75,22 @@ class Engine:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._is_stepping = False
-        """Whether a step is under way, or was interrupted."""
+        """True if a step is under way, or was interrupted."""
         self._interruption: BaseException | None = None
-        """The exception that came in the middle of a step, as far as it is known."""
+        """Exception that interrupted a step, if known."""
 
     @property
     def now_ms(self) -> int:
-        """The time by the clock that the core uses."""
+        """Current time of the clock that the core uses (ms)."""
         return self._connection.clock.monotonic_ms()
 
     def ask(self, step: Callable[[ConsumerCore], T]) -> AskedStep[T]:
-        """Carry out a step on the loop, and then what follows from it. On the loop itself it is done at once.
+        """Carry out a step on the loop, and then send the requests that follow. On the loop itself it is done at once.
 
         Raises: Misconfigured in a fork of the process that used the consumer first; Rejected after `close` of the
         connection. The result raises Rejected once a step was interrupted.
         """
-        # Asked for here, too: in a fork there is no thread that could carry out a step.
+        # Checked here as well: in a forked child there is no thread that could carry out a step.
         self._connection.transport_on(self._open_loop)
         if self._loop is None and not self._core.is_closed:
             self._loop = self._open_loop()
@@ -99,7 +99,7 @@ class Engine:
         return asked
 
     def stop(self) -> AskedStep[None]:
-        """Close the core; nothing happens on the loop any more once that is done. `release` comes after it."""
+        """Close the core, after which nothing happens on the loop. Call `release` afterwards."""
         asked: AskedStep[None] = AskedStep(lambda _: None)
 
         def close() -> None:
@@ -121,12 +121,12 @@ class Engine:
             loop.release()
 
     def wake_after(self, wait_ms: int) -> Timer:
-        """Wake the application after this time, unless something else does before. Only after a step."""
+        """Wake the application after this time, unless it is woken before. Only legal after a step."""
         assert self._loop is not None, "a wait comes behind a step"
         return self._loop.call_after(wait_ms, self._wake_user)
 
     def _pass(self, call: Callable[[], None]) -> None:
-        """Call it on the loop: at once where this is the loop, or the consumer was closed and has none."""
+        """Call it on the loop; directly if this is the loop, or the consumer was closed and has none."""
         loop = self._loop
         if loop is None or loop.is_here or loop.is_over:
             call()
@@ -143,7 +143,7 @@ class Engine:
             try:
                 asked.succeed(asked.step(self._core))
             except TransactionError as error:
-                # A step that refuses something has changed nothing.
+                # A step that raises TransactionError has changed nothing.
                 asked.fail(error)
             self._go_on(self._connection.transport_on(self._open_loop))
         except BaseException as error:  # noqa: BLE001  raised where the step was asked for
@@ -154,7 +154,8 @@ class Engine:
         asked.end()
 
     def _torn(self) -> TransactionError:
-        """Close the consumer, because a step was interrupted; return the failure of this call and of each later one."""
+        """Close the consumer, because a step was interrupted; return the failure of this call and of every later
+        one."""
         if not self._core.is_closed:
             self._core.is_closed = True
             for call in self._calls.values():
@@ -191,7 +192,7 @@ class Engine:
         self._timer = self._loop.call_after(max(0, wake_ms - self.now_ms), self._on_time)
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
-        """Pass an answer to the loop, whichever thread it comes on."""
+        """Pass an answer to the loop; may be called on any thread."""
         loop = self._loop
         if loop is not None:
             loop.call_soon(partial(self._in_loop, partial(self._deliver, flight, attempt, answer)))
@@ -207,7 +208,7 @@ class Engine:
         self._core.on_answer(flight, attempt, answer, self.now_ms)
 
     def _in_loop(self, call: Callable[[], None]) -> None:
-        """Let `call` change the core on the loop, and wake the application, which may wait for the consequences."""
+        """Change the core with `call` on the loop, and wake the application, which may wait for the consequences."""
         if self._core.is_closed or self._is_stepping:
             return
         self._is_stepping = True

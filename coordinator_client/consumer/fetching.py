@@ -1,9 +1,9 @@
-"""Fetches ahead for all partitions of a consumer. Each partition is in one request at a time, and what is fetched
-waits, within bounds, until poll hands it out.
+"""Fetches ahead for all partitions of a consumer. Each partition is in at most one request at a time. Fetched records
+wait, within bounds, until poll hands them out.
 
-Records that poll may not return now take no room from others: those of partitions that are paused, leaving, not
-announced yet, or past the offsets up to which the application polls. They stay as long as there is room. Once a
-partition wants a fetch whose records poll may return, and the buffer is full, they are evicted, and fetched again when
+Records that poll may not return now never take buffer space from others. They belong to partitions that are paused,
+leaving or not yet announced, or lie past the offsets up to which the application polls. They stay as long as there is
+space. Once the buffer is full and a fetch for returnable records is wanted, they are evicted, and fetched again when
 they may be returned.
 """
 
@@ -34,10 +34,10 @@ from coordinator_protocol.limits import MEBI
 from coordinator_protocol.methods import Method
 
 FLIGHTS_MAX: Final = 4
-"""Requests in flight at once: partitions that wait for records must not hold up those that have some."""
+"""Maximum requests in flight: partitions that wait for records must not delay those that have some."""
 
 PARTITION_BUFFER_BYTES: Final = MEBI
-"""A partition is not fetched from while this much of it waits for poll."""
+"""Bytes waiting for poll at which a partition is not fetched from (bytes)."""
 
 NEVER: Final = RESETS[-1]
 
@@ -49,7 +49,7 @@ SEEK_BEHIND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A partition in a request, with its moves and the offset that was asked for."""
+    """A partition in a request, with its moves and the requested offset."""
 
     partition: OwnedPartition
     moves: int
@@ -61,7 +61,7 @@ class _Asked:
 
     @property
     def is_expected(self) -> bool:
-        """Whether the answer goes on where the buffer ends: what was there may have been evicted since."""
+        """True if the answer continues at the end of the buffer; records may have been evicted since."""
         return self.is_current and self.partition.fetch_offset == self.fetch_offset
 
 
@@ -71,17 +71,17 @@ class ConsumerFetches:
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
         self._flying: dict[int, Sequence[_Asked]] = {}
-        """The requests in flight by number, oldest first, with the partitions in each."""
+        """Partitions in each request in flight, by flight number, oldest first."""
         self._backoff = Backoff(context.random_source)
 
     def advance(self, now_ms: int) -> None:
         """Send a Fetch for the partitions that want one."""
-        # A request that waited for the end of a pause would not ask for what is wanted by then.
+        # A request that waits for the end of a pause would be outdated by then.
         wanted = self._wanted(now_ms) if now_ms >= self._paused_ms else []
         if not wanted:
             return
         if len(self._flying) >= FLIGHTS_MAX:
-            # The oldest request has waited longest for nothing; its partitions go into the new one.
+            # The oldest request has waited longest without records; its partitions go into the new one.
             oldest = next(iter(self._flying))
             self._context.flights.cancel(oldest)
             self._free(self._flying.pop(oldest))
@@ -98,18 +98,18 @@ class ConsumerFetches:
         self._flying[number] = asked
 
     def wake_ms(self) -> int | None:
-        """Return when a partition may be asked for again after a failure or a pause. Where the buffer is full of what
-        poll may return, the next poll goes on instead."""
+        """Return the time at which a partition may be fetched again after a failure or a pause. If the buffer is full
+        of records that poll may return, the next poll continues instead."""
         paused_ms = self._paused_ms
         return min((max(partition.retry_at_ms, paused_ms) for partition in self._wanting()), default=None)
 
     @property
     def _paused_ms(self) -> int:
-        """Until when the server wants no Fetch."""
+        """End of the server's pause for Fetch (ms)."""
         return self._context.flights.throttle.until_ms(Method.FETCH)
 
     def _wanted(self, now_ms: int) -> list[OwnedPartition]:
-        """Return what to ask for now, and make the room for it."""
+        """Return the partitions to fetch from now, and free buffer space for them."""
         assignment = self._context.assignment
         wanted = [partition for partition in self._wanting() if partition.retry_at_ms <= now_ms]
         if wanted:
@@ -118,8 +118,8 @@ class ConsumerFetches:
         return sorted(wanted, key=lambda partition: not assignment.is_open(partition))
 
     def _wanting(self) -> list[OwnedPartition]:
-        """Return the partitions for which there is room: all that can be fetched ahead, or, once the buffer is full,
-        those whose records poll may return, if others can make room."""
+        """Return the partitions for which there is buffer space. Until the buffer is full, these are all that can be
+        fetched ahead. After that, they are those whose records poll may return, if others can be evicted."""
         assignment, bytes_max = self._context.assignment, self._context.config.buffer_bytes
         wanting = [partition for partition in assignment if self._wants(partition)]
         if not wanting or assignment.buffered_bytes < bytes_max:
@@ -192,7 +192,7 @@ class ConsumerFetches:
             end_offset = fields.base_offset + fields.record_count + fields.hole_count
             first = max(fields.base_offset, partition.fetch_offset)
             if first < end_offset:
-                # The batch may wait long, and the rest of the answer must not be kept in memory with it.
+                # The batch may wait long, and must not keep the rest of the answer in memory.
                 epoch = fields.leader_epoch if fields.HasField("leader_epoch") else None
                 partition.buffer.append(BufferedBatch(batch.kept(), first, end_offset, end_offset, epoch, epoch))
                 partition.fetch_offset, partition.fetch_epoch = end_offset, epoch
@@ -207,12 +207,12 @@ class ConsumerFetches:
         fields = result.fields
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
         if fields.HasField("diverging") and partition.is_in_hands:
-            # Where to go back to depends on what the application has: its next call says so.
+            # The right position depends on the records that the application has: its next call reports them.
             partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
             return
         if fields.HasField("diverging") and reset != NEVER:
-            # Kafka's consumer goes back to where the logs parted, too, whatever the policy (KIP-320): from there on
-            # everything is new to it.
+            # Kafka's consumer also goes back to the offset at which the logs diverged, whatever the policy (KIP-320):
+            # from there on everything is new to it.
             epoch = fields.diverging.epoch
             partition.go_back(fields.diverging.end_offset, epoch if epoch >= 0 else None)
             return
@@ -239,8 +239,8 @@ class ConsumerFetches:
         partition.problem = error
 
     def _corrupt(self, partition: OwnedPartition, why: TransactionError, next_offset: int) -> None:
-        """Note that nothing can be read from where fetching stands up to `next_offset`. Poll raises that once it has
-        handed out what was fetched before."""
+        """Note that nothing can be read from the fetch offset up to `next_offset`. Poll raises that once it has handed
+        out the records fetched before."""
         topic, number = partition.name
         error = CorruptBatch(
             why.code,
@@ -252,7 +252,7 @@ class ConsumerFetches:
         )
         if self._context.config.on_corrupt_batch == SKIP:
             self._context.skipped.add(error)
-            # Which epoch the last of it was in, nobody can read.
+            # The leader epoch of the last corrupt record is unknown.
             partition.go_on_at(next_offset, None)
             return
         error.action = SEEK_BEHIND

@@ -1,5 +1,5 @@
-"""One rebalance of a classic member, from JoinGroup to the assignment: what it says of itself, and, where it leads,
-what it decides for all members. The decisions have no state.
+"""One rebalance of a classic member, from JoinGroup to the assignment: its own metadata, and the leader's plan for all
+members. The plan has no state.
 
 Source: spec groups 5.7 (X1), 7.2 (the columns Join and Sync), 7.3; KIP-394.
 """
@@ -49,12 +49,12 @@ class Assignors:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether partitions stay while the group rebalances."""
+        """True if members keep their partitions while the group rebalances."""
         return self.protocol is RebalanceProtocol.COOPERATIVE
 
 
 def chosen_assignors(chosen: Sequence[str | Assignor]) -> Assignors:
-    """Return the assignors for these names, and for objects of the application's own. Raises: Misconfigured."""
+    """Return the assignors with these names, and the application's own objects. Raises: Misconfigured."""
     found: list[Assignor] = []
     for one in chosen:
         if isinstance(one, str) and one not in CLASSIC_ASSIGNORS:
@@ -70,11 +70,11 @@ def chosen_assignors(chosen: Sequence[str | Assignor]) -> Assignors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoiningMember:
-    """What a member brings into a rebalance."""
+    """The state of a member that joins a rebalance."""
 
     topics: frozenset[str]
     owned: Share[str]
-    """The partitions that it keeps while it joins: none for eager members."""
+    """Partitions that it keeps while it joins: none for eager members."""
     last_share: Share[str]
     """Its last assignment, kept or not."""
     generation: int = NO_GENERATION
@@ -82,7 +82,7 @@ class JoiningMember:
 
 
 def join_protocols(assignors: Assignors, member: JoiningMember) -> list[group.JoinGroupProtocol]:
-    """Return the member's assignors, each with the metadata that it wants the leader to have."""
+    """Return the member's assignors, each with its metadata for the leader."""
     protocols = []
     for name, assignor in assignors.by_name.items():
         subscription = Subscription(
@@ -97,10 +97,11 @@ def join_protocols(assignors: Assignors, member: JoiningMember) -> list[group.Jo
 
 
 class Plan:
-    """The members as the leader knows them, and the assignment that it makes for them."""
+    """The members as the leader knows them, and the assignment that it computes for them."""
 
     def __init__(self, assignors: Assignors, chosen: Assignor, members: Iterable[group.JoinGroupMember]) -> None:
-        """Raises: Misconfigured where a member's metadata is not the consumer protocol's."""
+        """Decode the metadata of the members. Raises: Misconfigured if a member's metadata is not the consumer
+        protocol's."""
         self._assignors = assignors
         self._chosen = chosen
         self._members: dict[str, SubscribedMember] = {}
@@ -118,14 +119,14 @@ class Plan:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the group subscribes to."""
+        """Topics that the group subscribes to."""
         return frozenset(topic for member in self._members.values() for topic in member.subscription.topics)
 
     def assignments(self, partition_counts: Mapping[str, int]) -> list[group.SyncGroupAssignment]:
         """Return the assignment of every member.
 
-        Raises: Misconfigured where an assignor of the application's own hands out, under the cooperative protocol, what
-        another member still owns.
+        Raises: Misconfigured if, under the cooperative protocol, a custom assignor assigns a partition that another
+        member still owns.
         """
         topics = {topic: TopicSpec(count) for topic, count in partition_counts.items()}
         decided = self._chosen.assign(self._members, topics)
@@ -154,7 +155,7 @@ class Plan:
 
 
 def assigned_partitions(encoded: bytes) -> Share[str]:
-    """Return the partitions that the leader's plan gives to this member. Raises: Misconfigured where the plan does not
+    """Return the partitions that the leader's plan gives to this member. Raises: Misconfigured if the plan does not
     name it."""
     if not encoded:
         raise misconfigured(
@@ -189,37 +190,38 @@ def unknown_assignor(name: str, assignors: Assignors) -> TransactionError:
 
 
 JOIN_MARGIN_MS: Final = 5_000
-"""JoinGroup may wait as long as the rebalance timeout; this is added for the way there and back."""
+"""Margin for the network, added to the rebalance timeout, for which JoinGroup may wait (ms)."""
 
 _NEVER_MS: Final = 2**62
 
 
 class Joiner(Protocol):
-    """The member that joins; it is told of every step."""
+    """The member that joins, notified of every step."""
 
     member_id: str
     generation: int
 
     def joining_member(self) -> JoiningMember:
-        """Return what the member brings into the rebalance."""
+        """Return the state that the member joins with."""
 
     def on_join_sent(self) -> None:
         """Note that JoinGroup is in flight."""
 
     def on_joined(self, reply: group.JoinGroupResponse, now_ms: int) -> None:
-        """Note that it is a member of a new generation."""
+        """Note that the member is in a new generation."""
 
     def on_synced(self, share: Share[str], now_ms: int) -> None:
         """Take the assignment."""
 
     def watch(self, known: Mapping[str, TopicPartitionCount] | None, topics: frozenset[str], now_ms: int) -> None:
-        """Note that it leads: `topics` are those of the group, `known` what the assignment was made for."""
+        """Note that the member leads: `topics` are those of the group, `known` those that the assignment was computed
+        for."""
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
-        """Note that the group does not know it, or not in this generation."""
+        """Note that the group does not know the member, or not in this generation."""
 
     def refuse(self, error: TransactionError, now_ms: int) -> None:
-        """Note that the group refuses it."""
+        """Note that the group refuses the member."""
 
 
 class Joining:
@@ -253,7 +255,7 @@ class Joining:
             self._join(now_ms)
 
     def wake_ms(self) -> int | None:
-        """Return when JoinGroup is due; None: nothing is."""
+        """Return the time at which JoinGroup is due; None if it is not planned."""
         return None if self._due_ms == _NEVER_MS else self._due_ms
 
     def _join(self, now_ms: int) -> None:
@@ -316,7 +318,7 @@ class Joining:
         def described(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
             self._flight = None
             if isinstance(end, TransactionError):
-                # The other members wait for a plan, so the group begins anew.
+                # The other members wait for a plan, so the group restarts the rebalance.
                 self._due_ms = at_ms + self._backoff.next_ms()
                 return
             known = topics_in(end)

@@ -1,6 +1,5 @@
-"""The membership of a consumer, whichever protocol it speaks: what the others ask of it, the timing of its heartbeats,
-and its stand-in where there is none.
-"""
+"""Membership of a consumer, independent of the protocol: its interface, the timing of its heartbeats, and the stand-in
+for a consumer without one."""
 
 from __future__ import annotations
 
@@ -20,17 +19,18 @@ _DOUBLINGS_MAX: Final = 10
 class Pace:
     """The timing of heartbeats.
 
-    Kafka sends one per interval. Where heartbeats may wait, one follows the other: each stays on the server until there
-    is news, at most an interval long, so they are no more than with Kafka's timing.
+    Kafka sends one per interval. If heartbeats may wait, one follows the other: each stays on the server until
+    something changes, for an interval at most. So there are no more of them than with Kafka's timing.
 
-    A server that does not hold them must not be asked in a tight circle: each answer that comes early and brings
-    nothing doubles the pause before the next, up to the interval.
+    A server that does not hold them must not be asked in a tight loop. Each early answer without a change doubles the
+    pause before the next heartbeat, up to the interval.
     """
 
     __slots__ = ("_early", "_interval_ms", "_sent_ms", "_wait_ms", "_wait_ms_max")
 
     def __init__(self, wait_ms_max: int, *, interval_ms: int) -> None:
-        """`wait_ms_max` is how long a heartbeat may wait on the server; 0 = Kafka's timing."""
+        """Start with an interval. `wait_ms_max` is the time that a heartbeat may wait on the server; 0 = Kafka's
+        timing."""
         self._wait_ms_max = wait_ms_max
         self._interval_ms = interval_ms
         self._sent_ms = 0
@@ -38,14 +38,14 @@ class Pace:
         self._early = 0
 
     def begin(self, now_ms: int, *, may_wait: bool) -> int:
-        """Note that a heartbeat is sent; return how long it may wait on the server."""
+        """Note that a heartbeat is sent; return the time that it may wait on the server."""
         self._sent_ms = now_ms
         self._wait_ms = min(self._wait_ms_max, self._interval_ms) if may_wait else 0
         return self._wait_ms
 
     def answered(self, now_ms: int, *, interval_ms: int = 0, is_news: bool, may_wait: bool = True) -> int:
-        """Return when the next heartbeat is due. `interval_ms` is what the server asks for, if it does. Without
-        `may_wait` the next one will not wait, so it is not due before the interval."""
+        """Return the time of the next heartbeat. `interval_ms` is the interval requested by the server, if any. Without
+        `may_wait` the next heartbeat will not wait, so it is not due before the interval."""
         self._interval_ms = interval_ms or self._interval_ms
         if self._wait_ms_max == 0 or not may_wait:
             return max(now_ms, self._sent_ms + self._interval_ms)
@@ -66,29 +66,29 @@ class WantedTopics:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is subscribed to."""
+        """True if there is no subscription."""
         return not self.topics and self.pattern is None
 
 
 class GroupMembership(CommittingMember, Protocol):
-    """One member of one group. Nothing here waits: it goes on when it is told of the time, of answers and of polls."""
+    """One member of one group. No method waits: a membership advances on the time, answers and polls passed to it."""
 
     @property
     def failure(self) -> TransactionError | None:
-        """Why the group refuses this consumer for good; None while it does not."""
+        """Reason why the group permanently refuses this consumer; None if it does not."""
 
     @property
     def is_active(self) -> bool:
-        """Whether it is in the group, or on its way into it or out of it."""
+        """True if the consumer is a member, joining or leaving."""
 
     def standing(self) -> GroupMetadata:
-        """Return who this consumer is to the group, member or not."""
+        """Return the identity of this consumer in the group, member or not."""
 
     def reader(self) -> Reader | None:
-        """Return who asks for committed offsets; None: nobody can now."""
+        """Return the identity for requests of committed offsets; None if there is none now."""
 
     def subscribe(self, subscription: WantedTopics, now_ms: int) -> None:
-        """Subscribe to this from now on."""
+        """Subscribe to these topics from now on."""
 
     def on_poll(self, now_ms: int) -> None:
         """Note that the application polls."""
@@ -97,18 +97,18 @@ class GroupMembership(CommittingMember, Protocol):
         """Leave the group, because the application has not polled for too long."""
 
     def leave(self, then: Then, now_ms: int) -> None:
-        """Give all partitions up, leave the group, and call `then`."""
+        """Give up all partitions, leave the group, and call `then`."""
 
     def advance(self, now_ms: int) -> None:
-        """Send what is due."""
+        """Send the requests that are due."""
 
     def wake_ms(self) -> int | None:
-        """Return when something will be due; None: nothing."""
+        """Return the time of the next request; None = none is planned."""
 
 
 class NoMembership:
-    """The stand-in for a consumer that was given its partitions by hand: it commits as nobody, which only groups
-    without members accept, and never rebalances."""
+    """The stand-in for a consumer whose partitions were assigned by hand. It commits without a member id, which only
+    groups without members accept, and never rebalances."""
 
     def __init__(self, group_id: str | None) -> None:
         self._group_id = group_id

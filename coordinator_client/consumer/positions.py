@@ -1,7 +1,7 @@
-"""Looks up where partitions begin: at the committed offset of the group, else where `auto_offset_reset` says.
+"""Lookup of start positions: the committed offset of the group, else the offset chosen by `auto_offset_reset`.
 
-Committed offsets are asked for with `require_stable`: an offset that waits for the outcome of its transaction is waited
-for, or the records before it would be processed twice (KIP-447).
+Committed offsets are requested with `require_stable`: the consumer waits for the transaction of a pending offset.
+Otherwise the records before it would be processed twice (KIP-447).
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from coordinator_protocol.methods import Method
 
 _PASSING: Final = PASSING | {ErrorClass.REJOIN}
 _Placed: TypeAlias = Sequence[tuple[OwnedPartition, int]]
-"""Partitions, each with its moves when it was asked for."""
+"""Partitions, each with its moves at the time of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks for committed offsets. The server checks members of the consumer protocol (spec groups 4.3)."""
+    """The identity for requests of committed offsets. The server checks members of the consumer protocol (spec groups
+    4.3)."""
 
     group_id: str
     member_id: str = ""
@@ -42,13 +43,13 @@ class ConsumerPositions:
     """Looks up the positions of the partitions that have none."""
 
     def __init__(self, context: ConsumerContext, reader: Callable[[], Reader | None]) -> None:
-        """`reader` returns who asks for committed offsets; None: nobody can now, because the consumer is between two
-        memberships."""
+        """Start without requests. `reader` returns the identity for requests of committed offsets; None if the consumer
+        is between two memberships."""
         self._context = context
         self._reader = reader
 
     def advance(self, now_ms: int) -> None:
-        """Ask for the positions that are missing."""
+        """Look up the missing positions."""
         missing = [p for p in self._context.assignment if p.position is None and p.is_idle and p.retry_at_ms <= now_ms]
         committed = sorted((p for p in missing if p.reset is None), key=lambda partition: partition.name)
         if committed and self._context.config.group_id is None:
@@ -61,7 +62,7 @@ class ConsumerPositions:
             self._ask_ends(resets, now_ms)
 
     def wake_ms(self) -> int | None:
-        """Return when to ask again after a failure."""
+        """Return the time of the next lookup after a failure."""
         return min((p.retry_at_ms for p in self._context.assignment if p.position is None and p.is_idle), default=None)
 
     def _ask_committed(self, partitions: Sequence[OwnedPartition], now_ms: int) -> None:
@@ -125,7 +126,7 @@ class ConsumerPositions:
     def _is_answered(
         self, method: Method, partition: OwnedPartition, moves: int, found: ReplyFields, now_ms: int
     ) -> bool:
-        """Return whether the answer for a partition is good and still wanted. A failure is noted."""
+        """Return True if the answer for a partition is good and still wanted. A failure is noted."""
         if not _is_current(partition, moves):
             return False
         partition.is_asking = False
@@ -154,8 +155,8 @@ class ConsumerPositions:
 def offset_fetch_request(
     context: ConsumerContext, reader: Reader, partitions: Iterable[tuple[TopicPartition, bytes]]
 ) -> group.OffsetFetchRequest:
-    """Return the request for stable committed offsets. The answer has them in this order, which must be that of the
-    topics."""
+    """Return the request for stable committed offsets. The answer has them in the order of `partitions`, which must be
+    grouped by topic."""
     request = group.OffsetFetchRequest(header=context.header(), require_stable=True)
     asked = request.groups.add(group_id=reader.group_id, member_id=reader.member_id, member_epoch=reader.member_epoch)
     asked.topics.SetInParent()

@@ -1,18 +1,18 @@
-"""Asks which topics exist and how many partitions they have, and asks again: for the leader of a classic group, for
-patterns, and for names that may be mistyped.
+"""Repeated lookups of topics and partition counts: for the leader of a classic group, for patterns, and for mistyped
+names.
 
-`TopicWatch` looks for changes: new topics that match a pattern, and, for the leader, topics that came, went, were made
-again or have more partitions. By its id, and not by its name, a topic is known to be the same. Every member looks for
-the topics of those of its partitions that the server does not find, to join again where they were made again. In the
-consumer protocol the server watches.
+`TopicWatch` looks for changes: new topics that match a pattern, and, for the leader, topics that were added, deleted,
+recreated or have more partitions. A topic is identified by its id, not by its name. Every member also looks up topics
+that the server does not find for one of its partitions, and rejoins if one was recreated. In the consumer protocol the
+server watches.
 
-`AbsentTopics` warns of topics that were subscribed to by name and do not exist: once each, and again where they come
-and go. A topic may be created after it was subscribed to, so it is no error, and `poll` goes on; but a mistyped name
-would be polled in vain for ever, without a word. So the names are looked up with the first poll, and again every
-`metadata_max_age_ms`. A pattern may match nothing, and nobody is warned.
+`AbsentTopics` warns of subscribed names that do not exist: once each, and again if they appear and disappear. A topic
+may be created after the subscription, so it is no error, and `poll` continues. But a mistyped name would be polled
+forever without a word. So the names are looked up with the first poll, and again every `metadata_max_age_ms`. A pattern
+without a match causes no warning.
 
 Source: spec groups 7.3; Kafka's consumer, which warns of UNKNOWN_TOPIC_OR_PARTITION at every refresh of its metadata
-and polls on.
+and continues polling.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 
 OnTopics = Callable[[log.DescribeTopicsResponse | TransactionError, int], None]
-"""Called with what is known of each topic, or why nothing is, and the time."""
+"""Called with the descriptions of the topics, or the failure, and the time."""
 
 
 def ask_topics(context: ConsumerContext, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
-    """Ask for these topics, or for all; return the number of the flight."""
+    """Look up these topics, or all; return the number of the flight."""
     request = log.DescribeTopicsRequest(header=context.header())
     for topic in sorted(topics or ()):
         request.topics.add(name=topic)
@@ -54,7 +54,7 @@ def topics_in(described: log.DescribeTopicsResponse) -> dict[str, TopicPartition
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a pattern for names of topics. Raises: Rejected (INVALID_REGULAR_EXPRESSION)."""
+    """Return a compiled pattern for topic names. Raises: Rejected (INVALID_REGULAR_EXPRESSION)."""
     try:
         return re.compile(pattern)
     except re.error as why:
@@ -62,14 +62,14 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matching(pattern: re.Pattern[str], topics: Collection[str]) -> frozenset[str]:
-    """Return the topics whose whole names match, the system's own left out."""
+    """Return the topics whose whole names match, except internal ones."""
     return frozenset(
         topic for topic in topics if pattern.fullmatch(topic) is not None and not topic.startswith(RESERVED_PREFIX)
     )
 
 
 class _LookUp:
-    """Asks for topics every `metadata_max_age_ms`, one request at a time, as long as there is something to look for."""
+    """Looks up topics every `metadata_max_age_ms`, one request at a time, as long as there is something to look up."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -78,7 +78,7 @@ class _LookUp:
         self._flight: int | None = None
         self._due_ms = 0
         self._asked_ms = -BACKOFF_MS_MAX
-        """When the last look-up was sent."""
+        """Time of the last lookup (ms)."""
 
     @property
     def _is_needed(self) -> bool:
@@ -86,22 +86,22 @@ class _LookUp:
 
     @property
     def _asked(self) -> frozenset[str] | None:
-        """The topics to ask for; None = all."""
+        """Topics to look up; None = all."""
         return self._names
 
     def _seen(self, found: log.DescribeTopicsResponse, now_ms: int) -> None:
-        """Receive what is known of the topics."""
+        """Process the descriptions of the topics."""
         raise NotImplementedError
 
     def advance(self, now_ms: int) -> None:
-        """Send the next look-up, if it is due."""
+        """Send the next lookup, if it is due."""
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._asked_ms = now_ms
             self._flight = ask_topics(self._context, self._asked, self._answered, now_ms)
 
     def wake_ms(self) -> int | None:
-        """Return when the next look-up is due; None: not before something changes."""
+        """Return the time of the next lookup; None = not before something changes."""
         return self._due_ms if self._is_needed and self._flight is None else None
 
     def _cancel(self) -> None:
@@ -126,7 +126,7 @@ class AbsentTopics(_LookUp):
         self._told = Told()
 
     def subscribe(self, names: frozenset[str], now_ms: int) -> None:
-        """Look these names up from now on; none: stop looking."""
+        """Look up these names from now on; none = stop."""
         if names != self._names:
             self._names, self._due_ms = names, now_ms
             self._cancel()
@@ -146,24 +146,25 @@ class AbsentTopics(_LookUp):
 
 
 class TopicWatch(_LookUp):
-    """Looks for changes of the topics of a classic member, and of its group where it leads."""
+    """Watches the topics of a classic member, and of its group if it leads."""
 
     def __init__(self, context: ConsumerContext, on_changed: Callable[[str], None]) -> None:
-        """`on_changed` is called with the reason why the member should join again."""
+        """Watch nothing yet. `on_changed` is called with the reason why the member should join again."""
         super().__init__(context)
         self.subscribed: frozenset[str] = frozenset()
-        """The topics that the member wants, including those that its pattern matches."""
+        """Topics that the member wants, including those that its pattern matches."""
         self._on_changed = on_changed
         self._pattern: re.Pattern[str] | None = None
         self.is_resolved = True
-        """Whether it is known what the pattern matches."""
+        """True if the matches of the pattern are known."""
         self._group_topics: frozenset[str] | None = None
-        """The topics that the leader watches; None = this member does not lead."""
+        """Topics that the leader watches; None = this member does not lead."""
         self._check_flight: int | None = None
         self._is_checked = False
-        """Whether the assignment that the group kept was compared: once, as an assignor may leave partitions out."""
+        """True if the assignment kept by the group was compared. This is done once, as an assignor may leave out
+        partitions."""
         self._known: Mapping[str, TopicPartitionCount] | None = None
-        """Topics and partitions that the assignment was made for; None = not looked at yet."""
+        """Topics and partition counts that the assignment was computed for; None = not looked up yet."""
 
     @property
     def _is_needed(self) -> bool:
@@ -183,7 +184,7 @@ class TopicWatch(_LookUp):
         return again_ms if due_ms is None else min(due_ms, again_ms)
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now_ms: int) -> None:
-        """Watch for these from now on."""
+        """Watch these topics from now on."""
         self.stop()
         self._names = self.subscribed = topics
         self._pattern = pattern
@@ -191,8 +192,8 @@ class TopicWatch(_LookUp):
         self._due_ms = now_ms
 
     def lead(self, topics: frozenset[str], known: Mapping[str, TopicPartitionCount] | None, now_ms: int) -> None:
-        """Watch the topics of the whole group. `known` is what the assignment was made for; None = the group kept it
-        while its leader was away, and it is compared with the topics that there are."""
+        """Watch the topics of the whole group. `known` are those that the assignment was computed for. None = the group
+        kept the assignment while its leader was away, and it is compared with the existing topics."""
         self._group_topics, self._known = topics, known
         self._due_ms = now_ms + self._context.config.metadata_max_age_ms if known is not None else now_ms
 
@@ -228,8 +229,8 @@ class TopicWatch(_LookUp):
             self._known = seen
 
     def _check_assignment(self, seen: Mapping[str, TopicPartitionCount], now_ms: int) -> None:
-        """Ask which partitions the group has assigned: while its leader was away, a topic may have been made again with
-        more of them. Where that cannot be learned, what is there now counts as known."""
+        """Look up the partitions that the group has assigned. While its leader was away, a topic may have been
+        recreated with more of them. If the lookup fails, the existing topics count as known."""
         there = {
             TopicPartition(name, number) for name, topic in seen.items() for number in range(topic.partition_count)
         }

@@ -1,7 +1,8 @@
-"""Record batches as Arrow: the only importer of `pyarrow` in the client, loaded by whoever asks for Arrow.
+"""Record batches as Arrow. Only this module imports `pyarrow`, and it is imported lazily, so the SDK works without
+pyarrow.
 
 The payload is one encapsulated Arrow IPC record-batch message, without the schema, which is fixed here and in the
-protocol. So a reader takes the columns as they lie in the bytes it received.
+protocol. So a reader uses the columns directly in the received bytes.
 
 Source: design 6 (encodings); spec spark 1.2 and 3.
 """
@@ -35,10 +36,10 @@ SCHEMA: Final = pa.schema(
         pa.field("headers", HEADERS_TYPE),
     ]
 )
-"""The one schema of Arrow v1. It can never change: the bytes do not name it."""
+"""The only schema of Arrow v1. It can never change: the bytes do not name it."""
 
 SCHEMA_V2: Final = SCHEMA.append(pa.field("offset_delta", pa.int32(), nullable=False))
-"""The one schema of Arrow v2, as fixed: a record says where it lies in its batch."""
+"""The only schema of Arrow v2, fixed as well: each record states its offset within the batch."""
 
 _DELTAS: Final = SCHEMA_V2.get_field_index("offset_delta")
 _TIMES: Final = SCHEMA.get_field_index("timestamp_ms")
@@ -64,7 +65,7 @@ def encode_arrow(rows: Sequence[Row]) -> bytes:
 
 
 def first_and_latest_ms(records: pa.RecordBatch) -> tuple[int, int]:
-    """Return the timestamps of the first and of the latest of some records, for the header of their batch."""
+    """Return the timestamp of the first record and the latest timestamp, for the header of the batch."""
     times = records.column(_TIMES)
     return times[0].as_py(), pc.max(times).as_py()
 
@@ -72,15 +73,18 @@ def first_and_latest_ms(records: pa.RecordBatch) -> tuple[int, int]:
 def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
     """Return the columns of an unpacked Arrow v1 payload as views of its bytes.
 
-    Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload. Raises:
-    Rejected (CORRUPT_MESSAGE).
+    Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload.
+
+    Raises: Rejected (CORRUPT_MESSAGE).
     """
     return _decode(payload, SCHEMA, where)
 
 
 def decode_arrow_with_deltas(payload: Payload, where: str) -> tuple[pa.Array, pa.RecordBatch]:
-    """Return the columns of an unpacked Arrow v2 payload as `decode_arrow` does those of v1, and before them the column
-    that says where in the batch each record lies, unchecked. Raises: Rejected (CORRUPT_MESSAGE).
+    """Return the offset column of an unpacked Arrow v2 payload, unchecked, and its other columns as `decode_arrow` does
+    for v1.
+
+    The first column has the offset of each record within the batch. Raises: Rejected (CORRUPT_MESSAGE).
     """
     batch = _decode(payload, SCHEMA_V2, where)
     deltas = batch.column(_DELTAS)
@@ -90,7 +94,7 @@ def decode_arrow_with_deltas(payload: Payload, where: str) -> tuple[pa.Array, pa
 
 
 def placed(deltas: pa.Array | Sequence[int], base_offset: int = 0) -> pa.Array:
-    """Return a column of offsets: where in a batch each record lies, and where the batch begins."""
+    """Return a column of offsets: the offset of each record within a batch, plus the offset of the batch."""
     column = pa.array(deltas, pa.int64()) if isinstance(deltas, Sequence) else deltas.cast(pa.int64())
     return pc.add(column, pa.scalar(base_offset, pa.int64()))
 

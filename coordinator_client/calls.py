@@ -1,12 +1,12 @@
-"""The remote procedures as values, one call of one of them with all its attempts, and how long a caller waits for it.
+"""Remote procedures as values, one retrying call with all its attempts, and the time for which a caller waits for it.
 
-A call has no clock and no socket: time comes in, and what to do next comes out. It ends in one of three ways: with a
-reply, with a definite failure, or at its deadline. At the deadline it distinguishes "the server said each time that it
-changed nothing" (Retriable) from "an attempt was lost" (OutcomeUnknown). Every attempt sends the same message with the
-same request id, so the server recognises a request that it has carried out already.
+A call has no clock and no socket: time comes in, and the next action comes out. It ends in one of three ways: with a
+reply, with a definite failure, or at its deadline. At the deadline it distinguishes two cases. Either the server said
+each time that it changed nothing (Retriable), or an attempt was lost (OutcomeUnknown). Every attempt sends the same
+message with the same request id, so the server recognises a request that it has already carried out.
 
-A server that answers is asked again after 5 to 100 ms. One that does not answer is asked less and less often, in the
-end once a second. A client that was never connected is not retried at all (`first_contact`).
+A server that answers is asked again after 5 to 100 ms. A server that does not answer is asked less and less often, down
+to once a second. A client that was never connected is not retried at all (`first_contact`).
 
 Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); Kafka's
 `reconnect.backoff.max.ms` (1,000); KAFKA-7763 (always a deadline).
@@ -67,17 +67,17 @@ class Rpc(Generic[RequestT, ReplyT]):
     request_type: type[RequestT]
     parse: Callable[[bytes], ReplyT]
     is_bulk: bool = False
-    """Whether its answers are large. It then is a call of its own beside the session, so that nothing small waits
-    behind it."""
+    """True if its answers are large. It is then a unary call beside the session, so that no small answer waits behind
+    it."""
 
     @property
     def path(self) -> str:
-        """The name under which gRPC finds it."""
+        """Name of the procedure in gRPC."""
         return f"/coordinator_api.v1.{self.service}/{self.method}"
 
     @property
     def is_mutating(self) -> bool:
-        """Whether a lost answer leaves open what happened, so that only the same request under the same id may
+        """True if the outcome is unknown after a lost answer, so that only the same request under the same id may
         follow."""
         return not METHODS[self.method].is_repeatable
 
@@ -230,25 +230,26 @@ PAUSE_MS_MAX: Final = 100
 LOST_PAUSE_MS_MAX: Final = 1_000
 _DOUBLINGS_MAX: Final = 10
 LAST_TRY_MS: Final = 1_000
-"""How long before its deadline a call is made, however long the server asked to wait: long enough for an answer."""
+"""Margin before its deadline at which a call is made, even during a longer pause that the server asked for (ms). It is
+long enough for an answer."""
 
 _NO_ATTEMPT: Final = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long one call may take, and one attempt of it."""
+    """Time limits of one call, and of one attempt of it."""
 
     total_ms: int
-    """Longest time from the first attempt to the last answer."""
+    """Longest time from the first attempt to the last answer (ms)."""
 
     attempt_ms: int = 30_000
-    """Longest time for one attempt, which is taken for lost after it without an answer. Smaller than the server's
-    longest wait for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
+    """Time after which an attempt without an answer counts as lost (ms). A value below the server's longest wait for a
+    busy transaction (30 s by default) only costs attempts, because each one waits from the start."""
 
     attempts_max: int | None = None
-    """Give up after this many attempts; 1 for requests that must be written anew after a lost answer. None = no limit
-    but the time."""
+    """Maximum number of attempts; 1 for requests that must be rebuilt after a lost answer. None = limited only by
+    time."""
 
 
 class RetryingCall(Generic[RequestT, ReplyT]):
@@ -282,35 +283,35 @@ class RetryingCall(Generic[RequestT, ReplyT]):
     ) -> None:
         """Make the first attempt due now.
 
-        `items` returns the parts of a reply that succeed or fail on their own. The first failed one decides for the
-        whole reply, which suits requests that are repeated as a whole. `accepted`: codes that are an answer to this
-        caller, and no failure.
+        `items` returns the parts of a reply that succeed or fail individually. The first failed one decides for the
+        whole reply, which suits requests that are repeated as a whole. `accepted`: codes that are a valid answer for
+        this caller, not a failure.
         """
         self.rpc = rpc
         self.request = request
         self.attempts = 0
         self.lost = 0
-        """Attempts after which nobody knows whether the request was carried out."""
+        """Number of attempts after which it is unknown if the request was carried out."""
         self._items = items
         self._accepted = accepted
         self.due_ms: int | None = now_ms
-        """When the next attempt may start; None while one is in flight."""
+        """Time at which the next attempt may start (ms); None while one is in flight."""
         self.slot_ms: float | None = None
-        """The time that `Throttle` gave to the attempt that is due, behind others that wait; None: it need not wait."""
+        """Slot that `Throttle` gave to the due attempt, behind other waiting calls (ms); None = it need not wait."""
         self._started_ms = now_ms
         self._ends_ms = now_ms + deadlines.total_ms
         self._deadlines = deadlines
         self.attempt_ends_ms = 0
-        """When the attempt in flight should have been answered, or reported lost."""
+        """Time by which the attempt in flight should have been answered, or reported lost (ms)."""
         self._cause: tuple[int, str] = _NO_ATTEMPT
 
     def hold(self, until_ms: int) -> None:
-        """Put the attempt that is due off until then, as far as the deadline leaves time for it."""
+        """Postpone the due attempt until then, unless the deadline leaves too little time for it."""
         assert self.due_ms is not None, "what is in flight cannot be put off"
         self.due_ms = max(self.due_ms, min(until_ms, self._ends_ms - LAST_TRY_MS))
 
     def begin_attempt(self, now_ms: int) -> int:
-        """Start an attempt; return how many milliseconds it may take."""
+        """Start an attempt; return the time that it may take (ms)."""
         assert self.due_ms is not None, "one attempt at a time"
         timeout_ms = max(1, min(self._deadlines.attempt_ms, self._ends_ms - now_ms))
         self.attempts += 1
@@ -319,7 +320,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         return timeout_ms
 
     def on_answer(self, answer: ReplyT | Loss, *, now_ms: int, jitter: float) -> ReplyT | TransactionError | None:
-        """Return the reply or the failure that ends the call, or None: another attempt is due later."""
+        """Return the reply or the failure that ends the call; None = another attempt is due later."""
         if isinstance(answer, Loss):
             return self._after_loss(answer, now_ms, jitter)
         verdict = answer if self._items is None else self.verdict_of(answer)
@@ -341,16 +342,16 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         return self._again(now_ms, jitter, answer.throttle_ms)
 
     def verdict_of(self, reply: ReplyT) -> ReplyFields:
-        """Return the part of the reply that says how the request went."""
+        """Return the part of the reply that decides the request."""
         return reply if self._items is None else first_failed(reply, self._items(reply))
 
     def repeat(
         self, request: RequestT, cause: ReplyFields, *, now_ms: int, jitter: float, throttle_ms: int = 0
     ) -> TransactionError | None:
-        """Go on with `request`, the part of the last one that `cause` says must be sent again; return None, or the
+        """Continue with `request`, the part of the last one that `cause` says must be sent again. Return None, or the
         failure to give up with.
 
-        It has a request id of its own; the deadline, the pauses and the count of lost attempts stay.
+        The new request has its own request id; the deadline, the pauses and the count of lost attempts are kept.
         """
         self.request = request
         if class_of(self.rpc.method, cause) is ErrorClass.UNKNOWN_OUTCOME:
@@ -394,25 +395,25 @@ class RetryingCall(Generic[RequestT, ReplyT]):
 
 
 CUT_OFF_CLOSE_MS: Final = 1_000
-"""How long a client that closes tries to tell the server once that does not answer: the server notices the silence
-anyway."""
+"""Time for which a closing client keeps trying once the server does not answer (ms). The server notices the silence
+itself."""
 
 
 class Patience:
-    """A deadline that comes closer when the server stops answering: that an attempt was lost says so, or silence."""
+    """A deadline that is shortened once the server stops answering, which a lost attempt or silence shows."""
 
     __slots__ = ("_cut_off_ms", "ends_ms", "limit_ms")
 
     def __init__(self, ends_ms: int, limit_ms: int, cut_off_ms: int | None = None) -> None:
-        """`limit_ms` is the whole time, for messages. `cut_off_ms` is how long to wait at most once the server does not
-        answer; None = as long as otherwise."""
+        """Set the deadline. `limit_ms` is the whole time, for messages. `cut_off_ms` is the longest wait once the
+        server does not answer; None = no shorter wait."""
         self.ends_ms = ends_ms
         self.limit_ms = limit_ms
         self._cut_off_ms = cut_off_ms
 
     def until_ms(self, now_ms: int, *, is_cut_off: bool, heard_ms: int | None = None) -> int:
-        """Return when to give up, as things stand. `heard_ms`: when the server answered last (see `Pulse`); None: its
-        silence says nothing."""
+        """Return the current time limit. `heard_ms`: time of the server's last answer (see `Pulse`); None = silence is
+        not judged."""
         if self._cut_off_ms is not None and heard_ms is not None and heard_ms + self._cut_off_ms <= now_ms:
             self.ends_ms, self.limit_ms = min(self.ends_ms, now_ms), min(self.limit_ms, self._cut_off_ms)
             self._cut_off_ms = None

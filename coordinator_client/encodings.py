@@ -1,9 +1,10 @@
-"""Payloads of record batches: written and read here. The server looks whether they can be read, and changes nothing.
+"""Payloads of record batches, written and read by clients. The server checks that they can be read, and changes
+nothing.
 
-Two encodings: `records.v1`, the protobuf message `Records`, which any generated stub can build; and Arrow v1, one Arrow
-IPC message of a fixed schema, which Spark reads without touching a row. Each has a second version, which is only read:
-what compaction leaves of a batch, in which each record says where it lies. A `FetchedBatch` is one that was verified:
-its checksum, its shape, and the number of its records and where they lie.
+There are two encodings. `records.v1` is the protobuf message `Records`, which any generated stub can build. Arrow v1 is
+one Arrow IPC message of a fixed schema, which Spark reads without touching a row. Each has a second version that
+clients only read: the batches that compaction leaves, in which each record states its offset. A `FetchedBatch` is
+verified: its checksum, its shape, and the number and offsets of its records.
 
 Source: design 6 (record batch).
 """
@@ -51,28 +52,27 @@ if TYPE_CHECKING:
 
 ENCODING_NAMES: Final = MappingProxyType({"records": Encoding.RECORDS_V1, "arrow": Encoding.ARROW_V1})
 ROW_OVERHEAD_BYTES: Final = 32
-"""Upper bound of what either encoding adds to the bytes of one record without headers."""
+"""Upper bound of the bytes that either encoding adds to one record without headers."""
 
 HEADER_OVERHEAD_BYTES: Final = 24
-"""Upper bound of what either encoding adds to the bytes of one header."""
+"""Upper bound of the bytes that either encoding adds to one header."""
 
 BATCH_OVERHEAD_BYTES: Final = 2_048
-"""Upper bound of the bytes of a batch besides its records: our header, Arrow's description, its padding, and what a
-compression adds to bytes that it cannot make smaller."""
+"""Upper bound of the bytes of a batch besides its records: our header, Arrow's description, its padding, and the growth
+of incompressible bytes by a compression."""
 
 _UNCOMPRESSED: Final = Compression.NONE
-"""A member with a name of its own: finding it in its class takes 0.1 us, for every batch."""
+"""Module-level alias: looking the member up in its enum class takes 0.1 us, for every batch."""
 
 _ARROW: Final = (Encoding.ARROW_V1, Encoding.ARROW_V2)
 
 _ENCODINGS_ON_THE_WIRE: Final = tuple([log.Encoding.ValueType(each) for each in Encoding])
 _COMPRESSIONS_ON_THE_WIRE: Final = tuple([log.Compression.ValueType(each) for each in Compression])
-"""Indexed by our numbers, which are those of the wire."""
+"""Wire values, indexed by our numbers, which are the same."""
 
 
 class BatchStamp(Struct, frozen=True):
-    """What a batch is stamped with when it is sent for the first time, and keeps through all retries. -1 = no
-    producer."""
+    """Stamp that a batch gets when it is sent for the first time, and keeps through all retries. -1 = no producer."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -81,7 +81,7 @@ class BatchStamp(Struct, frozen=True):
 
 
 def headers_bytes_max(headers: Headers) -> int:
-    """Return an upper bound of what the headers of a record add to the payload, before compression."""
+    """Return an upper bound of the bytes that the headers of a record add to the payload, before compression."""
     # A character takes at most four bytes in UTF-8.
     return sum(HEADER_OVERHEAD_BYTES + 4 * len(name) + (len(content) if content else 0) for name, content in headers)
 
@@ -89,9 +89,9 @@ def headers_bytes_max(headers: Headers) -> int:
 def write_batch(
     batch: log.RecordBatch, rows: Sequence[Row], *, encoding: Encoding, compression: Compression, stamp: BatchStamp
 ) -> None:
-    """Fill an empty batch message, checksum included.
+    """Fill an empty batch message, including its checksum.
 
-    Raises: ImportError where Arrow is asked for and not installed.
+    Raises: ImportError if Arrow is requested and not installed.
     """
     payload = _ENCODERS[encoding](rows)
     if compression is not _UNCOMPRESSED:
@@ -101,7 +101,7 @@ def write_batch(
     # The wire has the first timestamp and the largest; for a single record they are the same.
     newest_ms = first_ms if record_count == 1 else max([row[2] for row in rows])
     producer_id, producer_epoch, base_sequence = stamp.producer_id, stamp.producer_epoch, stamp.base_sequence
-    # Packed directly, because a header object would be made for nothing else.
+    # Packed directly, because a header object would serve no other purpose.
     covered = pack_covered(
         compression | stamp.is_transactional << TRANSACTIONAL_BIT,
         record_count - 1,
@@ -115,7 +115,7 @@ def write_batch(
         FORMAT_VERSION,
         0,
     )
-    # Set field by field, in the request where it stays: half the price of keywords and copies.
+    # Fields are set one by one, in the final request: half the cost of keyword arguments and copies.
     batch.record_count = record_count
     batch.base_timestamp_ms = first_ms
     batch.max_timestamp_ms = newest_ms
@@ -130,9 +130,9 @@ def write_batch(
 
 
 def header_of(batch: log.RecordBatch) -> BatchHeader:
-    """Return the header that a batch message carries, unchecked but of known kinds.
+    """Return the header of a batch message, unchecked except for its encoding and compression.
 
-    Raises: Refused where encoding or compression has a number this version does not know.
+    Raises: Refused if encoding or compression has a number that this version does not know.
     """
     return BatchHeader(
         base_offset=batch.base_offset,
@@ -169,7 +169,7 @@ def marker_of(batch: log.RecordBatch) -> Marker | None:
 def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> BatchHeader:
     """Return the header of a fetched batch whose checksum is right. `batch` may lack the payload.
 
-    Raises: Rejected (CORRUPT_MESSAGE and the like) that says where the batch lies and what is wrong.
+    Raises: Rejected (CORRUPT_MESSAGE and the like), naming the place of the batch and the defect.
     """
     try:
         header = header_of(batch)
@@ -190,10 +190,10 @@ def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> Batc
 
 
 def unpack(payload: Payload, compression: Compression, where: str) -> Payload:
-    """Return the payload as it was before compression.
+    """Return the decompressed payload.
 
-    Raises: Rejected (CORRUPT_MESSAGE) where the bytes are damaged, cut off, or unpack to more than `UNPACKED_BYTES_MAX`
-    of `coordinator_protocol.compression`.
+    Raises: Rejected (CORRUPT_MESSAGE) if the bytes are damaged, cut off, or unpack to more than `UNPACKED_BYTES_MAX` of
+    `coordinator_protocol.compression`.
     """
     if compression is _UNCOMPRESSED:
         return payload
@@ -204,9 +204,9 @@ def unpack(payload: Payload, compression: Compression, where: str) -> Payload:
 
 
 def decode_rows(payload: Payload, header: BatchHeader, where: str) -> tuple[Sequence[int], list[Row]]:
-    """Return the records of an unpacked payload, and before them the offset of each, ascending.
+    """Return the offsets of the records of an unpacked payload, ascending, and the records.
 
-    Raises: Rejected (CORRUPT_MESSAGE) where they are not what the header says.
+    Raises: Rejected (CORRUPT_MESSAGE) if they do not match the header.
     """
     deltas, rows = _DECODERS[header.encoding](payload, where)
     check_places(header, len(rows), deltas, where)
@@ -217,8 +217,8 @@ def decode_rows(payload: Payload, header: BatchHeader, where: str) -> tuple[Sequ
 
 
 def check_places(header: BatchHeader, found_count: int, deltas: Sequence[int] | None, where: str) -> None:
-    """Return only if a payload holds as many records as its header says, in places that a record can have; `deltas` is
-    None where they just follow each other.
+    """Check that a payload holds as many records as its header says, at possible offsets. `deltas` is None if the
+    records are consecutive.
 
     Raises: Rejected (CORRUPT_MESSAGE).
     """
@@ -237,7 +237,7 @@ def encode_records(rows: Sequence[Row]) -> bytes:
     message = log.Records()
     add = message.records.add
     for key, value, timestamp_ms, headers in rows:
-        # Set field by field: keywords take nearly twice as long.
+        # Fields are set one by one: keyword arguments take nearly twice as long.
         record = add()
         if key is not None:
             record.key = key
@@ -264,8 +264,8 @@ def _parsed(payload: Payload, where: str) -> log.Records:
 
 
 def _rows(message: log.Records) -> list[Row]:
-    # Asking whether a field is there costs as much as reading it, and only matters where it is empty: so this is twice
-    # as fast.
+    # Checking that a field is present costs as much as reading it, and only matters for an empty value. So this is
+    # twice as fast.
     return [
         (
             record.key or (b"" if record.HasField("key") else None),
@@ -309,12 +309,12 @@ def _decode_arrow_v2(payload: Payload, where: str) -> _Decoded:
     return deltas.to_pylist(), arrow_rows(batch)
 
 
-# Arrow is imported by the first batch that needs it: a producer of plain records neither needs nor loads it.
+# Arrow is imported by the first batch that needs it, so that producers of plain records work without pyarrow.
 _ENCODERS: Final[MappingProxyType[Encoding, Callable[[Sequence[Row]], bytes]]] = MappingProxyType(
     {Encoding.RECORDS_V1: encode_records, Encoding.ARROW_V1: _encode_arrow}
 )
 _Decoded: TypeAlias = tuple[list[int] | None, list[Row]]
-"""Records, and before them where each lies in its batch; None: they follow each other."""
+"""Positions of the records in their batch, and the records; None = they are consecutive."""
 
 _DECODERS: Final[MappingProxyType[Encoding, Callable[[Payload, str], _Decoded]]] = MappingProxyType(
     {
@@ -333,14 +333,12 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
     partition: int
     header: BatchHeader
     content: Payload
-    """The unpacked payload. Where it was not compressed it is a view, which keeps the whole answer that it came in in
-    memory."""
+    """Unpacked payload. If it was not compressed, it is a view that keeps the whole received answer in memory."""
     marker: Marker | None
     first_offset: int
-    """Where the range begins in the batch, or the batch in the range. Batches come whole, so it may be above the first
-    offset of the batch."""
+    """First offset of the batch in the range. Batches come whole, so it may be above the first offset of the batch."""
     end_offset: int
-    """Where the range ends in the batch, or the offset behind the batch."""
+    """End of the range in the batch, or the offset behind the batch."""
 
     @property
     def payload(self) -> bytes:
@@ -349,8 +347,8 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
 
     @property
     def record_count(self) -> int:
-        """Number of records of the batch that lie in the range. Raises: CorruptBatch where that takes to look at its
-        payload, which it does only of a batch with holes that lies in the range in part."""
+        """Number of records of the batch that lie in the range. Raises: CorruptBatch if the payload must be read for
+        that. It is read only for a batch with holes that lies partly in the range."""
         header = self.header
         if not header.hole_count:
             return self.end_offset - self.first_offset
@@ -360,7 +358,7 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """Where the batch lies, for messages."""
+        """Place of the batch, for messages."""
         return place_of(self.topic, self.partition, self.header.base_offset)
 
     @property
@@ -372,8 +370,7 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
         return self.placed()[1]
 
     def placed(self) -> tuple[Sequence[int], list[Row]]:
-        """Return the records in the range, and before them the offset of each; none for a marker. Raises:
-        CorruptBatch."""
+        """Return the offsets of the records in the range, and the records; none for a marker. Raises: CorruptBatch."""
         if self.marker is not None:
             return (), []
         try:
@@ -391,8 +388,8 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
         return self.placed_arrow()[1]
 
     def placed_arrow(self) -> tuple[pa.Array | None, pa.RecordBatch]:
-        """Return what `as_arrow` returns, and before it the offset of each record as a column; None: they follow each
-        other, from `first_offset` on. Raises: CorruptBatch, ImportError without pyarrow."""
+        """Return a column with the offset of each record, and the result of `as_arrow`. None instead of the column =
+        the offsets are consecutive from `first_offset` on. Raises: CorruptBatch, ImportError without pyarrow."""
         from coordinator_client.arrow_encoding import decode_arrow, decode_arrow_with_deltas, placed, rows_to_arrow
 
         header = self.header
@@ -421,7 +418,7 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
 def checked_batch(
     topic: str, partition: int, batch: WireBatch, *, start_offset: int, end_offset: int | None
 ) -> FetchedBatch | None:
-    """Return the part of a batch that lies in the range, unpacked; None where no record does.
+    """Return the part of a batch that lies in the range, unpacked; None if it holds no record.
 
     Raises: CorruptBatch.
     """
@@ -431,7 +428,7 @@ def checked_batch(
         header = checked_header(fields, payload, where)
         content = payload if header.is_control else unpack(payload, header.compression, where)
     except Rejected as why:
-        # How many offsets it takes is all that is left to go by.
+        # The number of offsets that the batch takes is the only information left to continue with.
         behind = fields.base_offset + max(1, fields.record_count + fields.hole_count)
         raise corrupt_at(topic, partition, max(fields.base_offset, start_offset), behind, why) from why
     first = max(header.base_offset, start_offset)
@@ -450,7 +447,7 @@ def checked_batch(
 
 
 def corrupt_at(topic: str, partition: int, offset: int, next_offset: int, why: TransactionError) -> CorruptBatch:
-    """Return the error for what cannot be read from `offset` up to `next_offset`."""
+    """Return the error for offsets that cannot be read, from `offset` up to `next_offset`."""
     return CorruptBatch(
         why.code, why.reason, topic=topic, partition=partition, offset=offset, next_offset=max(next_offset, offset + 1)
     )

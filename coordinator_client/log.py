@@ -1,9 +1,9 @@
-"""What the SDK writes to the logger `coordinator_client`: every cause once, and once more when it is over.
+"""Messages of the SDK in the logger `coordinator_client`: every cause once, and once more when it is over.
 
-Errors are raised. Logged is what no call returns or raises: that the server does not answer while requests are
-repeated, that it refuses something for long, that a topic does not exist. WARNING: something that is waited for does
-not happen. INFO: it does again. The SDK adds no handler and sets no level; an application that configures `logging`
-sees it.
+Errors are raised. Logged are problems that no call returns or raises: the server does not answer while requests are
+repeated, it refuses a request for long, or a topic does not exist. WARNING: an awaited event does not happen. INFO: it
+happens again. The SDK adds no output handler and sets no level; an application that configures `logging` sees the
+messages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LOGGER: Final = logging.getLogger("coordinator_client")
 LOGGER.addHandler(logging.NullHandler())
 
 REFUSED_MS: Final = 5_000
-"""How long a request is refused before that is logged: until then it is the ordinary course of things."""
+"""Time for which a request is refused before that is logged (ms). Shorter refusals are normal."""
 
 _LOST: Final = "lost"
 
 
 class Told:
-    """The causes that were logged and are not over."""
+    """Causes that were logged and are not over."""
 
     __slots__ = ("_causes",)
 
@@ -50,7 +50,7 @@ class Told:
 
 
 class Answers:
-    """Follows how the server of one connection answers, and logs whatever does not pass soon."""
+    """Follows the answers of one connection's server, and logs problems that last."""
 
     __slots__ = ("_endpoint", "_refused", "_told", "is_lost", "is_troubled")
 
@@ -58,18 +58,18 @@ class Answers:
         self._endpoint = endpoint
         self._told = Told()
         self._refused: dict[str, int] = {}
-        """When a method, or a method for one partition, began to be refused."""
+        """Time since which a method, or a method for one partition, has been refused (ms)."""
         self.is_lost = False
-        """Whether the last attempt that was reported got no answer."""
+        """True if the last reported attempt got no answer."""
         self.is_troubled = False
-        """Whether a good answer would be news. Stored, because every answer asks for it."""
+        """True if a good answer must be noted. Stored, because it is read for every answer."""
 
     def waits(self, problem: str) -> None:
         """Log that a client that was never connected waits for the server."""
         self._told.warn(_LOST, f"{problem}; waiting for it")
 
     def note(self, method: Method, answer: ReplyFields | Loss, now_ms: int) -> None:
-        """Note an answer, or that none came. Good answers need not be noted unless `is_troubled`."""
+        """Note an answer, or a loss. Good answers need not be noted unless `is_troubled`."""
         if isinstance(answer, Loss):
             if answer.status != "CANCELLED":
                 self.is_lost = self.is_troubled = True
@@ -86,8 +86,8 @@ class Answers:
         self._told.over(_LOST, f"the server at {self._endpoint} answers now")
 
     def refused(self, subject: str, error: TransactionError, now_ms: int) -> None:
-        """Note that a part of an answer was refused. A refusal that does not pass ends the cause: it is raised to
-        somebody."""
+        """Note that a part of an answer was refused. A permanent refusal ends the cause, because it is raised to a
+        caller."""
         self._judge(subject, error.error_class, error.code, error.reason, now_ms)
 
     def accepted(self, subject: str) -> None:

@@ -1,4 +1,4 @@
-"""Random numbers and new ids. Everything else in the client takes them from this port, so that a test can decide
+"""Random source port: random numbers and new ids. All other code of the client uses it, so that tests can choose
 them."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 
 class RandomSource(Protocol):
-    """Draws what must differ from run to run."""
+    """Source of values that must differ from run to run."""
 
     def request_id(self) -> bytes:
-        """Return 16 bytes that nobody used before: they name one request through all its retries."""
+        """Return 16 bytes that were never used before, as the id of one request through all its retries."""
 
     def fraction(self) -> float:
-        """Return a number in [0, 1), which spreads in time what many clients would otherwise do at once."""
+        """Return a number in [0, 1), for jitter: it spreads actions that many clients would otherwise take at once."""
 
 
 _ID_BYTES: Final = 16
@@ -44,7 +44,7 @@ class SystemRandomSource:
             return drawn[:_ID_BYTES]
 
     def fraction(self) -> float:
-        # It need not be hard to guess, and the module seeds itself anew in a fork.
+        # It need not be hard to guess, and the module reseeds itself in a fork.
         return random.random()
 
 

@@ -1,13 +1,13 @@
-"""What callers give to several kinds of client, checked: times, the isolation level, and what to do with a batch that
-cannot be read.
+"""Checks of arguments that several kinds of client share: times, the isolation level, and the reaction to an unreadable
+batch.
 
-A time is whole milliseconds, by a keyword whose name ends in `_ms`. Clients of Kafka disagree: one takes `poll(1.0)`
-for a second, another `poll(1000)`. A wrong guess waits a thousand times too long, or not at all, and nobody notices. So
-nothing is guessed here: a time comes with its unit, and a float, which is nearly always seconds, is refused like a
-negative number.
+A time is a whole number of milliseconds, passed by a keyword whose name ends in `_ms`. Clients of Kafka disagree: one
+takes `poll(1.0)` for a second, another `poll(1000)`. A wrong guess waits a thousand times too long, or not at all,
+without being noticed. So nothing is guessed here. A time comes with its unit. A float, which is nearly always seconds,
+is refused like a negative number.
 
-At a batch that it cannot read, a reader raises, or goes on behind it and counts. Skipping is never the default: records
-are lost to whoever reads past them, and only their owner can say that this is better than standing still.
+At a batch that it cannot read, a reader raises, or continues behind it and counts it. Skipping is never the default: a
+reader that skips loses records, and only their owner can decide that this is better than stopping.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 DURATION_MS_MAX: Final = 2**31 - 1
-"""24 days: as much as Kafka's settings hold, and every clock and message on the way."""
+"""Longest duration (ms): 24 days, as much as Kafka's settings can hold, and every clock and message involved."""
 
 TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
@@ -38,7 +38,7 @@ _MILLISECONDS: Final = "milliseconds as a whole number; for one second write {}=
 
 
 def duration_ms(name: str, value: object) -> int:
-    """Return how long to wait. Raises: TypeError unless it is a whole number; Rejected where nothing can wait so
+    """Return a checked duration. Raises: TypeError unless it is a whole number; Rejected if it is negative or too
     long."""
     wanted = _whole(name, value, _MILLISECONDS.format(name))
     if not 0 <= wanted <= DURATION_MS_MAX:
@@ -49,8 +49,8 @@ def duration_ms(name: str, value: object) -> int:
 
 
 def timestamp_ms(name: str, value: object) -> int:
-    """Return a point in time. Raises: TypeError unless it is a whole number; Rejected (INVALID_TIMESTAMP) where it is
-    before 1970, or no 64 bits hold it."""
+    """Return a checked point in time. Raises: TypeError unless it is a whole number; Rejected (INVALID_TIMESTAMP) if it
+    is before 1970 or exceeds 64 bits."""
     wanted = _whole(name, value, "Unix milliseconds as a whole number; for now write int(time.time() * 1000)")
     if not 0 <= wanted <= TIMESTAMP_MS_MAX:
         raise rejected(
@@ -66,8 +66,8 @@ def check_durations(
     *,
     may_be_zero: Collection[str] = (),
 ) -> None:
-    """Check every setting whose name ends in `_ms`. Raises: TypeError unless it is a whole number; what `refuse` makes
-    of its name, its value and the rule where it is out of range."""
+    """Check every setting whose name ends in `_ms`. Raises: TypeError unless it is a whole number. If it is out of
+    range, the error that `refuse` makes of its name, its value and the rule."""
     for setting in fields(settings):
         name, value = setting.name, getattr(settings, setting.name)
         if not name.endswith("_ms") or (value is None and setting.type == "int | None"):
@@ -78,7 +78,7 @@ def check_durations(
 
 
 def _whole(name: str, value: object, rule: str) -> int:
-    # True and False are ints to Python, and no times.
+    # True and False are ints to Python, but not times.
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is {value!r} and must be {rule}")
     return value
@@ -92,19 +92,19 @@ ON_CORRUPT_BATCH: Final = (RAISE, SKIP)
 
 @dataclass(slots=True)
 class Skipped:
-    """Counts what a reader has skipped so far because it cannot be read."""
+    """Counts of the places that a reader has skipped so far because it cannot read them."""
 
     batches: int = 0
-    """How often the reader had to go on behind something that it cannot read."""
+    """Number of times that the reader continued behind an unreadable place."""
     offsets: int = 0
-    """How many offsets were passed over, of records and of markers among them."""
+    """Number of skipped offsets, including those of markers."""
     last: CorruptBatch | None = None
-    """The error of the last place that was skipped."""
+    """Error of the last skipped place."""
     on_skip: Callable[[CorruptBatch], None] = lambda _: None
-    """Called with the error of each place that is skipped."""
+    """Called with the error of each skipped place."""
 
     def add(self, error: CorruptBatch) -> None:
-        """Count what the error is about."""
+        """Count the offsets of the error."""
         self.batches += 1
         self.offsets += error.next_offset - error.offset
         self.last = error
@@ -112,7 +112,7 @@ class Skipped:
 
 
 def check_on_corrupt_batch(value: str) -> None:
-    """Check a value of the option. Raises: Misconfigured where there is no such value."""
+    """Check a value of the option. Raises: Misconfigured if there is no such value."""
     if value not in ON_CORRUPT_BATCH:
         raise wrong_setting("on_corrupt_batch", value, f"must be one of {', '.join(ON_CORRUPT_BATCH)}")
 

@@ -1,12 +1,13 @@
-"""The pauses that a server asked for in its answers, kept for everything that uses one connection.
+"""Pauses that a server asked for in its answers, shared by all users of one connection.
 
-An answer with `throttle_ms` says: "you were served; send no more for so long". Whoever comes earlier all the same is
-refused, so the SDK waits. Records that come, records that go and calls at large are counted by the server for
-themselves, and so one does not wait for the other. What frees others (`MethodRule.may_be_refused`) waits for nothing.
+An answer with `throttle_ms` says: "you were served; send no more for so long". An earlier call is refused, so the SDK
+waits. The server counts three kinds separately: calls that bring records, calls that fetch records, and all other
+calls. So one kind does not wait for another. Calls that free resources for others (`MethodRule.may_be_refused`) never
+wait.
 
-What waits for the same pause goes on one after the other, each call in a slot of its own: all of them at once would
-take more than the server has for them, so that it refused most, and others would wait behind the refusals. The gap
-between two slots is what the server's own answers say that a call costs.
+Calls that wait for the same pause continue one after the other, each in its own slot. All at once would exceed the
+server's rate: it would refuse most of them, and other calls would wait behind the refusals. The gap between two slots
+is the cost of a call according to the server's own answers.
 
 Source: `coordinator_protocol.throttling`; spec security 7.4.
 """
@@ -25,30 +26,30 @@ _FETCHES: Final = "fetches"
 _CALLS: Final = "calls"
 
 _ANSWERS_COUNTED: Final = 64
-"""The gap is the mean of so many answers at most: then those so far count half."""
+"""Number of answers of which the gap is the mean; above it, the earlier answers count half."""
 
 
 class _Queue:
-    """The calls of one kind that wait, one behind the other, and how far apart they go."""
+    """The waiting calls of one kind, one behind the other, and the gap between them."""
 
     __slots__ = ("_answers", "_is_busy", "_last_slot_ms", "_late_ms", "_taken_ms", "until_ms")
 
     def __init__(self) -> None:
         self.until_ms = 0
-        """When the server's pause ends."""
+        """End of the server's pause (ms)."""
         self._last_slot_ms = 0.0
-        """The slot that was given last."""
+        """Last slot that was given (ms)."""
         self._late_ms = 0.0
-        """By how much all slots come later than they were given."""
+        """Delay of all given slots (ms)."""
         self._taken_ms = 0.0
-        """How much time of the rate the calls took whose answers are counted."""
+        """Time of the rate used by the calls whose answers are counted (ms)."""
         self._answers = 0
         self._is_busy = False
-        """Whether the last answer asked for a pause: then the rate is used as fast as it comes."""
+        """True if the last answer asked for a pause, so that the rate is fully used."""
 
     def note_served(self, until_ms: int, now_ms: int) -> None:
-        """Count an answer to a call that was carried out. Where the rate is used as fast as it comes, calls took all
-        the time since the last pause ended for which somebody waited; else no more than is asked for now."""
+        """Count an answer to a call that was carried out. If the rate is fully used, calls took all the time since the
+        last pause ended during which a call waited. Otherwise they took no more than is asked for now."""
         if self._answers >= _ANSWERS_COUNTED:
             self._answers //= 2
             self._taken_ms /= 2
@@ -63,7 +64,7 @@ class _Queue:
         return self._last_slot_ms + self._late_ms
 
     def slot_of(self, until_ms: int, now_ms: int) -> float | None:
-        """Return the slot of a call that comes now, while the pause ends at `until_ms`; None: it need not wait."""
+        """Return the slot of a call that comes now, while the pause ends at `until_ms`; None = it need not wait."""
         if self._end_ms > now_ms:
             gap_ms = self._taken_ms / self._answers if self._answers else 0.0
             slot_ms = min(self._last_slot_ms + gap_ms, now_ms + PAUSE_MS_MAX - self._late_ms)
@@ -75,7 +76,7 @@ class _Queue:
         return slot_ms
 
     def due_ms(self, slot_ms: float, until_ms: int, now_ms: int) -> int:
-        """Return when a slot comes. Where it has come before the pause is over, it is late, and so are all others."""
+        """Return the time of a slot. If it comes before the pause is over, it is late, and so are all others."""
         due_ms = int(slot_ms + self._late_ms)
         if due_ms <= now_ms < until_ms:
             self._late_ms += until_ms - now_ms
@@ -84,8 +85,8 @@ class _Queue:
 
 
 class Throttle:
-    """Until when calls to one server wait. Usable from any thread: where two answers come at once, the shorter pause
-    may count, and the next answer says so; where two calls ask at once, both may have the same slot."""
+    """End of the pauses for calls to one server. Usable from any thread. If two answers come at once, the shorter pause
+    may count until the next answer. If two calls ask at once, both may get the same slot."""
 
     __slots__ = ("_endpoint", "_queues", "ends_ms")
 
@@ -93,13 +94,13 @@ class Throttle:
         self._endpoint = endpoint
         self._queues = {kind: _Queue() for kind in (_PRODUCES, _FETCHES, _CALLS)}
         self.ends_ms = 0
-        """When the last pause is over and the last slot has come: until then there is something to wait for."""
+        """Time at which the last pause is over and the last slot has come; nothing waits after it (ms)."""
 
     def note(self, method: Method, pause_ms: int, now_ms: int, *, is_refused: bool) -> None:
-        """Note what an answer asked for: a pause, or none (0), which counts while others wait.
+        """Note the pause that an answer asked for; 0 = none, which counts while other calls wait.
 
-        A refusal says that this call must wait, which it does by itself; that others must too is known only of calls
-        that bring or fetch records. More than `PAUSE_MS_MAX` is not waited for: the server says it again.
+        A refusal means that this call must wait, which it does by itself. It means that other calls must wait too only
+        if it concerns calls that bring or fetch records. No pause is longer than `PAUSE_MS_MAX`: the server repeats it.
         """
         if pause_ms <= 0 and now_ms >= self.ends_ms:
             return
@@ -125,14 +126,14 @@ class Throttle:
         )
 
     def until_ms(self, method: Method) -> int:
-        """Return when the pause ends for calls of this method; a time that is over: there is none."""
+        """Return the end of the pause for calls of this method; a past time = there is no pause."""
         if not METHODS[method].may_be_refused:
             return 0
         return max(self._queues[_CALLS].until_ms, self._queues[_kind(method)].until_ms)
 
     def hold(self, call: RetryingCall[Any, Any], now_ms: int) -> None:
-        """Put a call off that is due, until its slot comes. Ask again when it is due then: a pause that was noted
-        meanwhile puts off all that wait."""
+        """Postpone a due call until its slot. Call this again when it is due then: a pause noted meanwhile postpones
+        all waiting calls."""
         method = call.rpc.method
         if not METHODS[method].may_be_refused:
             return

@@ -1,7 +1,7 @@
-"""TLS as a client asks for it: which CA the server must be signed by, and what this client shows of itself.
+"""TLS settings of a client: the CA that must have signed the server's certificate, and the client's own credentials.
 
-There is no way to leave the check of the server out, and no default CA: a program that means the public ones names the
-bundle of its system. The files are read when a channel is opened, and again once they have changed.
+The server is always verified, and there is no default CA: a program that trusts the public ones names the bundle of its
+system. The files are read when a channel is opened, and again once they have changed.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from coordinator_protocol.errors import ErrorCode
 FileName: TypeAlias = str | PathLike[str]
 
 ALPN: Final = "h2"
-"""HTTP/2, which is all that gRPC speaks."""
+"""HTTP/2, the only protocol that gRPC speaks."""
 
 
 class TlsProblem(Exception):
-    """A file cannot be used. The message says which, why, and what to do."""
+    """A file cannot be used. The message names the file, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How to speak TLS with the server. Names of files only, so it may be printed, pickled and logged.
+    """TLS settings for the server. It holds only names of files, so it may be printed, pickled and logged.
 
-    Raises at construction: Misconfigured where a file is missing, holds something else, or does not fit the others.
+    Raises at construction: Misconfigured if a file is missing, has the wrong content, or does not fit the others.
     """
 
     ca_file: FileName
-    """PEM file with the CA certificates, one of which the server's must be signed by. For a server that has its
-    certificate from a public CA: the bundle of the system, such as /etc/ssl/certs/ca-certificates.crt."""
+    """PEM file with the CA certificates, one of which must have signed the server's. For a server with a certificate of
+    a public CA: the bundle of the system, such as /etc/ssl/certs/ca-certificates.crt."""
 
     certificate_file: FileName | None = None
-    """PEM file with the certificate that this client shows, then those between it and the CA. For servers that demand
-    one. It needs a key_file."""
+    """PEM file with the client's certificate, followed by those between it and the CA. For servers that require one;
+    needs a key_file."""
 
     key_file: FileName | None = None
     """PEM file with the key of that certificate, without a passphrase."""
 
     server_name: str | None = None
-    """The name that the certificate of the server must hold, where that is not the host of the endpoint."""
+    """Name that the certificate of the server must contain, if it is not the host of the endpoint."""
 
     token_file: FileName | None = None
-    """File with the token that this client shows with every call, for servers that ask for one. It never leaves over a
-    connection without TLS. It is read again when it changes."""
+    """File with the token that this client sends with every call, for servers that require one. It is never sent over a
+    connection without TLS, and is read again when it changes."""
 
     def __post_init__(self) -> None:
         if (self.certificate_file is None) != (self.key_file is None):
@@ -64,13 +64,13 @@ class Tls:
 
     @property
     def files(self) -> tuple[FileName, ...]:
-        """Those that are named."""
+        """The files that are named."""
         named = (self.ca_file, self.certificate_file, self.key_file, self.token_file)
         return tuple(file for file in named if file is not None)
 
 
 def new_context(tls: Tls) -> ssl.SSLContext:
-    """Return a context of Python's own TLS with what the files hold now. Raises: TlsProblem."""
+    """Return a context of Python's own TLS with the current content of the files. Raises: TlsProblem."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([ALPN])
@@ -91,7 +91,7 @@ def new_context(tls: Tls) -> ssl.SSLContext:
 
 
 class _EncryptedKey(ssl.SSLError):
-    """The key asks for a passphrase, which nobody is there to type."""
+    """The key asks for a passphrase, which cannot be entered here."""
 
 
 def _refuse_passphrase() -> str:
@@ -108,7 +108,7 @@ def _why_no_pair(tls: Tls, error: ssl.SSLError) -> str:
 
 
 def read_file(file: FileName) -> bytes:
-    """Return what the file holds now. Raises: TlsProblem."""
+    """Return the current content of the file. Raises: TlsProblem."""
     try:
         return Path(file).read_bytes()
     except OSError as error:
@@ -127,7 +127,7 @@ Signature: TypeAlias = "tuple[tuple[int, int, int] | None, ...]"
 
 
 def signature_of(tls: Tls) -> Signature:
-    """Return what changes once one of the files is replaced, or written again."""
+    """Return a value that changes once one of the files is replaced, or rewritten."""
     return tuple(map(_file_signature, tls.files))
 
 
@@ -140,7 +140,7 @@ def _file_signature(file: FileName) -> tuple[int, int, int] | None:
 
 
 def why_no_handshake(error: ssl.SSLError, host: str) -> str:
-    """Return what a handshake that failed says of the program that listens there, and of this client's settings."""
+    """Return an explanation of a failed handshake: the program that listens there, or this client's settings."""
     if isinstance(error, ssl.SSLCertVerificationError):
         match error.verify_code:
             case 62 | 64:
@@ -160,7 +160,7 @@ _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UN
 
 
 def why_silent(tls: Tls) -> str:
-    """Return what it means that a server ends the connection after the handshake."""
+    """Return the meaning of a connection that the server ends after the handshake."""
     if tls.certificate_file is None:
         return "it ends the connection after the TLS handshake: it demands a certificate of its clients"
     return (

@@ -1,12 +1,12 @@
-"""Ranges of partitions, fetched batch by batch: the layer below `read`, and what the Spark source stands on.
+"""Reader of ranges of partitions, batch by batch: the layer below `read`, also used by the Spark source.
 
-A reader is given ranges with fixed bounds, so that it ends, and that reading the same range twice gives the same
-records: below the last stable offset every transaction is decided. It verifies what it gets (checksum, shape, count)
-and counts what the server hid.
+A reader is given ranges with fixed bounds. So it ends, and reading the same range twice gives the same records: below
+the last stable offset every transaction is decided. It verifies the batches (checksum, shape, count) and counts the
+records that the server hid.
 
-The next Fetch is sent while the answer to the last one is being worked on, so that server and reader work at the same
-time instead of in turns. That is a shortcut and nothing else. An answer that did not come, or that says that something
-failed, is dropped, and the reader asks in the ordinary way, with all of its retries.
+The next Fetch is sent while the last answer is being processed, so that server and reader work at the same time instead
+of in turns. That is only an optimisation. If its answer is missing or reports a failure, it is dropped, and the reader
+sends an ordinary request with all of its retries.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class FetchAhead:
         self._inbox: SimpleQueue[FetchReply | Loss] = SimpleQueue()
 
     def start(self, request: log.FetchRequest) -> None:
-        """Send the Fetch that will be asked for next, unless the server wants none yet. The one before must have been
-        taken or cancelled."""
+        """Send the next Fetch ahead, unless the server asked for a pause. The previous one must have been taken or
+        cancelled."""
         assert self._request is None, "one at a time"
         if self._connection.clock.monotonic_ms() < self._connection.throttle.until_ms(Method.FETCH):
             return
@@ -61,7 +61,7 @@ class FetchAhead:
         )
 
     def take(self, request: log.FetchRequest) -> FetchReply | None:
-        """Return the answer to this request if it was sent ahead, waiting for it; None: ask for it."""
+        """Return the answer to this request if it was sent ahead, waiting for it; None = send an ordinary request."""
         if self._request != request:
             self.cancel()
             return None
@@ -87,7 +87,7 @@ DecodedT = TypeVar("DecodedT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
-    """The offsets `start_offset` up to, not including, `end_offset` of one partition; no end = go on for ever."""
+    """The offsets of one partition from `start_offset` up to, but not including, `end_offset`; None = no end."""
 
     topic: str
     partition: int
@@ -95,40 +95,40 @@ class PartitionRange:
     end_offset: int | None
     topic_id: bytes = b""
     end_epoch: int | None = None
-    """The leader epoch in which `end_offset` was learned (`OffsetResult.leader_epoch`). With it, nothing is read where
-    the log before the end is another one by now; without it, that goes unnoticed."""
+    """Leader epoch in which `end_offset` was looked up (`OffsetResult.leader_epoch`). With it, reading fails if the log
+    before the end has been replaced since; without it, that goes unnoticed."""
     start_epoch: int | None = None
-    """The leader epoch in which it was learned that what was read before ends at `start_offset`. With it, the range is
-    refused where that is not in the log any more, an empty range too."""
+    """Leader epoch in which `start_offset` was learned as the end of an earlier read. With it, the range is refused,
+    even an empty one, if the earlier records are no longer in the log."""
     shown: SnapshotFilter | None = None
-    """What a snapshot shows of the range, whose end and epoch are given then; None: it is read as it is now."""
+    """View of a snapshot on the range, whose end and epoch are then given; None = the range is read as it is now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOptions:
-    """How to fetch. The defaults suit a scan of committed records."""
+    """Options of a fetch. The defaults suit a scan of committed records."""
 
     isolation: str = "read_committed"
-    """`read_committed`: up to the last stable offset, aborted records hidden. `read_uncommitted`: all that is
-    durable."""
+    """Isolation level. `read_committed`: up to the last stable offset, aborted records hidden. `read_uncommitted`: all
+    durable records."""
 
     is_raw: bool = False
-    """Return control batches and aborted records too, for auditors."""
+    """True to return control batches and aborted records too, for auditors."""
 
     max_bytes: int = 4 * MEBI
-    """Most bytes in one answer. Smaller: more round trips. Larger: more memory, and a longer wait for the first
+    """Maximum bytes in one answer. Smaller: more round trips. Larger: more memory, and a longer wait for the first
     record."""
 
     wait_ms: int = 500
-    """Longest wait of one fetch at the end of an endless range. Larger: fewer empty answers, slower reaction to a
+    """Longest wait of one fetch at the end of an endless range (ms). Larger: fewer empty answers, slower reaction to a
     close."""
 
     on_corrupt_batch: str = RAISE
-    """`raise` (default): raise CorruptBatch where something cannot be read. `skip`: go on behind it, and count it in
-    `BatchReader.skipped`."""
+    """Reaction to unreadable records. `raise` (default): raise CorruptBatch. `skip`: continue behind them, and count
+    them in `BatchReader.skipped`."""
 
     patience_ms: int = 60_000
-    """How long a range may make no progress because of failures that pass, before the reader raises Retriable."""
+    """Time without progress, because of temporary failures, after which the reader raises Retriable (ms)."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)
@@ -140,7 +140,7 @@ class FetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """An aborted transaction that a raw reader came across: whose it was, where it began, and where its marker lies."""
+    """An aborted transaction seen by a raw reader: its producer, its first record, and its marker."""
 
     topic: str
     partition: int
@@ -151,7 +151,7 @@ class AbortedTransaction:
 
 @dataclass(slots=True)
 class Hidden:
-    """How many records of the ranges the server has left out so far."""
+    """Number of records of the ranges that the server has hidden so far."""
 
     aborted: int = 0
     control: int = 0
@@ -159,14 +159,14 @@ class Hidden:
 
 @dataclass(slots=True)
 class _Cursor:
-    """A range, and how far it has been read."""
+    """A range, and the position of its reader."""
 
     range: PartitionRange
     next_offset: int
     epoch: int | None = None
-    """Leader epoch of what lies before it; None: not known."""
+    """Leader epoch of the record before the position; None = not known."""
     is_checked: bool = True
-    """Whether what was read before is known to be in the log, or nobody wants to know."""
+    """True if the earlier records are known to be in the log, or need not be checked."""
 
     @property
     def is_over(self) -> bool:
@@ -178,8 +178,8 @@ class _Cursor:
 class BatchReader:
     """Iterates over the batches of some ranges; partitions take turns, each in the order of its offsets.
 
-    Raises while iterating: Rejected where an offset does not exist, CorruptBatch where stored bytes are damaged;
-    Retriable after `patience_ms` without progress.
+    Raises while iterating: Rejected if an offset does not exist, CorruptBatch if stored bytes are damaged; Retriable
+    after `patience_ms` without progress.
     """
 
     connection: Connection
@@ -187,20 +187,20 @@ class BatchReader:
     options: FetchOptions = field(default_factory=FetchOptions)
     hidden: Hidden = field(default_factory=Hidden, init=False)
     skipped: Skipped = field(default_factory=Skipped, init=False)
-    """Stays empty unless `on_corrupt_batch` is `skip`."""
+    """Counts of skipped batches; empty unless `on_corrupt_batch` is `skip`."""
     aborted_transactions: set[AbortedTransaction] = field(default_factory=set, init=False)
-    """Filled by raw reads only."""
+    """Aborted transactions seen so far; filled by raw reads only."""
     positions: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
     """Next offset of each partition, behind hidden records too."""
 
     @property
     def skips(self) -> bool:
-        """Whether what cannot be read is left out."""
+        """True if unreadable batches are left out."""
         return self.options.on_corrupt_batch == SKIP
 
     def decoded(self, decode: Callable[[FetchedBatch], DecodedT]) -> Iterator[tuple[FetchedBatch, DecodedT]]:
-        """Iterate over the batches, each with what `decode` makes of it. A batch for which it raises CorruptBatch is
-        raised or skipped as the options say, like those that are found damaged before."""
+        """Iterate over the batches, each with the result of `decode`. If `decode` raises CorruptBatch, the error is
+        raised or the batch skipped, as for batches found damaged earlier."""
         for batch in self:
             try:
                 content = decode(batch)
@@ -210,8 +210,8 @@ class BatchReader:
                 yield batch, content
 
     def _raise_or_skip(self, error: CorruptBatch, first_offset: int, end_offset: int | None) -> None:
-        """Raise the error, or count what is skipped. Only offsets inside the range count: the others are another
-        reader's."""
+        """Raise the error, or count the skipped offsets. Only offsets inside the range count: the others belong to
+        another reader."""
         if not self.skips:
             raise error
         error.offset = max(error.offset, first_offset)
@@ -252,7 +252,7 @@ class BatchReader:
         return self.options.wait_ms + REQUEST_TIMEOUT_MS
 
     def _fetch(self, cursors: Sequence[_Cursor], ahead: FetchAhead) -> FetchReply:
-        """Return the answer to a Fetch from where the cursors stand, and send the next Fetch ahead where more can be
+        """Return the answer to a Fetch from the positions of the cursors, and send the next Fetch ahead if more can be
         read."""
         request = self._request(cursors)
         reply = ahead.take(request)
@@ -270,8 +270,8 @@ class BatchReader:
         return reply
 
     def _behind(self, cursors: Sequence[_Cursor], reply: FetchReply) -> list[_Cursor]:
-        """Return the cursors as they will stand once this answer is used up; none where it is not known what to ask for
-        next, or nothing is there yet."""
+        """Return the cursors as they will be after this answer. Empty if the next request is not known, or there is
+        nothing to read yet."""
         if any(result.fields.error_code for result in reply.results):
             return []
         found = [
@@ -323,7 +323,7 @@ class BatchReader:
             corrupted = corrupt_at(topic, partition, cursor.next_offset, fields.next_offset, error)
             self._raise_or_skip(corrupted, cursor.next_offset, end)
             self._advance(cursor, corrupted.next_offset)
-            # Which epoch the last of it was in, nobody can read.
+            # The leader epoch of the last corrupt record is unknown.
             cursor.epoch = None
             return None
         if fields.HasField("diverging"):
@@ -371,7 +371,7 @@ class BatchReader:
 
 
 def filter_message(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
-    """Return what a snapshot shows, as requests carry it."""
+    """Return the view of a snapshot as a message for requests."""
     if shown is None:
         return None
     producers = shown.excluded if shown.only is None else shown.only
@@ -379,7 +379,7 @@ def filter_message(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
 
 
 def _epoch_after(cursor: _Cursor, result: PartitionReply) -> int | None:
-    """Return the leader epoch of what lies before the end of this answer."""
+    """Return the leader epoch of the record before the end of this answer."""
     return result.fields.last_read_epoch if result.fields.HasField("last_read_epoch") else cursor.epoch
 
 

@@ -1,4 +1,4 @@
-"""`read`: the records of a topic, one by one, committed ones only unless asked otherwise."""
+"""`read`: the records of a topic, one by one; by default only committed ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ReadRecord(NamedTuple):
 
 
 class ReadOptions(TypedDict, total=False):
-    """The keywords of `read`; `ReadPlan` says what each means."""
+    """The keyword arguments of `read`; `ReadPlan` documents each."""
 
     isolation: str
     partitions: Collection[int] | None
@@ -69,49 +69,52 @@ class ReadOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What to read. Refused at construction where the settings contradict each other."""
+    """The options of a read. Raises at construction: Rejected or Misconfigured for settings that contradict each
+    other."""
 
     isolation: str = "read_committed"
-    """`read_committed` (default): up to the last stable offset, nothing of open or aborted transactions.
-    `read_uncommitted`: every durable record."""
+    """Isolation level. `read_committed` (default): up to the last stable offset, no records of open or aborted
+    transactions. `read_uncommitted`: every durable record."""
 
     partitions: Collection[int] | None = None
     """Numbers of partitions. Default: all of the topic."""
 
     start: Position = EARLIEST
-    """Where to begin: `earliest`, `latest`, or the first offset for each partition; partitions without one begin at
-    the earliest."""
+    """Start position: `earliest`, `latest`, or the first offset for each partition; partitions without one begin at the
+    earliest."""
 
     end: Position | None = LATEST
-    """Where to stop: `latest` = the end as it is at the start of the read, taken once for all partitions; or an offset
-    for each partition, which is not included. Ignored with `follow` if it is `latest`; None only with `follow`."""
+    """End position. `latest` = the end at the start of the read, taken once for all partitions; or an excluded end
+    offset for each partition. Ignored with `follow` if it is `latest`; None only with `follow`."""
 
     follow: bool = False
-    """Go on waiting for new records at the end, for ever unless `end` gives offsets."""
+    """True to wait for new records at the end, forever unless `end` gives offsets."""
 
     raw: bool = False
-    """Return aborted records and the markers that end transactions too, for auditors."""
+    """True to return aborted records and the markers that end transactions too, for auditors."""
 
     on_corrupt_batch: str = RAISE
-    """`raise` (default): raise CorruptBatch at a batch that cannot be read. `skip`: go on behind it, and count it in
-    `RecordReader.skipped` of what `read` returned."""
+    """Reaction to a batch that cannot be read. `raise` (default): raise CorruptBatch. `skip`: continue behind it, and
+    count it in `RecordReader.skipped` of the returned reader."""
 
     patience_ms: int = 60_000
-    """How long the server may be out of reach before `Retriable` is raised, once it was reached."""
+    """Time for which the server may be unreachable, once it was reached, before `Retriable` is raised (ms)."""
 
     wait_ms: int | None = GIVE_UP_MS
-    """How long a read that was never connected looks for the server before it raises Unreachable. Default 1,500. None:
-    as long as each call may take. Only where `read` makes its own connection (see `Connection`)."""
+    """Time for which a read that was never connected tries to reach the server before it raises Unreachable (ms).
+    Default 1,500. None: as long as each call may take. Used only if `read` makes its own connection (see
+    `Connection`)."""
 
     tls: Tls | None = None
-    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
+    """TLS settings: how to verify the server and which certificate to present, as in `Tls(ca_file="ca.pem")`. Default:
+    no TLS. See `Connection`."""
 
     snapshot: Snapshot | None = None
-    """Read what this snapshot shows (`Admin.take_snapshot`), which says itself where that begins and ends: not with
-    `start`, `end`, `follow`, `raw` or another isolation. Default: read each partition by itself."""
+    """Snapshot to read (`Admin.take_snapshot`), which has its own start and end. Not with `start`, `end`, `follow`,
+    `raw` or another isolation. Default: each partition is read independently."""
 
     since: Snapshot | None = None
-    """With `snapshot`: read only what this earlier one did not show, each record once."""
+    """Earlier snapshot, with `snapshot`: read only the records that it did not show, each once."""
 
     def __post_init__(self) -> None:
         for name, position in (("start", self.start), ("end", self.end)):
@@ -136,7 +139,7 @@ class ReadPlan:
 
     @property
     def fetch_options(self) -> FetchOptions:
-        """How the batches are fetched."""
+        """Options for fetching the batches."""
         return FetchOptions(
             isolation=self.isolation,
             is_raw=self.raw,
@@ -146,12 +149,12 @@ class ReadPlan:
 
 
 class RecordReader(Iterator[ReadRecord]):
-    """The iterator that `read` returns; it knows what it skipped."""
+    """Iterator returned by `read`, with counts of the skipped batches."""
 
     def __init__(self, records: Iterator[ReadRecord], skipped: Skipped) -> None:
         self._records = records
         self.skipped = skipped
-        """Batches that could not be read, with `on_corrupt_batch="skip"`; it grows while iterating."""
+        """Batches that could not be read, with `on_corrupt_batch="skip"`; grows while iterating."""
 
     def __next__(self) -> ReadRecord:
         return next(self._records)
@@ -163,14 +166,14 @@ class RecordReader(Iterator[ReadRecord]):
 
 
 def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions]) -> RecordReader:
-    """Return the records of a topic: each partition in the order of its offsets, partitions in turns.
+    """Return the records of a topic: each partition in the order of its offsets, partitions in turn.
 
-    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms`,
-    `wait_ms`, `tls`, `snapshot`, `since` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration
-    ends even while others write. A connection made here is closed with the iterator.
+    For the options see `ReadPlan`: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`,
+    `patience_ms`, `wait_ms`, `tls`, `snapshot`, `since`. Without `follow` the end is taken once, so the iteration ends
+    even during concurrent writes. A connection made here is closed with the iterator.
 
-    Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist,
-    CorruptBatch for stored bytes that are damaged; Retriable where the server stays out of reach.
+    Raises at the call: Rejected for wrong arguments. Raises while iterating: Rejected for a topic or offset that does
+    not exist, CorruptBatch for damaged stored bytes; Retriable if the server stays unreachable.
     """
     plan = ReadPlan(**options)
     fetching = plan.fetch_options
@@ -199,9 +202,9 @@ def _ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[list[Par
 
 
 def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[PartitionRange]:
-    """Return the exact range of every partition that the plan asks for; the ends are those of this moment.
+    """Return the exact range of every partition that the plan asks for; the ends are the current ones.
 
-    Raises: Rejected where the topic, a partition or an end does not exist; Retriable at the deadline.
+    Raises: Rejected if the topic, a partition or an end does not exist; Retriable at the deadline.
     """
     deadlines = Deadlines(total_ms=plan.patience_ms)
     described = topic_of(connection, topic, deadlines=deadlines)
@@ -240,7 +243,7 @@ def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[Part
 def topic_of(connection: Connection, topic: str, *, deadlines: Deadlines) -> TopicPartitionCount:
     """Return the topic's UUID and number of partitions.
 
-    Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist; Retriable at the deadline.
+    Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) if it does not exist; Retriable at the deadline.
     """
     request = log.DescribeTopicsRequest(header=connection.header(), topics=[log.TopicName(name=topic)])
     reply = connection.ask(DESCRIBE_TOPICS, request, deadlines=deadlines, items=lambda reply: reply.topics)
@@ -256,10 +259,11 @@ def list_offsets(
     isolation: str,
     deadlines: Deadlines,
 ) -> dict[int, int]:
-    """Return the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all taken at the same moment.
+    """Return the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all are taken at the same
+    moment.
 
-    -1 where no record is that new. Raises: the TransactionError of the first partition that has one; Retriable at
-    the deadline.
+    -1 if no record is that new. Raises: the TransactionError of the first partition that failed; Retriable at the
+    deadline.
     """
     request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
     for partition, time_ms in times_ms.items():

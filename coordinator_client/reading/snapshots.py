@@ -1,4 +1,4 @@
-"""Snapshots: taken once, read as often as wanted, compared with later ones."""
+"""Snapshots: taken once, read any number of times, compared with later ones."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ LEASE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A view of topics at one moment: every transaction is in all of their partitions, or in none. It can be read
-    again, by other processes too (it can be pickled), and shows the same as long as its records are there."""
+    """A view of topics at one moment: every transaction is in all of their partitions, or in none. A snapshot can be
+    read repeatedly, also by other processes (it can be pickled). It shows the same records as long as they are
+    stored."""
 
     snapshot_id: bytes
-    """Names the lease that holds the records; empty: nothing holds them."""
+    """Id of the lease that holds the records; empty = no lease holds them."""
     topic_ids: Mapping[str, bytes]
     views: Mapping[tuple[str, int], PartitionView]
-    """What is shown, by topic and partition."""
+    """View of each partition, by topic and partition."""
 
     def ranges(
         self, topic: str, partitions: Collection[int] | None = None, *, since: Snapshot | None = None
     ) -> list[list[PartitionRange]]:
-        """What to read of a topic, one list after the other. `since`: only what that earlier snapshot did not show.
+        """Return the ranges to read of a topic, as lists to be read one after the other. `since`: only the records that
+        this earlier snapshot did not show.
 
-        Raises: Rejected for what is not in the snapshot; OFFSET_OUT_OF_RANGE where `since` is the later one, and
-        UNKNOWN_TOPIC_ID where the topic was created anew between the two."""
+        Raises: Rejected for a topic or partition that is not in the snapshot. OFFSET_OUT_OF_RANGE if `since` is the
+        later one. UNKNOWN_TOPIC_ID if the topic was recreated between the two.
+        """
         wanted = self._chosen(topic, partitions)
         if since is None:
             return [[self._range(topic, each, scan_of(self.views[topic, each])) for each in wanted]]
@@ -86,11 +89,13 @@ class Snapshot:
 def take_snapshot(
     connection: Connection, topics: Collection[str], *, lease_ms: int = LEASE_MS, deadlines: Deadlines
 ) -> Snapshot:
-    """Take a snapshot of all partitions of some topics. `lease_ms`: how long its records are held, up to an hour, which
-    `renew_snapshot` prolongs; 0 = they are not.
+    """Take a snapshot of all partitions of some topics.
 
-    Raises: Rejected for a topic that does not exist, or none; Retriable at the deadline, or where the server holds too
-    many."""
+    `lease_ms`: time for which its records are held, up to an hour, prolonged by `renew_snapshot`; 0 = not at all.
+
+    Raises: Rejected for a topic that does not exist, or none; Retriable at the deadline, or if the server holds too
+    many.
+    """
     lease_ms = duration_ms("lease_ms", lease_ms)
     if not topics:
         raise rejected(ErrorCode.INVALID_REQUEST, "a snapshot is of at least one topic: name it")
@@ -133,14 +138,14 @@ def take_snapshot_of(
 
 
 def renew_lease(connection: Connection, snapshot_id: bytes, *, lease_ms: int, deadlines: Deadlines) -> None:
-    """Hold the records of the snapshot with this id, as `renew_snapshot`."""
+    """Keep the records of the snapshot with this id, as `renew_snapshot` does."""
     request = log.RenewSnapshotRequest(header=connection.header(), snapshot_id=snapshot_id, lease_ms=lease_ms)
     connection.ask(RENEW_SNAPSHOT, request, deadlines=deadlines)
 
 
 def renew_snapshot(connection: Connection, snapshot: Snapshot, *, lease_ms: int, deadlines: Deadlines) -> None:
-    """Hold the records of a snapshot for so long from now on. Raises: Rejected (SNAPSHOT_NOT_FOUND) where the lease is
-    over or the server was started since."""
+    """Keep the records of a snapshot for `lease_ms` from now on. Raises: Rejected (SNAPSHOT_NOT_FOUND) if the lease is
+    over or the server was restarted since."""
     lease_ms = duration_ms("lease_ms", lease_ms)
     renew_lease(connection, snapshot.snapshot_id, lease_ms=lease_ms, deadlines=deadlines)
 
@@ -148,7 +153,7 @@ def renew_snapshot(connection: Connection, snapshot: Snapshot, *, lease_ms: int,
 def release_lease(
     connection: Connection, snapshot_id: bytes, *, part: int = 0, parts: int = 0, deadlines: Deadlines
 ) -> None:
-    """Hold the records of the snapshot with this id no longer: at once, or, with `parts`, once each part was named."""
+    """Release the records of the snapshot with this id: at once, or, with `parts`, once each part was named."""
     request = log.ReleaseSnapshotRequest(
         header=connection.header(), snapshot_id=snapshot_id, part=part, part_count=parts
     )
@@ -156,5 +161,5 @@ def release_lease(
 
 
 def release_snapshot(connection: Connection, snapshot: Snapshot, *, deadlines: Deadlines) -> None:
-    """Hold the records of a snapshot no longer. Raises: Rejected (SNAPSHOT_NOT_FOUND) as `renew_snapshot`."""
+    """Release the records of a snapshot. Raises: Rejected (SNAPSHOT_NOT_FOUND) as `renew_snapshot`."""
     release_lease(connection, snapshot.snapshot_id, deadlines=deadlines)

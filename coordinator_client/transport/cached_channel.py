@@ -1,4 +1,4 @@
-"""A gRPC channel that outlives its certificates. gRPC reads them once, so a new channel takes over when they change."""
+"""A gRPC channel that follows changed certificates. gRPC reads them once, so a new channel replaces the old one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CachedChannel(Generic[ChannelT]):
         open_channel: Callable[[grpc.ChannelCredentials | None, ChannelOptions], ChannelT],
         close_channel: Callable[[ChannelT], object],
     ) -> None:
-        """Opens the first channel. Raises: Misconfigured where the files of TLS cannot be used any more."""
+        """Open the first channel. Raises: Misconfigured if the files of TLS have become unusable."""
         self._tls = tls
         self._open = open_channel
         self._close = close_channel
@@ -35,9 +35,9 @@ class CachedChannel(Generic[ChannelT]):
         self._before: ChannelT | None = None
         self._seen: Signature = ()
         self.metadata: Metadata = ()
-        """What goes with every call on the channel: the token, where there is one. gRPC has credentials of calls for
-        that, which run Python in threads of its own; closing a channel while one of them wants to run may stand still
-        for ever, with the interpreter's lock held."""
+        """Metadata of every call on the channel: the token, if there is one. gRPC's call credentials are not used for
+        it, because they run Python in gRPC's own threads. Closing a channel while one of these threads wants to run may
+        hang forever, with the interpreter's lock held."""
         if tls is None:
             self._channel = open_channel(None, CHANNEL_OPTIONS)
             return
@@ -48,8 +48,8 @@ class CachedChannel(Generic[ChannelT]):
             raise misconfigured(ErrorCode.INVALID_CONFIG, str(problem)) from problem
 
     def current(self) -> ChannelT:
-        """Return the channel for a new call or stream. Those on the channel before it go on until the files change once
-        more: rotations are hours apart, and calls are over by then."""
+        """Return the channel for a new call or stream. Calls on the previous channel continue until the files change
+        once more: rotations are hours apart, and calls are over by then."""
         if self._tls is not None and signature_of(self._tls) != self._seen:
             with self._lock:
                 self._renew(self._tls)
@@ -69,7 +69,7 @@ class CachedChannel(Generic[ChannelT]):
         try:
             channel = self._opened(tls)
         except TlsProblem:
-            # Half of a rotation. The channel that is there goes on, and the next change is looked at again.
+            # A rotation in progress: the current channel continues, and the next change is checked again.
             return
         before, self._before, self._channel = self._before, self._channel, channel
         if before is not None:

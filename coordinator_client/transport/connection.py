@@ -1,9 +1,8 @@
-"""The way to one server: opened at the first use, never at import, and shared by all of this process that use it.
+"""Connection to one server: opened at the first use, never at import, and shared by all its users in this process.
 
-A `Connection` is what producers and readers are given. Below it stands a `Transport`, which carries one attempt of one
-request: over the one session of this process at that server (`session_transport`), or as a call of its own
-(`grpc_transport`). A session has the compiled channel where that is installed, else that of grpc.aio. Tests put a
-scripted transport in its place.
+Producers and readers are given a `Connection`. It uses a `Transport`, which carries one attempt of one request: over
+the session that this process has with the server (`session_transport`), or as a unary call (`grpc_transport`). A
+session uses the compiled channel if that is installed, else that of grpc.aio. Tests replace it by a scripted transport.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _log = logging.getLogger("coordinator_client.connection")
 
 
 class ConnectionDependencies(TypedDict, total=False):
-    """The ports that a connection stands on; tests bring their own."""
+    """The ports that a connection depends on; tests pass their own."""
 
     open_transport: Callable[[str], Transport]
     look: Look | None
@@ -73,10 +72,10 @@ class ConnectionDependencies(TypedDict, total=False):
 
 
 class Connection:
-    """The address of a server, the name that this program gives itself, and the transport once one is needed.
+    """The address of a server, the client id of this program, and the transport once one is needed.
 
     It may be shared by several producers and readers of one process, and is closed once for all of them. It must not
-    cross a fork after its first use: the child is told so by `Misconfigured` and makes its own.
+    cross a fork after its first use: the child gets `Misconfigured` and makes its own.
     """
 
     def __init__(
@@ -89,17 +88,23 @@ class Connection:
         tls: Tls | None = None,
         **dependencies: Unpack[ConnectionDependencies],
     ) -> None:
-        """Remember where the server is; nothing is opened.
+        """Store the address of the server; no connection is opened.
 
         `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
-        history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
-        costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in any
-        case; or `unary`, a call for each request, which a server without sessions gets anyway. `wait_ms`: how long a
-        client that was never connected looks for its server before its calls raise Unreachable. Default 1,500. It is
-        counted from when the first of them began to look, and a call never takes longer than its own deadline. None: as
-        long as each call may take. A client that was connected once always tries until the deadline. `tls`: how to
-        check the server and what to show it; default: no TLS. Raises: Rejected, Misconfigured or TypeError where one of
-        them cannot be right.
+        history.
+
+        `transport` is `session` by default: one stream for all producers and consumers of this process, at a fraction
+        of the cost, by the compiled transport if that is installed. `grpc_session` is the same, but always by grpc.aio.
+        `unary` makes a call for each request, as every client does with a server without sessions.
+
+        `wait_ms` is the time for which a client that was never connected tries to reach its server before its calls
+        raise Unreachable. Default 1,500. It counts from the start of the first try, and a call never takes longer than
+        its own deadline. None: as long as each call may take. A client that was connected once always tries until the
+        deadline.
+
+        `tls`: how to verify the server and which certificate to present; default: no TLS.
+
+        Raises: Rejected, Misconfigured or TypeError for an impossible argument.
         """
         _check_endpoint(endpoint)
         check_transport(transport)
@@ -111,9 +116,10 @@ class Connection:
         self.clock = dependencies.get("clock") or SystemClock()
         self.random_source = dependencies.get("random_source") or SystemRandomSource()
         self.answers = Answers(endpoint)
-        """Writes to the application's log how the server answers; told by everything that uses this connection."""
+        """Log of the server's problems with answering, for the application; notified by every user of this
+        connection."""
         self.throttle = Throttle(endpoint)
-        """The pauses that the server asked for; everything that uses this connection keeps them."""
+        """Pauses that the server asked for; every user of this connection respects them."""
         self.open_loop = dependencies.get("open_loop")
         """Opens the loop on which consumers run. None = blocking ones use the loop thread of this process, the others
         their own loop."""
@@ -146,8 +152,8 @@ class Connection:
     def transport_on(self, open_loop: Callable[[], Loop]) -> Transport:
         """Return the transport, opened now if this is the first use in this process.
 
-        `open_loop` opens the loop on which a session lives: an application with a loop of its own needs no hop to
-        another thread. Raises: Misconfigured after a fork, Rejected after `close`.
+        `open_loop` opens the loop on which a session lives: an application with its own loop needs no hop to another
+        thread. Raises: Misconfigured after a fork, Rejected after `close`.
         """
         transport = self._transports.get(open_loop)
         if transport is None:
@@ -179,7 +185,7 @@ class Connection:
         return SessionTransport(self.endpoint, open_loop, open_channel, self.tls)
 
     def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
-        """Return the first contact that is to be made; None where the server cannot be looked at beforehand."""
+        """Return the first contact that must be made; None if the server cannot be checked beforehand."""
         if look is None and self._open_transport is None:
             look = look_at(self.endpoint, self.clock, self.tls)
         if look is None:
@@ -201,7 +207,7 @@ class Connection:
 
     def _contact_made(self) -> None:
         """Remove the first contact from the path of every later request."""
-        # Without the lock, which an interrupted call may hold. One that is opened meanwhile stays behind the contact,
+        # Without the lock, which an interrupted call may hold. A transport opened meanwhile stays behind the contact,
         # which passes everything on from now on.
         for open_loop, known in list(self._transports.items()):
             if isinstance(known, ContactFirst):
@@ -210,7 +216,7 @@ class Connection:
 
     @property
     def is_of_a_parent(self) -> bool:
-        """Whether this process was forked after the connection was opened, so that it is of no use here."""
+        """True if this process was forked after the connection was opened, so that it is unusable here."""
         return self._opened_by not in (0, THIS_PROCESS.process_id)
 
     def header(self, request_id: bytes = b"") -> RequestHeader:
@@ -225,11 +231,12 @@ class Connection:
         deadlines: Deadlines,
         items: Callable[[ReplyT], Iterable[ReplyFields]] | None = None,
     ) -> ReplyT:
-        """Send a request until it is answered for good, and return the successful reply.
+        """Send a request until it has a final answer, and return the successful reply.
 
-        `items` returns the parts of the reply that can fail on their own; the first one that did fails the call.
+        `items` returns the parts of the reply that can fail individually; the first failed one fails the call.
+
         Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline. An
-        OutcomeUnknown says whether it is safe to do it again, and so does a note on an exception that interrupts it.
+        OutcomeUnknown says if it is safe to repeat the call, and so does a note on an exception that interrupts it.
         """
         try:
             return self._ask(rpc, request, deadlines, items)
@@ -268,7 +275,7 @@ class Connection:
                 return end
 
     def _wait_until_due(self, call: RetryingCall[Any, Any], now_ms: int) -> int:
-        """Wait until the attempt that is due may start; return the time."""
+        """Wait until the due attempt may start; return the time."""
         while True:
             self.throttle.hold(call, now_ms)
             assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
@@ -292,8 +299,8 @@ class Connection:
 
 
 def client_id_for(kind: str, name: str | None) -> str:
-    """Return the client id of a producer or consumer that was given none: `producer-ID`, `consumer-GROUP`, as Kafka's
-    clients call themselves. Long names are cut: every stored step of a transaction holds it."""
+    """Return the client id of a producer or consumer that was given none: `producer-ID` or `consumer-GROUP`, as in
+    Kafka's clients. Long names are cut: every stored step of a transaction holds it."""
     return f"{kind}-{name[:_NAME_LENGTH_MAX]}" if name else kind
 
 
@@ -305,7 +312,7 @@ def connection_to(
     wait_ms: int | None = GIVE_UP_MS,
     tls: Tls | None = None,
 ) -> tuple[Connection, bool]:
-    """Return a connection to the server, and whether it was made here and so must be closed here."""
+    """Return a connection to the server, and True if it was made here and so must be closed here."""
     if isinstance(server, Connection):
         return server, False
     return Connection(server, client_id=client_id, transport=transport, wait_ms=wait_ms, tls=tls), True
@@ -336,7 +343,7 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def open_best_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
-    """Return the fastest channel that is installed. It connects when it is first needed."""
+    """Return the fastest installed channel. It connects when it is first needed."""
     compiled = _compiled()
     if compiled is not None and tls is not None:
         _tell_of_tls()

@@ -1,11 +1,11 @@
-"""Makes the first connection of a client before anything is sent, so that a wrong address is reported within two
-seconds and in words, and certainly nothing was done.
+"""First connection of a client, made before anything is sent. A wrong address is reported within two seconds and in
+words, and it is certain that nothing was done.
 
-A client that was connected once knows that there is a server, and tries until its deadline. One that never was knows
-nothing: the address may be wrong, the server may not run, another program may listen there. So before its first request
-it connects, greets as HTTP/2 does, and looks at what answers. It gives up after `wait_ms`, by default `GIVE_UP_MS`. The
-price is one more connection per client; gRPC by itself says neither what is wrong nor whether a request was sent before
-it went wrong.
+A client that was connected once knows that there is a server, and tries until its deadline. A client that never was
+cannot know: the address may be wrong, the server may not run, another program may listen there. So before its first
+request it connects, greets as HTTP/2 does, and checks the answer. It gives up after `wait_ms`, by default `GIVE_UP_MS`.
+The price is one more connection per client. gRPC itself reports neither the reason nor whether a request was sent
+before the failure.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from coordinator_client.loops import Loop
 from coordinator_client.transport.transport import Attempt, Transport
 
 GIVE_UP_MS: Final = 1_500
-"""How long a client looks by default for a server that it has never reached: a refused connection is tried again
-meanwhile. Also how long a program that accepts the connection has to answer, even where nothing is tried again."""
+"""Default time for which a client tries to reach a server that it has never reached; a refused connection is retried
+meanwhile (ms). Also the time that a program has to answer once it accepts the connection, even without retries."""
 
 _PAUSE_MS_FIRST: Final = 50
 _PAUSE_MS_MAX: Final = 500
 _NEVER_MS: Final = 2**62
 
 _SEARCH_GAP_MS_MAX: Final = 5_000
-"""Attempts with at most this much time between them belong to one search for the server. Longer than the pauses between
-the attempts of a call."""
+"""Longest pause between attempts that belong to one search for the server (ms). Longer than the pauses between the
+attempts of a call."""
 
 
 class Look(Protocol):
-    """Looks once whether a server is there."""
+    """A single check that a server is there."""
 
     def now(self, timeout_ms: int) -> str | None:
-        """Return what is wrong, or None where a server answered. Takes at most `timeout_ms`."""
+        """Return a description of the problem, or None if a server answered. Takes at most `timeout_ms`."""
 
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
-        """Look without blocking; `on_done` is called on the loop with what `now` would return."""
+        """Check without blocking; `on_done` is called on the loop with the result that `now` would return."""
 
 
 class FirstContact:
-    """Whether one client has ever reached its server, and how long it has been searching."""
+    """State of one client's search for its server: if it was ever reached, and the duration of the search."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class FirstContact:
         answers: Answers,
         on_made: Callable[[], None],
     ) -> None:
-        """`on_made` is called once, on any thread."""
+        """Start without contact. `on_made` is called once, on any thread."""
         self.endpoint = endpoint
         self.look = look
         self.patience_ms = patience_ms
@@ -76,9 +76,9 @@ class FirstContact:
             self._on_made()
 
     def gives_up_ms(self, now_ms: int) -> int:
-        """Return when an attempt that begins now has to give up.
+        """Return the time at which an attempt that begins now has to give up.
 
-        Patience is counted from the beginning of the search. An attempt may be only a part of that: calls make several,
+        Patience counts from the beginning of the search, of which an attempt may be only a part: calls make several,
         and consumers begin new ones in the background.
         """
         if self._search_began_ms is None or now_ms - self._searched_ms > _SEARCH_GAP_MS_MAX:
@@ -87,7 +87,7 @@ class FirstContact:
         return _NEVER_MS if self.patience_ms is None else self._search_began_ms + self.patience_ms
 
     def seek(self, timeout_ms: int) -> str | None:
-        """Look until a server answers. Return what is wrong where none does in time, or within the patience."""
+        """Try until a server answers. Return the problem if none does in time, or within the patience."""
         asked_ms = now_ms = self.clock.monotonic_ms()
         ends_ms, gives_up_ms = asked_ms + timeout_ms, self.gives_up_ms(asked_ms)
         look_until_ms = min(ends_ms, max(gives_up_ms, asked_ms + GIVE_UP_MS))
@@ -104,8 +104,7 @@ class FirstContact:
         return None
 
     def note(self, problem: str) -> None:
-        """Note that a look failed. A client that waits for its server writes it to the log; any other raises an error
-        soon."""
+        """Note that a check failed. A client that waits for its server logs it; any other raises an error soon."""
         self._searched_ms = self.clock.monotonic_ms()
         if self.patience_ms is None or self.patience_ms > GIVE_UP_MS:
             self._answers.waits(self._said(problem))
@@ -143,7 +142,7 @@ class _Waiting:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was neither sent nor reported as lost."""
+        """True if the request was neither sent nor reported as lost."""
         return self._on_done is not None
 
     def start(self, now_ms: int) -> None:
@@ -222,13 +221,13 @@ class ContactFirst:
         self.transport.close()
 
     def release(self) -> None:
-        """Let go of the loop but not of the transport. Called at the very end, because a request may still be on its
-        way to the loop."""
+        """Release the loop but not the transport. Called at the very end, because a request may still be on its way to
+        the loop."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.release()
 
-    # Called on the loop.
+    # Calls on the loop.
 
     def _add(self, waiting: _Waiting) -> None:
         if self._contact.is_made:

@@ -1,8 +1,9 @@
-"""Imports gRPC for the whole client, with its fork handlers switched off, and translates what its calls end with.
+"""The only import of gRPC in the client, with its fork handlers switched off, and the translation of its call statuses.
 
-gRPC does not survive a fork. Its own fork handlers do nothing while any of its threads is busy, and the one that waits
-for a session always is; what they leave half done sometimes crashes the child, even one that never uses gRPC. So they
-are switched off, which must happen before gRPC is loaded, and a child that wants to use gRPC gets an error in words.
+gRPC does not survive a fork. Its own fork handlers do nothing while any of its threads is busy, and the thread that
+waits for a session always is. The work that they leave half done sometimes crashes the child, even one that never uses
+gRPC. So they are switched off, which must happen before gRPC is loaded. A child that tries to use gRPC gets an explicit
+error instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from coordinator_client.process import THIS_PROCESS
 from coordinator_protocol.errors import ErrorCode
 
 _NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
-"""How gRPC's reason begins for a call that found no connection. If a version of gRPC words it differently, the call
+"""Prefixes of gRPC's reason for a call that found no connection. If a version of gRPC words it differently, the call
 counts as one that may have been carried out, which is the safe mistake."""
 
 

@@ -1,4 +1,4 @@
-"""What gRPC carries, which is always there: each request as a call of its own, or the session of this process.
+"""Transports over gRPC, which are always available: unary calls, or the session of this process.
 
 `UnaryTransport` makes unary calls, as plain stubs do: for callers that block their thread, and for servers without
 sessions. `GrpcChannel` is over grpc.aio: session streams one after the other, and unary calls beside them. A stream has
@@ -49,7 +49,7 @@ class UnaryTransport:
         call = self._callable(rpc).future(request, timeout=timeout_ms / 1_000, metadata=self._kept.metadata)
 
         def report(_: object) -> None:
-            # A cancelled future raises from result() and exception() alike; the status answers in every case.
+            # A cancelled future raises from result() and exception() alike; the status is available in every case.
             status = call.code()
             on_done(call.result() if status is grpc.StatusCode.OK else loss_of(status, call.details()))
 
@@ -89,7 +89,7 @@ def _open_channel(endpoint: str, credentials: grpc.ChannelCredentials | None, op
 
 
 def cached_channel(endpoint: str, tls: Tls | None) -> CachedChannel[grpc.Channel]:
-    """Open a channel that takes up changed certificates. Raises: Misconfigured where the files cannot be used."""
+    """Open a channel that follows changed certificates. Raises: Misconfigured if the files cannot be used."""
     return CachedChannel(tls, partial(_open_channel, endpoint), lambda channel: channel.close())
 
 
@@ -102,8 +102,8 @@ def _open_aio_channel(
 
 
 class _SharedChannels:
-    """The open channels of this process, with the number of users of each. A fork begins without any: those of its
-    parent are of no use to it."""
+    """The open channels of this process, with the number of users of each. A forked child begins without any, because
+    it cannot use those of its parent."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -138,16 +138,16 @@ _Stream = aio.StreamStreamCall[bytes, bytes]
 
 
 class StreamUser(Protocol):
-    """The owner of a stream, which knows what to send and what to do with what arrives."""
+    """The owner of a stream, which provides the messages to send and processes received ones."""
 
     def take(self) -> bytes | None:
         """Return the next message to send; None if there is none."""
 
     def on_message(self, body: bytes) -> None:
-        """Receive a message. Raises: ValueError for bytes that are no message; the stream then ends."""
+        """Process a message. Raises: ValueError for bytes that are not a message; the stream then ends."""
 
     def on_end(self, loss: Loss) -> None:
-        """The stream has ended, with `loss` as its last status."""
+        """React to the end of the stream, with `loss` as its last status."""
 
 
 class GrpcChannel:
@@ -224,13 +224,13 @@ class GrpcStream:
         self._news.set()
 
     def close(self) -> None:
-        """End the stream without telling its user."""
+        """End the stream without notifying its user."""
         self._is_open = False
         self._news.set()
         self._call.cancel()
 
     async def read(self) -> None:
-        """Hand incoming messages to the user until the stream ends."""
+        """Pass received messages to the user until the stream ends."""
         loss = SESSION_ENDED
         try:
             while isinstance(body := await self._call.read(), bytes):
@@ -246,7 +246,7 @@ class GrpcStream:
             self._user.on_end(loss)
 
     async def write(self) -> None:
-        """Send what the user has. While one message is being sent, the next one collects requests."""
+        """Send the messages of the user. While one message is being sent, the next one collects requests."""
         while self._is_open:
             body = self._user.take()
             if body is None:
@@ -256,5 +256,5 @@ class GrpcStream:
             try:
                 await self._call.write(body)
             except (aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-                # `read` learns the reason, and reports it.
+                # `read` gets the reason, and reports it.
                 return

@@ -1,7 +1,7 @@
-"""The channel over the compiled transport: the same as `GrpcChannel`, with fewer changes of thread.
+"""Channel over the compiled transport: the same as `GrpcChannel`, with fewer changes of thread.
 
-What arrives is taken in batches, and outgoing messages are handed over once per turn of the loop. Answers to bulk reads
-stay where they arrived and are not copied. All other unary calls, which are rare, use grpc.aio.
+Arrivals are taken in batches, and outgoing messages are handed over once per turn of the loop. Answers to bulk reads
+stay in their receive buffer and are not copied. All other unary calls, which are rare, use grpc.aio.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ compiled_join_arrow: Final = native.join_arrow
 _CONNECT_TIMEOUT_MS: Final = 20_000
 
 _ARRIVALS_PER_TURN: Final = 64
-"""Most arrivals taken at once: the application must get its turn in between."""
+"""Maximum arrivals taken at once: the application must get its turn in between."""
 
 _CREDIT_MESSAGES: Final = 16
-"""Messages of a stream that the network may deliver before it is given new credit."""
+"""Number of messages of a stream that the network may deliver before it is given new credit."""
 
 _AHEAD_MESSAGES_MAX: Final = 8
-"""Messages that a stream hands over before it waits until the network has taken them."""
+"""Number of messages that a stream hands over before it waits until the network has taken them."""
 
 _log = logging.getLogger("coordinator_client.native_channel")
 
@@ -86,8 +86,8 @@ class NativeChannel:
         return self._over_grpc().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
 
     def close(self) -> None:
-        """Cut the streams without telling their users, and close the channel that carries unary calls. Calls in flight
-        are reported as lost."""
+        """Cut the streams without notifying their users, and close the channel that carries unary calls. Calls in
+        flight are reported as lost."""
         self._streams.clear()
         self._end()
         self._lose_calls(Loss("CANCELLED", "the connection was closed"))
@@ -141,7 +141,7 @@ class NativeChannel:
         self._lose_calls(Loss("UNAVAILABLE", f"the compiled transport stopped: {failure}"))
 
     def give_up(self, token: int) -> bool:
-        """End a call from this side; return whether it was not answered yet."""
+        """End a call from this side; return True if it was not answered yet."""
         is_open = self._calls.pop(token, None) is not None
         if is_open:
             self.give((native.END, token, 0, ""))
@@ -178,7 +178,7 @@ class NativeStream:
             self._channel.call_soon(self._turn)
 
     def close(self) -> None:
-        """End the stream without telling its user."""
+        """End the stream without notifying its user."""
         self._is_open = False
         self._channel.cut(self._token)
 
@@ -202,7 +202,8 @@ class NativeStream:
         self._user.on_end(SESSION_ENDED if status == "OK" else Loss(status, message))
 
     def _turn(self) -> None:
-        """Send what the user has. While the network has not taken the last messages, the next one collects requests."""
+        """Send the messages of the user. While the network has not taken the last messages, the next one collects
+        requests."""
         self._is_turn_due = False
         while self._is_open and self._ahead < _AHEAD_MESSAGES_MAX and (body := self._user.take()) is not None:
             self._ahead += 1
@@ -215,20 +216,20 @@ class NativeCall:
     def __init__(
         self, channel: NativeChannel, token: int, parse: Callable[[Any], Any], on_done: Callable[[Any], None]
     ) -> None:
-        """`parse` is that of a bulk read, which takes views as well as bytes."""
+        """Store the callbacks. `parse` is that of a bulk read, which takes views as well as bytes."""
         self._channel = channel
         self._token = token
         self._parse = parse
         self.report = on_done
-        """Tells whoever made the call what became of it; called once."""
+        """Reports the result to the caller; called once."""
 
     def cancel(self) -> None:
-        """Give the call up and report it as lost; nothing where it has been reported."""
+        """Give up the call and report it as lost, unless it has been reported."""
         if self._channel.give_up(self._token):
             self.report(Loss("CANCELLED", "cancelled by the client"))
 
     def on_end(self, arrival: tuple[Any, ...]) -> None:
-        """Report the answer, or why there is none."""
+        """Report the answer, or the reason why there is none."""
         if arrival[0] != native.ANSWERED:
             self.report(Loss(status_name(arrival[2]), arrival[3]))
             return

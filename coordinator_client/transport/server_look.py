@@ -1,5 +1,5 @@
-"""Looks whether a server listens at an address, and at what listens there instead. The only user of sockets in the
-client.
+"""Check that a gRPC server listens at an address, or else identify the program there. Only this module of the client
+uses sockets.
 
 It connects, by TLS if the client does, greets as HTTP/2 does, reads the first frame and closes. Every gRPC server
 answers that, however busy, and no other program does.
@@ -19,7 +19,7 @@ from coordinator_client.loops import AsyncioLoop, Loop
 from coordinator_client.tls import ALPN, Tls, TlsProblem, new_context, why_no_handshake, why_silent
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
-"""What an HTTP/2 client says first, with SETTINGS that change nothing."""
+"""Connection preface of an HTTP/2 client, with SETTINGS that change nothing."""
 
 _FRAME_HEADER_BYTES: Final = 9
 _SETTINGS: Final = 4
@@ -29,7 +29,7 @@ Place = tuple[str, int] | str
 
 
 def place_of(endpoint: str) -> Place | None:
-    """Return where to connect to; None where only gRPC's resolvers know."""
+    """Return the address to connect to; None if only gRPC's resolvers know it."""
     if endpoint.startswith("unix-abstract:"):
         return "\0" + endpoint.removeprefix("unix-abstract:")
     if endpoint.startswith("unix:"):
@@ -43,7 +43,7 @@ def place_of(endpoint: str) -> Place | None:
 
 
 def what_is_wrong(opening: bytes) -> str | None:
-    """Return what the first bytes of a program say that it is; None for an HTTP/2 server."""
+    """Return a description of the program that sent these first bytes; None for an HTTP/2 server."""
     if not opening:
         return (
             "something listens there and closes the connection without a word: it may want TLS (name a CA file), or"
@@ -60,13 +60,13 @@ def what_is_wrong(opening: bytes) -> str | None:
 
 
 def look_at(endpoint: str, clock: Clock, tls: Tls | None = None) -> ServerLook | None:
-    """Return a look at this address; None where only gRPC's resolvers know where it is."""
+    """Return a check of this address; None if only gRPC's resolvers know where it is."""
     place = place_of(endpoint)
     return None if place is None else ServerLook(place, clock, tls)
 
 
 class ServerLook:
-    """Connects, with TLS if that is wanted, greets, reads the first frame, and closes."""
+    """Connects, with TLS if requested, greets, reads the first frame, and closes."""
 
     def __init__(self, place: Place, clock: Clock, tls: Tls | None = None) -> None:
         self._place = place
@@ -92,7 +92,7 @@ class ServerLook:
 
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
         assert isinstance(loop, AsyncioLoop), "sockets need an asyncio loop"
-        # A thread of the loop's pool, because looking a name up blocks; it ends in time by itself.
+        # Runs in a thread of the loop's pool, because a name lookup blocks; it has its own time limit.
         future = loop.asyncio_loop.run_in_executor(None, self.now, timeout_ms)
         future.add_done_callback(lambda done: None if done.cancelled() else on_done(done.result()))
 

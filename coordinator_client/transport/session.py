@@ -1,12 +1,12 @@
-"""Many calls on one stream: which go into the next message, and to whom an answer belongs. Without clock or socket.
+"""Many calls on one stream: it fills the messages, and assigns the answers to their calls. Without clock or socket.
 
-A message costs as much as a unary call, whatever is in it. So everything that was asked for in one turn of the loop,
-and while the last message was being sent, goes out together. Nothing is sent before the server has greeted: its hello
-says how much may be in flight, and a stream that was refused has lost nothing.
+A message costs as much as a unary call, whatever is in it. So all calls started in one turn of the loop, and while the
+last message was being sent, go out together. Nothing is sent before the server has greeted: its hello limits the calls
+in flight, and a refused stream has lost nothing.
 
 When a stream breaks, the calls that it carried are lost without an answer, and their callers send them again under the
-same request id. Calls that were not sent yet certainly had no effect, and their `Loss` says so. So had calls that were
-sent and not answered, if the server ended the stream well: it answers everything that it begins.
+same request id. Unsent calls certainly had no effect, and their `Loss` says so. The same holds for unanswered calls if
+the server ended the stream in order: it answers everything that it begins.
 
 Source: session.proto; design 6 (`ClientSession`).
 """
@@ -28,7 +28,7 @@ CALL_OVERHEAD_BYTES_MAX: Final = 64
 """Upper bound of the bytes of a call in a message besides its request."""
 
 SENT_ALONE: Final = -1
-"""The correlation id of a call that no stream carries."""
+"""Correlation id of a call that no stream carries."""
 
 _STATUS_NAMES: Final = (
     "OK",
@@ -62,14 +62,14 @@ _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
 DRAINING: Final = Loss("UNAVAILABLE", "the server is ending the session", is_without_effect=True)
-"""Why a call was not sent on a session that is ending."""
+"""Loss of a call that was not sent because its session is ending."""
 SESSION_ENDED: Final = Loss("UNAVAILABLE", "the server ended the session", is_without_effect=True)
-"""How a stream ends that the server has ended well (status OK): it answered everything that it had begun."""
+"""Loss at the end of a stream that the server closed in order (status OK): it answered everything that it had begun."""
 
 
 class SessionCall:
-    """One attempt of a request that travels on the session, from when it is asked for until it is reported once. On the
-    wire it is an `Operation`."""
+    """One attempt of a request on the session, from its start until it is reported once. On the wire it is an
+    `Operation`."""
 
     __slots__ = ("_on_cancel", "body", "correlation_id", "ends_ms", "is_taken", "on_done", "request", "rpc")
 
@@ -82,21 +82,22 @@ class SessionCall:
         on_done: Callable[[Any], None],
         on_cancel: Callable[[SessionCall], None],
     ) -> None:
-        """`ends_ms` is when the caller counts it as lost, by the clock of whoever calls `take` and `expire`."""
+        """Serialize the request. `ends_ms` is the time at which the caller counts it as lost, by the clock of the
+        callers of `take` and `expire`."""
         self.rpc = rpc
         self.request = request
         self.body = request.SerializeToString()
         self.ends_ms = ends_ms
         self.is_taken = False
-        """Whether the loop of its session has it."""
+        """True if the loop of its session has it."""
         self.correlation_id = 0
-        """0 = not sent; `SENT_ALONE` = sent as a unary call."""
+        """Correlation id; 0 = not sent, `SENT_ALONE` = sent as a unary call."""
         self.on_done: Callable[[Any], None] | None = on_done
         """Called with the answer; None = it was reported."""
         self._on_cancel = on_cancel
 
     def cancel(self) -> None:
-        """Give the call up; usable from any thread."""
+        """Give up the call; usable from any thread."""
         self._on_cancel(self)
 
     def report(self, answer: Reply | Loss) -> None:
@@ -107,7 +108,7 @@ class SessionCall:
 
 
 class ClientSession:
-    """The calls of one process at one server that go over one stream, from before it is opened until it has ended."""
+    """Calls of one process to one server over one stream, from before it is opened until it has ended."""
 
     def __init__(self) -> None:
         self._unsent: deque[SessionCall] = deque()
@@ -120,21 +121,21 @@ class ClientSession:
         self._calls_max = 0
         self._message_bytes_max = 0
         self.is_draining = False
-        """Whether the server is ending the session: it answers what it has, and takes no more."""
+        """True if the server is ending the session: it answers the calls that it has, and takes no more."""
 
     @property
     def is_greeted(self) -> bool:
-        """Whether the server has answered on this stream."""
+        """True if the server has answered on this stream."""
         return self._calls_max > 0
 
     @property
     def under_way(self) -> int:
-        """How many calls were sent and are not reported."""
+        """Number of calls that were sent and are not reported."""
         return len(self._unanswered) + len(self._answers)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for anything."""
+        """True if no call waits to be sent or answered."""
         return not self._unsent and not self._unanswered
 
     def add(self, call: SessionCall) -> None:
@@ -142,11 +143,11 @@ class ClientSession:
         self._unsent.append(call)
 
     def carries(self, call: SessionCall) -> bool:
-        """Whether the call was sent here and is not answered."""
+        """Return True if the call was sent here and is not answered."""
         return self._unanswered.get(call.correlation_id) is call
 
     def cancel(self, call: SessionCall) -> None:
-        """Give a call up: drop it, or ask the server to drop it."""
+        """Give up a call: drop it, or ask the server to drop it."""
         if call.on_done is None:
             return
         if self.carries(call):
@@ -155,7 +156,7 @@ class ClientSession:
         call.report(Loss("CANCELLED", "cancelled by the client", is_without_effect=not call.correlation_id))
 
     def take(self, now_ms: int) -> bytes | None:
-        """Return the next message; None while there is nothing to send, or no room for it."""
+        """Return the next message; None if there is nothing to send, or the server's limit is reached."""
         if not self._has_begun:
             self._has_begun = True
             # The header is empty: every request names its own client.
@@ -183,7 +184,7 @@ class ClientSession:
             room -= 1
             call.correlation_id = self._last_id
             self._unanswered[self._last_id] = call
-            # Set field by field: keywords take nearly twice as long.
+            # Fields are set one by one: keyword arguments take nearly twice as long.
             sent = add()
             sent.correlation_id = self._last_id
             sent.method = call.rpc.method
@@ -192,14 +193,14 @@ class ClientSession:
         return request.SerializeToString() or None
 
     def take_oversized(self) -> list[SessionCall]:
-        """Return the calls that `take` found to be too large for any message; they are sent as unary calls."""
+        """Return the calls that `take` found too large for any message; they are sent as unary calls."""
         oversized, self._oversized = self._oversized, []
         return oversized
 
     def receive(self, body: bytes) -> None:
-        """Receive a message of the server; the answers in it wait for `report`.
+        """Process a message of the server; the answers in it wait for `report`.
 
-        Raises: ValueError for bytes that are no message; the stream is of no use then.
+        Raises: ValueError for bytes that are not a message; the stream is then unusable.
         """
         try:
             response = session_pb2.SessionResponse.FromString(body)
@@ -216,7 +217,7 @@ class ClientSession:
                 self._answers.append((call, result))
 
     def report(self, answers_max: int) -> bool:
-        """Report at most this many answers; return whether more wait."""
+        """Report at most this many answers; return True if more wait."""
         answers = self._answers
         while answers and answers_max:
             answers_max -= 1
@@ -231,17 +232,17 @@ class ClientSession:
         sent, self._unanswered = self._unanswered, {}
         self.lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_without_effect=True))
         for call in sent.values():
-            # What ended the stream says nothing about the calls that it carried.
+            # The reason for the end of the stream says nothing about the calls that it carried.
             call.report(Loss("UNAVAILABLE", f"the session ended: {loss}", is_without_effect=loss.is_without_effect))
 
     def take_unsent(self) -> list[SessionCall]:
-        """Return the calls that were not sent, and forget them: they are sent another way."""
+        """Return the unsent calls, and forget them: they are sent another way."""
         unsent = [call for call in self._unsent if call.on_done is not None]
         self._unsent.clear()
         return unsent
 
     def expire(self, now_ms: int) -> None:
-        """Report calls as lost that should have been answered by now; the server is asked to drop them."""
+        """Report overdue calls as lost; the server is asked to drop them."""
         late = [call for call in self._unanswered.values() if call.ends_ms <= now_ms]
         for call in late:
             del self._unanswered[call.correlation_id]
@@ -251,7 +252,7 @@ class ClientSession:
             call.report(Loss("DEADLINE_EXCEEDED", "there was no room to send it in time", is_without_effect=True))
 
     def lose_unsent(self, loss: Loss) -> None:
-        """Report as lost what was not sent."""
+        """Report unsent calls as lost."""
         for call in self.take_unsent():
             call.report(loss)
 

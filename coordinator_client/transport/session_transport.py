@@ -1,8 +1,8 @@
-"""Carries requests over the one session that all connections of this process to one endpoint share.
+"""Transport over the one session that all connections of this process to one endpoint share.
 
-`start` may be called on any thread; everything else happens on the loop on which the stream lives, in plain calls. A
-stream that breaks is opened again by the next request. While the server is ending a session, what begins goes over the
-next one, and the old one waits for its answers. A server without sessions gets unary calls from then on.
+`start` may be called on any thread; everything else happens on the loop of the stream, in plain calls. A broken stream
+is opened again by the next request. While the server is ending a session, new calls go over the next one, and the old
+one waits for its answers. A server without sessions gets unary calls from then on.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from coordinator_client.transport.session import DRAINING, SENT_ALONE, ClientSes
 from coordinator_client.transport.transport import Attempt, Transport
 
 LOOK_MS: Final = 1_000
-"""How often the session looks for requests that should have been answered: they are reported late by this much at
-most."""
+"""Interval at which the session looks for overdue requests (ms), and so their greatest delay in being reported."""
 
 ANSWERS_PER_TURN: Final = 32
-"""How many answers are reported at once at most, and at most a quarter of those in flight. Larger: client and server
-wait for each other in turns, each idle while the other works. Smaller: more messages; 16 of many cost a tenth more time
-on both sides."""
+"""Maximum answers reported at once, and at most a quarter of those in flight. Larger: client and server wait for each
+other in turns, each idle while the other works. Smaller: more messages; with many calls, 16 costs a tenth more time on
+both sides."""
 
 FEW_ANSWERS: Final = 8
-"""Fewer answers than this are worth a message of their own only where they are half of those in flight."""
+"""Number of answers below which a separate message is only worthwhile if they are half of those in flight."""
 
 _CLOSED: Final = Loss("CANCELLED", "the connection was closed")
 
 
 class Stream(Protocol):
-    """A stream to the server, from `open_stream` until its user is told of its end."""
+    """A stream to the server, from `open_stream` until its user is notified of its end."""
 
     def wake(self) -> None:
         """Look again for something to send."""
 
     def close(self) -> None:
-        """End the stream; its user is told nothing more."""
+        """End the stream; its user gets no more calls."""
 
 
 class Channel(Protocol):
-    """A channel to one server that lives on one loop, where all of this is called."""
+    """A channel to one server that lives on one loop, on which all methods are called."""
 
     def open_stream(self, user: OpenSession) -> Stream:
-        """Open a session stream. `user` is asked what to send, and told what comes and how the stream ends."""
+        """Open a session stream. `user` provides the messages to send, and is notified of received messages and the end
+        of the stream."""
 
     def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Attempt:  # noqa: ANN401  the type is that of the procedure
         """Make one unary call."""
@@ -89,8 +89,8 @@ class _BulkCall:
 
 
 class OpenSession:
-    """One session: the calls that go over it, and its stream once there is one. The stream asks it what to send, and
-    tells it what comes, on the loop."""
+    """One session: the calls that go over it, and its stream once there is one. The stream calls it on the loop, for
+    messages to send and with received ones."""
 
     def __init__(self, shared: SharedSession) -> None:
         self._shared = shared
@@ -111,7 +111,7 @@ class OpenSession:
         return body
 
     def on_message(self, body: bytes) -> None:
-        """Receive a message. Raises: ValueError for bytes that are no message."""
+        """Process a message. Raises: ValueError for bytes that are not a message."""
         calls = self.calls
         calls.receive(body)
         if calls.is_draining:
@@ -122,11 +122,11 @@ class OpenSession:
         self._report()
 
     def _report(self) -> None:
-        """Report some answers now and the others in the next turn: what follows from the first ones is sent meanwhile,
-        so that the server works while the client does."""
+        """Report some answers now and the others in the next turn. The requests that follow from the first ones are
+        sent meanwhile, so that server and client work at the same time."""
         if self.calls.report(self._at_once):
             self._shared.loop.call_soon(self._report)
-        # There is room now, perhaps for calls that waited.
+        # Calls that waited for the server's limit may fit now.
         self.wake()
 
     def on_end(self, loss: Loss) -> None:
@@ -136,24 +136,24 @@ class OpenSession:
 
 
 class SharedSession:
-    """What all connections of this process to one endpoint share: a session, and beside it those that the server is
+    """State shared by all connections of this process to one endpoint: a session, and those that the server is
     ending."""
 
     def __init__(
         self, loop: Loop, clock: Clock, *, open_channel: Callable[[], Channel], open_unary: Callable[[], Transport]
     ) -> None:
-        """Nothing is opened before the first request. `loop` is released by `close`."""
+        """Open nothing before the first request. `loop` is released by `close`."""
         self.loop = loop
         self.clock = clock
         self._open_channel = open_channel
         self._open_unary = open_unary
         self._current = OpenSession(self)
-        """Takes the calls that begin."""
+        """Session that takes new calls."""
         self._ending: list[OpenSession] = []
-        """Take no more calls, and wait for answers."""
+        """Sessions that take no more calls, and wait for answers."""
         self._incoming: deque[SessionCall] = deque()
         self._woken_for: SessionCall | None = None
-        """The call for which the loop was woken last; it is not awake any more once it has taken that."""
+        """Call for which the loop was last woken; once the loop has taken it, it must be woken again."""
         self._has_timer = False
         self._is_closed = False
         self._channel: Channel | None = None
@@ -161,12 +161,12 @@ class SharedSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether its loop ended, and nothing is reported any more."""
+        """True if its loop ended, after which nothing is reported."""
         return self.loop.is_over
 
     @property
     def is_unary(self) -> bool:
-        """Whether the server turned out to know no sessions."""
+        """True if the server turned out to have no sessions."""
         return self._unary is not None
 
     def start(
@@ -177,7 +177,7 @@ class SharedSession:
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
     ) -> Attempt:
-        """See `Transport.start`. `on_done` is called on the loop."""
+        """Start a call, see `Transport.start`. `on_done` is called on the loop."""
         if self._unary is not None:
             return self._unary.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
         if rpc.is_bulk:
@@ -194,7 +194,7 @@ class SharedSession:
         woken_for = self._woken_for
         if woken_for is None or woken_for.is_taken:
             self.loop.call_soon(self._turn)
-            # Noted afterwards: where an exception comes between, the loop is woken once more, for nothing.
+            # Stored afterwards: if an exception comes between, the only effect is a spurious wake-up.
             self._woken_for = call
         return call
 
@@ -207,10 +207,10 @@ class SharedSession:
             self.loop.call_soon(self._close)
         self.loop.release()
 
-    # Called by the sessions, on the loop.
+    # Calls of the sessions, on the loop.
 
     def replace(self, session: OpenSession) -> None:
-        """Let the calls that begin from now on go over another session; this one is ending."""
+        """Send calls that begin from now on over another session; this one is ending."""
         if session is self._current:
             self._ending.append(session)
             self._current = OpenSession(self)
@@ -224,7 +224,7 @@ class SharedSession:
             self._unary = self._open_unary()
             self._go_unary(self._unary)
         else:
-            # Before anybody is told, because they may go on with their next call at once.
+            # Set before any caller is notified, because callers may continue with their next call at once.
             self._current = OpenSession(self)
             session.calls.lose(loss)
 
@@ -241,12 +241,12 @@ class SharedSession:
             call = self._incoming.popleft()
             call.is_taken = True
             self._current.calls.add(call)
-        # The call need not be kept. Should this forget a newer one, the loop is woken for that once more.
+        # The call need not be kept. If this overwrites a newer one, the loop is woken once more for that.
         self._woken_for = None
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send what waits: over the stream, which takes all of it when its turn comes, or as unary calls."""
+        """Send the waiting calls: over the stream, which takes all of them in its turn, or as unary calls."""
         current = self._current
         if current.stream is not None:
             # There is no stream once it is closed, or the server is known to take unary calls only.
@@ -309,8 +309,8 @@ class SharedSession:
 
 
 class SessionTransport:
-    """Carries the requests of one connection. Those that block their thread (`ask`) are unary calls: tools and bulk
-    readers need no stream, and no thread beside their own."""
+    """Carries the requests of one connection. Requests that block their thread (`ask`) are unary calls: tools and bulk
+    readers need no stream, and no other thread."""
 
     def __init__(
         self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel, tls: Tls | None = None
@@ -359,7 +359,7 @@ class SessionTransport:
     def _opened(self) -> SharedSession:
         with self._lock:
             if self._shared is not None and self._shared.is_over:
-                # An application may run one asyncio loop after the other; what lived on the first one ended with it.
+                # An application may run one asyncio loop after the other; the session on the first one ended with it.
                 _SHARED.release(self._shared)
                 self._shared = None
             if self._shared is None:

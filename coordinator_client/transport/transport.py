@@ -1,4 +1,4 @@
-"""The port that carries requests: one attempt of one request at a time, as far as the caller can see."""
+"""Transport port: carries one attempt of one request at a time, as far as the caller can see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRANSPORTS: Final = (SESSION, GRPC_SESSION, UNARY)
 
 UNIX_SCHEMES: Final = ("unix:", "unix-abstract:")
 TARGET_SCHEMES: Final = (*UNIX_SCHEMES, "dns:", "ipv4:", "ipv6:")
-"""How an endpoint begins that is a gRPC target instead of HOST:PORT."""
+"""Prefixes of endpoints that are a gRPC target instead of HOST:PORT."""
 
 MESSAGE_BYTES_MAX: Final = 16 * MEBI
 
@@ -31,7 +31,7 @@ CHANNEL_OPTIONS: Final = (
     # A server that restarts should be found again soon; by default gRPC waits up to two minutes between attempts.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # A proxy in the environment is meant for the web, and would be asked for the loopback address too.
+    # A proxy in the environment is meant for the web, and would be used for the loopback address too.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -40,7 +40,7 @@ class Attempt(Protocol):
     """One attempt in flight."""
 
     def cancel(self) -> object:
-        """Stop waiting for the answer; the server may carry the request out all the same."""
+        """Stop waiting for the answer; the server may still carry out the request."""
 
 
 class Transport(Protocol):
@@ -48,8 +48,8 @@ class Transport(Protocol):
 
     @property
     def is_direct(self) -> bool:
-        """Whether `ask` is the shorter way for a single request that its thread waits for, because no other request
-        could share a message with it."""
+        """True if `ask` is faster for a single request whose thread waits for it, because no other request could share
+        a message with it."""
 
     def start(
         self,
@@ -70,6 +70,6 @@ class Transport(Protocol):
 
 
 def check_transport(name: str) -> None:
-    """Check the name of a transport. Raises: Misconfigured where there is no such transport."""
+    """Check the name of a transport. Raises: Misconfigured if there is no such transport."""
     if name not in TRANSPORTS:
         raise wrong_setting("transport", name, f"must be one of {', '.join(TRANSPORTS)}")

@@ -1,4 +1,4 @@
-"""The SDK: producers, consumers, readers and administration over one core that does no I/O.
+"""Client SDK: producers, consumers, readers and administration, over cores that do no I/O.
 
 ```python
 from coordinator_client import Producer, read

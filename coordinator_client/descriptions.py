@@ -347,7 +347,7 @@ class PlannedOffset:
     """Offset from which the group would continue now; None if nothing is committed."""
     offset: int
     wanted_offset: int
-    """Offset that the rule yields. `offset` differs from it if it lies outside the log, between log start and high
+    """Offset that the rule yields. `offset` differs if this lies outside the log, which goes from its start to the high
     watermark."""
     topic_id: bytes = field(default=b"", compare=False)
     """Id of the topic for which the plan was made."""

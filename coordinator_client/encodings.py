@@ -59,7 +59,7 @@ HEADER_OVERHEAD_BYTES: Final = 24
 
 BATCH_OVERHEAD_BYTES: Final = 2_048
 """Upper bound of the bytes of a batch besides its records: our header, Arrow's description, its padding, and the growth
-of incompressible bytes by a compression."""
+of incompressible bytes."""
 
 _UNCOMPRESSED: Final = Compression.NONE
 """Module-level alias: looking the member up in its enum class takes 0.1 us, for every batch."""

@@ -1,9 +1,9 @@
 """Messages of the SDK in the logger `coordinator_client`: every cause once, and once more when it is over.
 
-Errors are raised. Logged are problems that no call returns or raises: the server does not answer while requests are
-repeated, it refuses a request for long, or a topic does not exist. WARNING: an awaited event does not happen. INFO: it
-happens again. The SDK adds no output handler and sets no level; an application that configures `logging` sees the
-messages.
+Errors are raised. Problems that no call returns or raises are logged. Examples: the server does not answer while
+requests are repeated, it refuses a request for long, a topic does not exist. WARNING: an awaited event does not happen.
+INFO: it happens again. The SDK adds no output handler and sets no level; an application that configures `logging` sees
+the messages.
 """
 
 from __future__ import annotations

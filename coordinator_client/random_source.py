@@ -44,7 +44,7 @@ class SystemRandomSource:
             return drawn[:_ID_BYTES]
 
     def fraction(self) -> float:
-        # It need not be hard to guess, and the module reseeds itself in a fork.
+        # Jitter may be guessed, and the module reseeds itself in a fork.
         return random.random()
 
 

@@ -1,9 +1,9 @@
 """Pauses that a server asked for in its answers, shared by all users of one connection.
 
 An answer with `throttle_ms` says: "you were served; send no more for so long". An earlier call is refused, so the SDK
-waits. The server counts three kinds separately: calls that bring records, calls that fetch records, and all other
-calls. So one kind does not wait for another. Calls that free resources for others (`MethodRule.may_be_refused`) never
-wait.
+waits. The server counts brought records, fetched records and calls separately. So calls that bring records do not wait
+for a pause of fetches, nor fetches for a pause of records. A pause of calls holds all of them. Calls that others depend
+on (`MethodRule.may_be_refused` is False) never wait.
 
 Calls that wait for the same pause continue one after the other, each in its own slot. All at once would exceed the
 server's rate: it would refuse most of them, and other calls would wait behind the refusals. The gap between two slots

@@ -44,7 +44,7 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
-    """Leader epoch of the record before the offset; None = not known. A read that starts with it is refused if records
+    """Leader epoch of the last offset before this one; None = not known. A reader that starts with it learns if records
     before the offset have been lost since."""
 
 

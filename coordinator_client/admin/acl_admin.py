@@ -30,7 +30,7 @@ MemberT = TypeVar("MemberT", ResourceType, PatternType, Permission, PermissionTy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionCheck:
-    """The answer to whether a principal may do something, and the rule that decides it."""
+    """Result of a permission check, and the rule that decides it."""
 
     is_allowed: bool
     rule: Acl | None

@@ -172,7 +172,7 @@ class GroupCalls:
         """Return the number of records behind each offset. Partitions that do not exist, or whose topic has another id
         than in `topic_ids`, are left out.
 
-        A long count takes several requests, and ends at the end that the log had at the last of them.
+        A long count takes several requests, and counts up to the end of the log at the last of them.
         """
         counts: dict[TopicPartition, RecordCount] = {}
         missing, ids = dict(start_offsets), dict(topic_ids)

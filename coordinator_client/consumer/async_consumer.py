@@ -114,7 +114,7 @@ class AsyncConsumer(ConsumerShell):
         `until` (see `next_cut`): return only records before these offsets, and none of other partitions. Once all
         offsets are reached, return no records at once.
 
-        A poll confirms that all earlier records were processed: partitions are given up only during a poll, and
+        A poll confirms that all earlier records were processed. Partitions are given up only during a poll, and
         automatic commits cover the records of earlier polls. The listener is called during a poll.
 
         Raises: Fenced (a newer process has its `group_instance_id`); Misconfigured. Rejected (an offset that does not
@@ -233,8 +233,8 @@ class AsyncConsumer(ConsumerShell):
         here.
 
         A static member keeps its partitions: they wait for its return. Takes at most `timeout_ms` (default: the setting
-        `close_timeout_ms`), and at most a second once the server does not answer; the server then notices the silence
-        itself. A second call does nothing. Raises: any exception of the listener.
+        `close_timeout_ms`). Once the server does not answer it takes a second at most; the server then notices the
+        silence itself. A second call does nothing. Raises: any exception of the listener.
         """
         await self._close(timeout_ms, commits=True)
         self._raise_failure()

@@ -74,8 +74,8 @@ class ConsumerConfig:
 
     partition_assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky")
     """Protocol `classic`: assignors in order of preference. Names are `range`, `roundrobin`, `sticky` and
-    `cooperative-sticky`; objects like those of `coordinator_protocol.assignors.classic` are possible too. Rebalances
-    are cooperative only if all of them support that."""
+    `cooperative-sticky`; objects like those of `coordinator_protocol.assignors.classic` are possible too. The most
+    advanced rebalance protocol that all of them share is used: cooperative only if all are."""
 
     isolation: str = "read_committed"
     """Isolation level. `read_committed` (default, unlike Kafka's): no records of open or aborted transactions.
@@ -122,8 +122,8 @@ class ConsumerConfig:
     """Interval at which named topics of the subscription are looked up, to warn of those that do not exist (ms).
     Default 30,000 (Kafka: 300,000).
 
-    Protocol `classic`: also the interval at which the leader looks for new partitions and recreated topics, and a
-    pattern for new topics. In the protocol `consumer` the server does that.
+    Protocol `classic`: also the interval at which the leader looks up new partitions and recreated topics, and every
+    member new topics that match its pattern. In the protocol `consumer` the server does that.
     """
 
     rack_id: str | None = None

@@ -118,7 +118,7 @@ class Consumer(ConsumerShell):
         `until` (see `next_cut`): return only records before these offsets, and none of other partitions. Once all
         offsets are reached, return no records at once.
 
-        A poll confirms that all earlier records were processed: partitions are given up only during a poll, and
+        A poll confirms that all earlier records were processed. Partitions are given up only during a poll, and
         automatic commits cover the records of earlier polls. The listener is called during a poll.
 
         Raises: Fenced (a newer process has its `group_instance_id`); Misconfigured. Rejected (an offset that does not
@@ -169,8 +169,8 @@ class Consumer(ConsumerShell):
 
         A cut may equal the current positions: it waits for the oldest open transaction, and for transactions linked to
         it. To find a cut, the server reads the headers of all batches from the positions on. The records are not
-        protected from deletion. It needs the permission snapshot on each topic besides read, and a fixed set of
-        partitions, from `assign`.
+        protected from deletion. The caller needs the permission snapshot on each topic besides read. The partitions
+        must be a fixed set, from `assign`.
 
         Raises: Rejected with a subscription, automatic commits or another isolation than `read_committed`. Retriable at
         the deadline, or if a part of the transaction coordinator is not available.
@@ -249,8 +249,8 @@ class Consumer(ConsumerShell):
         here.
 
         A static member keeps its partitions: they wait for its return. Takes at most `timeout_ms` (default: the setting
-        `close_timeout_ms`), and at most a second once the server does not answer; the server then notices the silence
-        itself. A second call does nothing. Raises: any exception of the listener.
+        `close_timeout_ms`). Once the server does not answer it takes a second at most; the server then notices the
+        silence itself. A second call does nothing. Raises: any exception of the listener.
         """
         self._close(timeout_ms, commits=True)
         self._raise_failure()

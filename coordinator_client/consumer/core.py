@@ -106,7 +106,7 @@ class ConsumerCore:
         self.pulse = Pulse(self.context.flights, self.context.client_id)
         """Tells a slow server from a dead one while the consumer leaves its group."""
         self._counted: Handed | None = None
-        """The last records with skipped batches among them that were counted."""
+        """Last records whose skipped batches were counted."""
         self._callback_failure: Exception | None = None
         self._wanted_positions: list[tuple[OwnedPartition, Future[int]]] = []
         self._last_poll_ms = 0

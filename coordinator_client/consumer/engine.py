@@ -1,5 +1,5 @@
-"""Engine of one consumer: it starts the requests of the core, passes it the answers, wakes it in time, and carries out
-the steps that the application asks for.
+"""Engine of one consumer. It starts the requests of the core, passes it the answers, wakes it in time, and carries out
+the application's steps.
 
 All of that happens on one loop, one step at a time. The loop of a blocking consumer is a separate thread, on which no
 signal handler runs. So an exception in the application's thread interrupts the wait for a step, but never a step. On an

@@ -37,7 +37,7 @@ FLIGHTS_MAX: Final = 4
 """Maximum requests in flight: partitions that wait for records must not delay those that have some."""
 
 PARTITION_BUFFER_BYTES: Final = MEBI
-"""Bytes waiting for poll at which a partition is not fetched from (bytes)."""
+"""Number of bytes waiting for poll from which on no more of a partition is fetched."""
 
 NEVER: Final = RESETS[-1]
 
@@ -211,8 +211,8 @@ class ConsumerFetches:
             partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
             return
         if fields.HasField("diverging") and reset != NEVER:
-            # Kafka's consumer also goes back to the offset at which the logs diverged, whatever the policy (KIP-320):
-            # from there on everything is new to it.
+            # Whatever the policy, Kafka's consumer also goes back to the offset at which the logs diverged (KIP-320).
+            # From there on everything is new to it.
             epoch = fields.diverging.epoch
             partition.go_back(fields.diverging.end_offset, epoch if epoch >= 0 else None)
             return

@@ -1,7 +1,7 @@
 """Handover of partitions, in an order that the application can rely on, and the callbacks that report it.
 
-Revoked: first the processed records are committed (if commits are automatic), then the listener is called, and only
-then the partitions are gone; afterwards the group is informed. All of this happens while the application is in `poll`
+Revoked: first the processed records are committed (if commits are automatic), then the listener is called. Only then
+the partitions are gone, and afterwards the group is informed. All of this happens while the application is in `poll`
 (or `unsubscribe`, or `close`): between two polls its partitions are its own. So the offsets that it commits between
 polls never belong to a partition that another member already reads.
 

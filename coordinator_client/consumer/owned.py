@@ -34,7 +34,7 @@ class BufferedBatch:
     epoch: int | None
     """Leader epoch of the batch; None if the server did not say."""
     epoch_after: int | None
-    """Leader epoch of the record before `after`."""
+    """Leader epoch of the last offset before `after`."""
     placed: tuple[Sequence[int], list[Row]] | None = None
     """Offsets of the records, and the records. Decoded when the first of them is needed, in the thread that needs
     it."""
@@ -75,10 +75,10 @@ class OwnedPartition:
     moves: int = 0
     """Counter of position changes from outside, by which results for an old position are recognised."""
     epoch: int | None = None
-    """Leader epoch of the record before the position; None = not known."""
+    """Leader epoch of the last offset before the position; None = not known."""
     fetch_offset: int = 0
     fetch_epoch: int | None = None
-    """Leader epoch of the record before `fetch_offset`; None = not known."""
+    """Leader epoch of the last offset before `fetch_offset`; None = not known."""
     is_asking: bool = False
     """True if a request for the partition is in flight."""
     empty_to: int = 0
@@ -122,15 +122,15 @@ class OwnedPartition:
         self.problem = None
 
     def move_to(self, offset: int, epoch: int | None = None) -> None:
-        """Continue from this offset, and forget fetched records and pending requests. `epoch`: leader epoch of the
-        record before it."""
+        """Continue from this offset, and forget fetched records and pending requests. `epoch`: leader epoch of the last
+        offset before it."""
         self.position = self.fetch_offset = offset
         self.epoch = self.fetch_epoch = epoch
         self._forget()
 
     def go_on_at(self, offset: int, epoch: int | None) -> None:
         """Note that everything up to here was fetched, so there is nothing more to hand out before it. `epoch`: leader
-        epoch of the record before it."""
+        epoch of the last offset before it."""
         self.fetch_offset, self.fetch_epoch = max(self.fetch_offset, offset), epoch
         if self.buffer:
             self.buffer[-1].after, self.buffer[-1].epoch_after = self.fetch_offset, epoch
@@ -143,8 +143,8 @@ class OwnedPartition:
         return self.position is not None and self.handed_to > self.position
 
     def go_back(self, end_offset: int, epoch: int | None) -> None:
-        """Note that the records fetched from `end_offset` on have been lost since. `epoch`: leader epoch of the record
-        before it. Records that were not handed out are fetched again."""
+        """Note that the records fetched from `end_offset` on have been lost since. `epoch`: leader epoch of the last
+        offset before it. Records that were not handed out are fetched again."""
         assert self.position is not None, "only what has a position is fetched"
         if self.position > end_offset:
             self.move_to(end_offset, epoch)
@@ -181,7 +181,7 @@ class Slice:
     first_offset: int
     end_offset: int
     epoch_before: int | None
-    """Leader epoch of the record before these."""
+    """Leader epoch of the last offset before these records."""
 
     @property
     def is_current(self) -> bool:
@@ -195,7 +195,7 @@ class Slice:
 
     @property
     def epoch_after(self) -> int | None:
-        """Leader epoch of the record before `after`."""
+        """Leader epoch of the last offset before `after`."""
         return self.batch.epoch_after if self.end_offset == self.batch.end_offset else self.batch.epoch
 
     def records(self) -> list[ReadRecord]:

@@ -75,7 +75,7 @@ class ClassicStatus(StrEnum):
     UNJOINED = "UNJOINED"
     """Not a member, or no longer; joins with the next poll."""
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
-    """JoinGroup is under way; partitions that had to be given up are."""
+    """JoinGroup is under way, after the member gave up the partitions that it had to."""
     COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
     """JoinGroup was answered and SyncGroup is under way; heartbeats run."""
     STABLE = "STABLE"

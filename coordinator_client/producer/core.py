@@ -8,8 +8,8 @@ The core decides the next step towards the goal, and its parts carry it out. `re
 and ends the transaction; `sending` sends the batches. They share one `ProducerProgress`.
 
 The rules, each with its test:
-- Records that were not sent by the time of the commit go with it if they fit, in one Transact, which often is the
-  whole transaction.
+- Records that were not sent by the time of the commit go with it in one Transact, if they fit. Often that is the whole
+  transaction.
 - Otherwise a commit waits for every batch. If one failed, EndTxn is not sent; the transaction is aborted and the first
   failure is the result (KAFKA-9279).
 - EndTxn names the last sequence of every partition, so the server commits nothing that it does not hold (design 6).
@@ -17,7 +17,7 @@ The rules, each with its test:
 - A commit that is answered "fenced" is followed by one abort. If that succeeds, the server itself had aborted the
   transaction (at its timeout), and the producer continues. Otherwise a newer producer runs (spec transactions 2.6).
 - A transaction in which nothing was sent ends without a request. A fenced producer sends nothing at all.
-- A request with a lost answer is repeated unchanged until the deadline. After that the outcome is unknown: a commit
+- A request with a lost answer is repeated unchanged until the deadline. After that the outcome is unknown. A commit
   stays open until `resolve` asks again; an abort is sent again before the next transaction.
 - A step interrupted in its middle leaves state that cannot be trusted. `repair` discards all of it except what was
   stored in one assignment: status, identity, and the requests under way with their answers (decision 53).

@@ -38,7 +38,7 @@ _LONGEST_LOOK_MS: Final = 60_000
 
 
 class Producer(ProducerShell):
-    """Sends records: in transactions if it has a transactional id, else individually and idempotently.
+    """Sends records: in transactions if it has a transactional id, else as a plain idempotent producer.
 
     No connection is opened before the first use. So a producer may be made before a fork and used after it, in one of
     the two processes only. It belongs to one thread at a time. Use it in a `with` statement, or call `close`.

@@ -401,8 +401,8 @@ class ProducerShell:
     def _known_outcome(self) -> bool | None:
         """Return True if the last commit succeeded and False if not; None if the server must be asked.
 
-        Raises: Rejected if no commit was requested, or the caller knows its outcome; Fenced if the outcome can no
-        longer be determined.
+        Raises: Rejected if no commit was requested, or the caller knows its outcome; Fenced or OutcomeUnknown if the
+        outcome can no longer be determined.
         """
         core = self._core
         if core.is_unresolved:

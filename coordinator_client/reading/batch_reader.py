@@ -1,11 +1,11 @@
 """Reader of ranges of partitions, batch by batch: the layer below `read`, also used by the Spark source.
 
-A reader is given ranges with fixed bounds. So it ends, and reading the same range twice gives the same records: below
+A reader is given ranges with fixed bounds. So it ends, and reading the same range twice gives the same records. Below
 the last stable offset every transaction is decided. It verifies the batches (checksum, shape, count) and counts the
 records that the server hid.
 
 The next Fetch is sent while the last answer is being processed, so that server and reader work at the same time instead
-of in turns. That is only an optimisation. If its answer is missing or reports a failure, it is dropped, and the reader
+of in turns. That is only an optimisation. If its answer is missing or reports a failure, it is dropped. The reader then
 sends an ordinary request with all of its retries.
 """
 
@@ -164,7 +164,7 @@ class _Cursor:
     range: PartitionRange
     next_offset: int
     epoch: int | None = None
-    """Leader epoch of the record before the position; None = not known."""
+    """Leader epoch of the last offset before the position; None = not known."""
     is_checked: bool = True
     """True if the earlier records are known to be in the log, or need not be checked."""
 
@@ -379,7 +379,7 @@ def filter_message(shown: SnapshotFilter | None) -> log.SnapshotFilter | None:
 
 
 def _epoch_after(cursor: _Cursor, result: PartitionReply) -> int | None:
-    """Return the leader epoch of the record before the end of this answer."""
+    """Return the leader epoch of the last offset before the end of this answer."""
     return result.fields.last_read_epoch if result.fields.HasField("last_read_epoch") else cursor.epoch
 
 

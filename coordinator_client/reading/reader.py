@@ -69,8 +69,8 @@ class ReadOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """The options of a read. Raises at construction: Rejected or Misconfigured for settings that contradict each
-    other."""
+    """The options of a read. Raises at construction: Rejected or Misconfigured for impossible or contradictory
+    settings."""
 
     isolation: str = "read_committed"
     """Isolation level. `read_committed` (default): up to the last stable offset, no records of open or aborted
@@ -168,9 +168,9 @@ class RecordReader(Iterator[ReadRecord]):
 def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions]) -> RecordReader:
     """Return the records of a topic: each partition in the order of its offsets, partitions in turn.
 
-    For the options see `ReadPlan`: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`,
-    `patience_ms`, `wait_ms`, `tls`, `snapshot`, `since`. Without `follow` the end is taken once, so the iteration ends
-    even during concurrent writes. A connection made here is closed with the iterator.
+    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms`,
+    `wait_ms`, `tls`, `snapshot`, `since` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration
+    ends even during concurrent writes. A connection made here is closed with the iterator.
 
     Raises at the call: Rejected for wrong arguments. Raises while iterating: Rejected for a topic or offset that does
     not exist, CorruptBatch for damaged stored bytes; Retriable if the server stays unreachable.

@@ -35,9 +35,11 @@ class CachedChannel(Generic[ChannelT]):
         self._before: ChannelT | None = None
         self._seen: Signature = ()
         self.metadata: Metadata = ()
-        """Metadata of every call on the channel: the token, if there is one. gRPC's call credentials are not used for
-        it, because they run Python in gRPC's own threads. Closing a channel while one of these threads wants to run may
-        hang forever, with the interpreter's lock held."""
+        """Metadata of every call on the channel: the token, if there is one.
+
+        The call credentials of gRPC are not used for it, because they run Python in gRPC's own threads. Closing a
+        channel while one of these threads wants to run may hang forever, with the interpreter's lock held.
+        """
         if tls is None:
             self._channel = open_channel(None, CHANNEL_OPTIONS)
             return

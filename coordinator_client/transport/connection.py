@@ -1,8 +1,8 @@
 """Connection to one server: opened at the first use, never at import, and shared by all its users in this process.
 
-Producers and readers are given a `Connection`. It uses a `Transport`, which carries one attempt of one request: over
-the session that this process has with the server (`session_transport`), or as a unary call (`grpc_transport`). A
-session uses the compiled channel if that is installed, else that of grpc.aio. Tests replace it by a scripted transport.
+Producers and readers are given a `Connection`. It uses a `Transport`, which carries one attempt of one request. That is
+the session of this process with the server (`session_transport`), or unary calls (`grpc_transport`). A session uses the
+compiled channel if that is installed, else that of grpc.aio. Tests replace it by a scripted transport.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Connection:
         history.
 
         `transport` is `session` by default: one stream for all producers and consumers of this process, at a fraction
-        of the cost, by the compiled transport if that is installed. `grpc_session` is the same, but always by grpc.aio.
-        `unary` makes a call for each request, as every client does with a server without sessions.
+        of the cost. It uses the compiled transport if that is installed. `grpc_session` is the same, but always by
+        grpc.aio. `unary` makes a call for each request, as every client does with a server without sessions.
 
         `wait_ms` is the time for which a client that was never connected tries to reach its server before its calls
         raise Unreachable. Default 1,500. It counts from the start of the first try, and a call never takes longer than

@@ -78,8 +78,8 @@ class FirstContact:
     def gives_up_ms(self, now_ms: int) -> int:
         """Return the time at which an attempt that begins now has to give up.
 
-        Patience counts from the beginning of the search, of which an attempt may be only a part: calls make several,
-        and consumers begin new ones in the background.
+        Patience counts from the beginning of the search. An attempt may be only a part of it: calls make several, and
+        consumers begin new ones in the background.
         """
         if self._search_began_ms is None or now_ms - self._searched_ms > _SEARCH_GAP_MS_MAX:
             self._search_began_ms = now_ms

@@ -1,12 +1,12 @@
 """Reader of ranges of partitions, batch by batch: the layer below `read`, also used by the Spark source.
 
 A reader is given ranges with fixed bounds. So it ends, and reading the same range twice gives the same records. Below
-the last stable offset every transaction is decided. It verifies the batches (checksum, shape, count) and counts the
-records that the server hid.
+the last stable offset every transaction is decided. The reader verifies the batches (checksum, shape, count) and counts
+the records that the server hid.
 
-The next Fetch is sent while the last answer is being processed, so that server and reader work at the same time instead
-of in turns. That is only an optimisation. If its answer is missing or reports a failure, it is dropped. The reader then
-sends an ordinary request with all of its retries.
+The next Fetch is sent while the last answer is being processed: server and reader work at the same time instead of in
+turns. That is only an optimisation. If its answer is missing or reports a failure, it is dropped. The reader then sends
+an ordinary request with all of its retries.
 """
 
 from __future__ import annotations

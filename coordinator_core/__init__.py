@@ -1,4 +1,4 @@
-"""Everything inside a server, assembled: frozen commands in, values out, with authorization, validation and parking.
+"""The inside of a server, assembled: frozen commands in, values out, with authorization, validation and parking.
 
-gRPC is one client of the core; tests and any second front are others, and find the same parts behind `assemble`.
+gRPC is one client of the core. Tests and any second front are other clients, and find the same parts behind `assemble`.
 """

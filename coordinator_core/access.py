@@ -1,7 +1,7 @@
-"""Who may do what, by the rules of the catalog: asked by every service, for every operation.
+"""Access decisions by the ACLs of the catalog. Every service asks here for every operation.
 
-Rules are in force once they are durable, so no answer rests on one that a crash would take back. An answer "yes" is
-remembered until the rules change; so that of the usual operation is one look into a set.
+ACLs are in force once they are durable, so no reply rests on one that a crash would take back. Permissions that were
+granted are cached until the ACLs change, so the usual check is one set lookup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.acls import AclTable
 
 REMEMBERED_MAX: Final = 50_000
-"""Answers that are remembered, some hundred bytes each. Beyond that all are forgotten, and worked out again."""
+"""Size of the cache of granted permissions, some hundred bytes each. A full cache is cleared and filled again."""
 
 
 class AclAuthorizer:
@@ -28,21 +28,21 @@ class AclAuthorizer:
     def __init__(self, runtime: Runtime, acls: AclTable, super_users: Iterable[str]) -> None:
         self._acls = acls
         self.super_users = frozenset(super_users)
-        """Principals that may do everything, whatever the rules say. No rule can name them, so that whoever may change
-        rules cannot lock out whoever runs the server."""
+        """Principals that may do everything, whatever the ACLs say. ACLs cannot name them. So a principal that may
+        change ACLs cannot lock out the operators of the server."""
         self._index = AclIndex()
         self._version = 0
         self.acl_count = 0
-        """How many rules are in force."""
+        """Number of ACLs in force."""
         self._allowed: set[tuple[str, str, Permission, ResourceType, str]] = set()
         self.on_denied: Callable[[CallContext, Permission, ResourceType, str], None] = lambda *_refusal: None
-        """Told of every refusal that a caller gets to see."""
+        """Called for every refusal that the caller gets to see."""
         self.on_renewed: Callable[[], None] = lambda: None
-        """Called when other rules are in force."""
+        """Called when the ACLs in force have changed."""
         runtime.on_durable_change(lambda _keys: self.renew(), of=CATALOG_KEY)
 
     def renew(self) -> None:
-        """Decide by the durable rules from now on."""
+        """Take over the durable ACLs for all further decisions."""
         version = self._acls.durable_version()
         if version != self._version:
             acls = self._acls.durable()
@@ -66,7 +66,8 @@ class AclAuthorizer:
         return is_allowed
 
     def explain(self, question: AclQuestion) -> tuple[bool, Acl | None]:
-        """The answer, and the rule that gives it; None for superusers, and where no rule allows it."""
+        """Return the decision and the ACL behind it. The ACL is None for superusers, and if no ACL allows the
+        operation."""
         if question.principal in self.super_users:
             return True, None
         rule = self._index.deciding(question)

@@ -1,7 +1,7 @@
-"""What a set of rules says about one question, as a pure function of a frozen value.
+"""Decision of a set of ACLs on one question, as a pure function of a frozen value.
 
-A rule that denies wins over all that allow, and what no rule allows is denied. To allow something may allow something
-else with it (`IMPLIED_BY`); to deny it denies nothing else.
+An ACL that denies wins over all that allow. Operations that no ACL allows are denied. Allowing one operation may imply
+another one (`IMPLIED_BY`); denying one implies nothing else.
 
 Source: Kafka's `StandardAuthorizerData`; KIP-290 (prefixes), KIP-679 (idempotent writes).
 """
@@ -27,11 +27,11 @@ from coordinator_protocol.acls import (
 
 _DENYING: Final = {each: frozenset({each, Permission.ALL}) for each in Permission}
 _ALLOWING: Final = {each: _DENYING[each] | IMPLIED_BY.get(each, frozenset()) for each in Permission}
-"""The operations of rules that deny or allow an operation."""
+"""Operations of the ACLs that deny or allow an operation."""
 
 
 class AclQuestion(Struct, frozen=True):
-    """May the principal, coming from the host, do this with the resource of this name?"""
+    """A question of access: may the principal on this host do this with the resource of this name?"""
 
     principal: str
     host: str
@@ -41,7 +41,7 @@ class AclQuestion(Struct, frozen=True):
 
 
 class _RulesOfOne:
-    """The rules of one principal about one type of resource, by name."""
+    """ACLs of one principal about one type of resource, by name."""
 
     __slots__ = ("literal", "prefix_lengths", "prefixed")
 
@@ -58,7 +58,8 @@ class _RulesOfOne:
             self.literal[acl.resource_name].append(acl)
 
     def about(self, name: str) -> Iterator[Acl]:
-        """The rules that apply to a name: those that name it, by longer and longer prefixes, then those about any."""
+        """Yield the ACLs that apply to a name: those for exactly this name, those for its prefixes, those for any
+        name."""
         yield from self.literal.get(name, ())
         for length in self.prefix_lengths:
             if length <= len(name):
@@ -71,7 +72,7 @@ class _RulesOfOne:
 
 
 class AclIndex:
-    """A set of rules, arranged for questions. Never changed once it is made."""
+    """A set of ACLs, indexed for questions. Immutable once it is made."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self._rules: dict[tuple[str, ResourceType], _RulesOfOne] = {}
@@ -79,8 +80,8 @@ class AclIndex:
             self._rules.setdefault((acl.principal, acl.resource_type), _RulesOfOne()).add(acl)
 
     def deciding(self, question: AclQuestion) -> Acl | None:
-        """The rule that decides: one that denies if there is any, else one that allows. None: no rule does, so it is
-        denied."""
+        """Return the ACL that decides: one that denies if there is any, else one that allows. None means denied,
+        because no ACL applies."""
         allowing: Acl | None = None
         for rules in self._of(question.principal, question.resource_type):
             for acl in rules.about(question.name):
@@ -104,8 +105,8 @@ class AclIndex:
     def _allowing_somewhere(
         self, principal: str, host: str, permission: Permission, resource_type: ResourceType
     ) -> Acl | None:
-        """A rule by which there is, or could be, a resource of this type with which the principal may do this. One does
-        not count whose names are all denied by another."""
+        """Return an ACL that allows this on some resource of the type, whether or not the resource exists. An ACL does
+        not count if another one denies all of its names."""
         allowing: list[Acl] = []
         denying: list[Acl] = []
         for rules in self._of(principal, resource_type):
@@ -118,7 +119,7 @@ class AclIndex:
 
 
 def _covers(wider: Acl, acl: Acl) -> bool:
-    """Whether a rule applies to all names that another applies to."""
+    """Return True if `wider` applies to all names that `acl` applies to."""
     if wider.pattern_type is PatternType.PREFIXED:
         is_any = acl.pattern_type is PatternType.LITERAL and acl.resource_name == WILDCARD
         return not is_any and acl.resource_name.startswith(wider.resource_name)

@@ -1,4 +1,4 @@
-"""What administrators do with the rules of who may do what: create, delete, list, and ask what follows from them."""
+"""Administration of ACLs: create, delete, list, and check permissions by them."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.acls import AclsChanged, AclTable
 
 ACLS_PER_REQUEST_MAX = 1_000
-"""Rules, or filters, in one request."""
+"""Maximum number of ACLs, or filters, in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class AclAnswer:
-    """The answer to a question, and why it is so."""
+    """Answer to a question of access, with the reason."""
 
     is_allowed: bool
     rule: Acl | None
-    """The rule that says so; None: the principal is a superuser, or no rule allows it."""
+    """ACL that decides; None if the principal is a superuser or no ACL allows the operation."""
     is_super_user: bool
     is_enforced: bool
-    """False: this server goes by no rules, so callers may do everything whatever the answer."""
+    """False if this server does not enforce ACLs, so that callers may do everything whatever the answer."""
 
 
 class AclService:
-    """Use cases. Changes need the permission to alter the server, because whoever may change rules may do anything; the
-    rest needs the permission to describe it."""
+    """Use cases of ACLs. Changes need the permission to alter the server, because a caller that may change ACLs may do
+    anything. The others need the permission to describe it."""
 
     def __init__(
         self, runtime: Runtime, acls: AclTable, access: AclAuthorizer, authorizer: Authorizer, *, is_enforced: bool
@@ -56,10 +56,11 @@ class AclService:
         self._is_enforced = is_enforced
 
     def create(self, acls: Sequence[Acl], context: CallContext, *, validate_only: bool) -> Pending[AclsChanged]:
-        """Add rules, all of them or none; those that are there already stay. In force, and durable, when answered.
+        """Add ACLs, all of them or none; existing ones stay. They are durable and in force when the reply comes.
 
-        Raises Refused: CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST, which says what is wrong with which of them;
-        POLICY_VIOLATION where there would be too many."""
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST, which names the ACL at fault; POLICY_VIOLATION if
+        there would be too many.
+        """
         require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         _check_count(len(acls), "ACLs")
         for number, acl in enumerate(acls, start=1):
@@ -77,9 +78,10 @@ class AclService:
     def delete(
         self, filters: Sequence[AclFilter], context: CallContext, *, validate_only: bool
     ) -> Pending[AclsChanged]:
-        """Delete every rule that one of the filters means. Not in force any more, durably, when answered.
+        """Delete every ACL that matches one of the filters. They are durably out of force when the reply comes.
 
-        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
+        """
         require(self._authorizer, context, Permission.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         _check_count(len(filters), "filters of ACLs")
         return self._change(
@@ -91,24 +93,26 @@ class AclService:
 
     def _change(self, operation: Operation, context: CallContext) -> Pending[AclsChanged]:
         def changed(reply: AclsChanged) -> AclsChanged:
-            # Before anybody is told, and whoever else is answered in the same moment.
+            # Before the reply, and before any other reply of the same commit group.
             self._access.renew()
             return reply
 
         return self._runtime.write(operation, context).map(changed)
 
     def describe(self, wanted: AclFilter, context: CallContext) -> AclsChanged:
-        """The rules in force that the filter means, by resource and principal, and the version of all rules.
+        """Return the ACLs in force that match the filter, by resource and principal, and the version of all ACLs.
 
-        Raises Refused CLUSTER_AUTHORIZATION_FAILED."""
+        Raises Refused CLUSTER_AUTHORIZATION_FAILED.
+        """
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         found = sorted(filter(wanted.matches, self._acls.durable()), key=_order)
         return AclsChanged(tuple(found), self._acls.durable_version())
 
     def check(self, question: AclQuestion, context: CallContext) -> AclAnswer:
-        """May this principal do that, and which rule says so? Everybody may ask it of themselves.
+        """Tell if a principal may do something, and which ACL decides. Callers may always ask about themselves.
 
-        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
+        """
         if question.principal != context.principal:
             require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         check_principal(question.principal)

@@ -1,8 +1,8 @@
-"""The assembly: every part of the inside, made and joined here and nowhere else.
+"""The assembly: makes and joins every part of the inside, here and nowhere else.
 
-`assemble` needs no stored state. Then whoever runs the core loads it: first what all shards share
-(`Core.load_shared`), after which calls may come in, and then the shards (`Core.load_shards`), each of which serves as
-soon as it is there.
+`assemble` needs no stored state. The process that runs the core then loads it. `Core.load_shared` reads what all shards
+share, and calls may come in after it. `Core.load_shards` reads the shards, each of which serves as soon as it is
+loaded.
 """
 
 from __future__ import annotations
@@ -76,38 +76,39 @@ from txn_coordinator.unfinished import UnfinishedOutcomes
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
-"""The coordinators in the order in which they are loaded: what transactions owe, they owe to partitions and groups."""
+"""Coordinators in the order in which they are loaded. Transactional ids come last, because after a load they may still
+owe markers to partitions and groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What the core needs of the world, besides its store."""
+    """Parts that the core needs besides its store."""
 
     worker: Worker
     """Computes large targets of groups."""
     payload_worker: Worker
-    """Checks large payloads, so that neither waits for the other."""
+    """Checks large payloads. Separate from `worker`, so that neither waits for the other."""
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
-    """The assignors that `GroupConfig.consumer_assignors` may name."""
+    """Assignors that `GroupConfig.consumer_assignors` may name."""
     group_parts: Sequence[GroupPart] = PARTS
-    """The kinds of groups, and what else is kept with groups."""
+    """Kinds of groups, and other state that is kept with groups."""
     new_topic_id: Callable[[], bytes] = new_uuid
     disk: DiskGuard = field(default_factory=DiskGuard)
-    """Told by whoever runs the core how much of the store's disk is free."""
+    """Refuses records while little disk is free. The process that runs the core reports the free bytes to it."""
     backups: BackupMaker | None = None
-    """Makes backups of the store; None: nobody does."""
+    """Makes backups of the store; None if backups are off."""
     new_snapshot_id: Callable[[], bytes] = new_uuid
     levels: Levels | None = None
-    """How much callers may hold; None: as much as they want."""
+    """Quotas on the amounts that principals may hold; None means no quotas."""
     examine_batch: ExamineBatch = examine_batch
-    """Looks at every batch that comes: in Python, or the same compiled."""
+    """Examines every incoming batch: in Python, or the compiled equivalent."""
     row_bytes: RowBytes = IN_PYTHON
-    """Makes the bytes of what every transaction stages: in Python, or the same compiled."""
+    """Encodes the rows that every transaction stages: in Python, or the compiled equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transactions:
-    """All that callers ask of transactions."""
+    """Services for requests about transactions."""
 
     service: TransactionService
     reader: TransactionReader
@@ -116,7 +117,7 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """All that callers ask of topics and their records."""
+    """Services for requests about topics and their records."""
 
     topics: TopicService
     records: LogService
@@ -128,7 +129,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    """All that administrators ask."""
+    """Services for requests of administrators."""
 
     transactions: TransactionAdministration
     hanging: HangingTransactions
@@ -140,7 +141,7 @@ class Administration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """The inside of one server. Callers use the first four; the rest is for whoever runs it."""
+    """The inside of one server. Callers use the first four fields; the others are for the process that runs it."""
 
     transactions: Transactions
     log: Log
@@ -158,33 +159,34 @@ class Core:
     answers: LateAnswers
     news: News
     fast_path: FastPath | None
-    """None: everything takes the general path."""
+    """None if every call takes the general path."""
 
     def load_shared(self) -> Pending[None]:
-        """Read what all shards share. The reply is refused if it cannot be read: then nothing can be served."""
+        """Read the state that all shards share. The reply is a refusal if it cannot be read: then nothing can be
+        served."""
         return all_of([self.loader.load(CATALOG_KEY), self.loader.load(COUNTERS)]).map(
             lambda _read: self.access.renew()
         )
 
     def load_shards(self) -> Pending[int]:
-        """Read the shards. The reply comes when each serves or cannot be read: how many those are, which the others do
-        not need."""
+        """Read the shards. The reply comes when each one serves or has failed, and is the number of failed ones. The
+        others serve without them."""
         return all_of([self.loader.load_all(coordinator) for coordinator in LOADED_LAST]).map(sum)
 
     def retire(self, shard: ShardKey, coordinator_epoch: int) -> None:
-        """Serve a shard no longer: a newer owner of it was met, and a zombie serves nobody."""
+        """Stop serving a shard because it has a newer owner. As a zombie we must not answer for it."""
 
         def let_go() -> None:
             # Unless it was loaded again meanwhile, under a later coordinator epoch.
             if self.loader.standing(shard).coordinator_epoch == coordinator_epoch:
                 self.loader.unload(shard)
 
-        # Later, because this is told in the middle of a step of the runtime.
+        # Deferred, because the caller is in the middle of a step of the runtime.
         self.runtime.arm(("fenced", shard), 0, let_go)
 
 
 class LocalMarkers:
-    """Implements `coordinator_runtime.ports.MarkerPort` for participants in this process, whose functions it takes."""
+    """Implements `coordinator_runtime.ports.MarkerPort` for participants in this process, by their functions."""
 
     def __init__(self, partitions: PartitionMarkers, groups: GroupParticipant) -> None:
         self.partition_marker = partitions.partition_marker
@@ -194,7 +196,7 @@ class LocalMarkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Foundation:
-    """What several parts are made from."""
+    """Values that several parts are made from."""
 
     runtime: Runtime
     store: Store
@@ -218,8 +220,8 @@ def assemble(
     dependencies: Dependencies,
     authorizer: Authorizer | None = None,
 ) -> Core:
-    """All parts, joined, with nothing loaded. Who may do what, an authorizer says if one is given, else the
-    configuration."""
+    """Make and join all parts, with nothing loaded. Access is decided by `authorizer` if one is given, else as the
+    configuration says."""
     catalog = _catalog(runtime, store, config, dependencies.levels)
     counters = CountersShard(runtime.journal, store.incarnation)
     access = AclAuthorizer(runtime, catalog.acls, config.super_users)
@@ -333,7 +335,7 @@ def _fast_path(base: _Foundation, counters: CountersShard) -> FastPath:
 
 
 def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
-    """What shards there are."""
+    """Return the kinds of shards."""
     runtime, catalog, config, around = base.runtime, base.catalog, base.config, base.dependencies
     return (
         catalog_kind(catalog),

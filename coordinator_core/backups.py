@@ -1,4 +1,4 @@
-"""What administrators ask of backups, and what must be there to make them."""
+"""Requests of administrators about backups, and the port to the code that makes them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from coordinator_runtime.ports import Authorizer, CallContext, require
 
 
 class BackupState(StrEnum):
-    """How far a backup has come."""
+    """Progress of a backup."""
 
     COPYING = "copying"
     COMPLETE = "complete"
     FAILED = "failed"
-    """It was begun, and nothing is left of it."""
+    """The backup was begun and did not succeed. Its files are removed."""
     UNREADABLE = "unreadable"
-    """It is there, and its manifest is damaged."""
+    """The backup exists, but its manifest is damaged."""
 
 
 class BackupStanding(Struct, frozen=True):
-    """One backup, as far as it is known."""
+    """Known facts about one backup."""
 
     name: str
     state: BackupState
     created_ms: int = 0
     version: int = 0
-    """0: not known yet."""
+    """Version of the store in the backup; 0 if not known yet."""
     store_id: str = ""
     incarnation: int = 0
     size_bytes: int = 0
     done_bytes: int = 0
     reason: str = ""
-    """What made it fail, or unreadable."""
+    """Reason of a failure, or of an unreadable manifest."""
 
 
 class BackupMaker(Protocol):
@@ -46,20 +46,22 @@ class BackupMaker(Protocol):
 
     @property
     def directory(self) -> str:
-        """The directory that they lie in."""
+        """Directory of the backups."""
 
     def create(self, request_id: bytes, *, is_independent: bool) -> Pending[BackupStanding]:
-        """Begin one. The reply comes when its version is taken. A repeated `request_id` gets the answer of the first.
+        """Begin a backup. The reply comes once its version of the store is fixed. A repeated `request_id` gets the
+        first answer again.
 
-        Refused THROTTLING_QUOTA_EXCEEDED while another one is being made; UNKNOWN_SERVER_ERROR."""
+        Refused THROTTLING_QUOTA_EXCEEDED while another one is being made; UNKNOWN_SERVER_ERROR.
+        """
 
     def standings(self) -> Pending[Sequence[BackupStanding]]:
-        """The finished ones, the oldest first, and the one that is being made or failed last. Refused
+        """Return the finished backups, oldest first, and the one that is being made or failed last. Refused
         UNKNOWN_SERVER_ERROR."""
 
 
 class BackupControl:
-    """Use cases. Refuses whoever may not."""
+    """Use cases of backups. Refuses callers without the permission."""
 
     def __init__(self, maker: BackupMaker | None, authorizer: Authorizer) -> None:
         self._maker = maker
@@ -71,7 +73,7 @@ class BackupControl:
         return self._chosen().create(request_id, is_independent=is_independent)
 
     def list_backups(self, context: CallContext) -> tuple[str, Pending[Sequence[BackupStanding]]]:
-        """The directory, and what is there. Raises Refused."""
+        """Return the directory and the backups. Raises Refused."""
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         maker = self._chosen()
         return maker.directory, maker.standings()

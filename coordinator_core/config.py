@@ -1,4 +1,4 @@
-"""How the core is configured, by whoever assembles it."""
+"""Configuration of the core, set by the code that assembles it."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
-    """What is promised to callers, and what is kept for how long."""
+    """Limits, defaults and retention of the core."""
 
     limits: Limits = field(default_factory=Limits)
     shard_count: int = 64
-    """Shards of transactional ids, of groups and of partitions. A store keeps the number that it was created with."""
+    """Number of shards of transactional ids, of groups and of partitions. A store keeps the number that it was created
+    with."""
     two_phase: TwoPhase = TwoPhase.FUSED
     two_phase_commit_enable: bool = False
-    """Whether callers may take part in somebody else's two-phase commit (KIP-939)."""
+    """True if callers may be participants in a two-phase commit that another system coordinates (KIP-939)."""
     transactional_id_expiration_ms: int = EXPIRATION_MS
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     default_retention: Retention = KEEP_ALL
-    """What partitions keep whose topics do not say it themselves."""
+    """Retention of partitions whose topics have no setting of their own."""
     default_timestamp_after_max_ms: int = FOR_EVER
     """Greatest lead of a timestamp over the clock in topics without a setting of their own."""
     history_retention_ms: int = HISTORY_RETENTION_MS
-    """How long the history of coordinators is kept."""
+    """Retention of the history of coordinators (ms)."""
     groups: GroupConfig = field(default_factory=GroupConfig)
     enforces_acls: bool = False
-    """Whether callers may do only what the ACLs of the catalog allow them. False: everybody may do everything, and ACLs
-    can be prepared."""
+    """True if callers may do only what the ACLs of the catalog allow. With False they may do everything, and ACLs can
+    be prepared."""
     super_users: tuple[str, ...] = ()
-    """Principals that may do everything all the same."""
+    """Principals that may do everything, whatever the ACLs say."""
     group_waits_max: int = WAITING_MAX
-    """Calls that may wait for other members of their groups."""
+    """Maximum number of calls that wait for other members of their groups."""
     lane: bool = True
-    """Whether calls of the common shape take the fast path (`coordinator_core/fast_path.py`), or the general path,
-    too."""
+    """True if calls of the common shape take the fast path (`coordinator_core/fast_path.py`). With False they take the
+    general path, like all others."""

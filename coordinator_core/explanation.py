@@ -1,7 +1,7 @@
-"""Why committed readers of a partition get no further: what only the log and the transaction coordinator know together.
+"""Reasons that keep committed readers from the end of a partition. The log and the coordinator only know them together.
 
-`explain` is the rule: from what both know at one moment, and what the caller may know of it, to what is told. All of it
-is durable state, read in one turn of the loop, so no transaction ends between two questions.
+`explain` is the rule: it turns the knowledge of both, and the rights of the caller, into the answer. All of it is
+durable state, read in one turn of the loop, so no transaction ends between two lookups.
 """
 
 from __future__ import annotations
@@ -31,46 +31,47 @@ class ExplainPartition(Struct, frozen=True):
 
     partition: PartitionName
     history_limit: int = 0
-    """How many of the last steps of the id that owns the transaction are told."""
+    """Number of recent history entries to return for the id that owns the transaction."""
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """What is known of a partition at one moment, and what of it the caller may know."""
+    """Knowledge about a partition at one moment, and the part of it that the caller may see."""
 
     standing: PartitionStanding
     owner: Transaction | Refused | None = None
-    """The id that has the producer id of the oldest open transaction. Refused: why that cannot be told. None: no id has
-    it, or nothing is open."""
+    """Transactional id that has the producer id of the oldest open transaction. A Refused says why the owner is
+    unknown. None means that no id has it, or that nothing is open."""
     may_read_topic: bool = True
     may_describe_owner: bool = True
     now_ms: int
 
 
 class Blocking(Struct, frozen=True, kw_only=True):
-    """The oldest open transaction of a partition, as far as the caller may know of it."""
+    """The oldest open transaction of a partition, as far as the caller may see it."""
 
     start_offset: int
     """Offset of its first record here."""
     start_ms: int
     age_ms: int
     identity: Identity | None
-    """The identity under which its records were written. None: the caller may not read the topic."""
+    """Identity under which its records were written; None if the caller may not read the topic."""
     owner: Transaction | None = None
-    """The id that will end it. None: there is none, nobody can tell, or the caller may not describe it."""
+    """Transactional id that will end it; None if there is none, if it is unknown, or if the caller may not describe
+    it."""
     description: Description | None = None
-    """The description of the owner, where that is told."""
+    """Description of the owner, if the caller may see it."""
     is_owner_hidden: bool = False
-    """An id has the producer id, and the caller may not describe it."""
+    """True if an id has the producer id and the caller may not describe that id."""
     time_left_ms: int | None = None
-    """Time until the server aborts it; None = it does not."""
+    """Time until the server aborts it (ms); None if it never times out."""
     hanging_reason: HangingReason | None = None
     transactional_id: str = ""
-    """For a transaction that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
+    """For a hanging transaction: the id that currently has its producer id; empty if none has, or if it is hidden."""
     owner_unknown_reason: str = ""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Where committed readers of a partition stand, and what they wait for."""
+    """Position of the committed readers of a partition, and the transaction that blocks them."""
 
     ref: PartitionRef
     head: PartitionHead
@@ -79,7 +80,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explain(view: View) -> Explanation:
-    """Return what is told of a view. The owner, if it may be told, is still to be described."""
+    """Return the explanation for a view. A visible owner is still to be described."""
     standing, owner = view.standing, view.owner
     ref, head, opened = standing.ref, standing.head, standing.oldest_open
     if opened is None:
@@ -114,7 +115,7 @@ def _next_event(owner: Transaction) -> NextEvent:
 
 
 class PartitionExplainer:
-    """The use case: gathers what `explain` needs, and describes the owner."""
+    """The use case: gathers the input of `explain`, and describes the owner."""
 
     def __init__(
         self,
@@ -131,15 +132,16 @@ class PartitionExplainer:
         self._authorizer = authorizer
 
     def explain_partition(self, command: ExplainPartition, context: CallContext) -> Pending[Explanation]:
-        """Tell why committed readers of a partition get no further. The caller must be allowed to describe the topic;
-        to be told the producer, to read it; to be told whose transaction it is, to describe that transactional id.
+        """Explain why committed readers of a partition do not advance. The caller needs DESCRIBE on the topic. To see
+        the producer it needs READ on the topic, and to see the owner DESCRIBE on that transactional id.
 
-        Raises Refused INVALID_REQUEST for what is no partition's name, and for a history that is too long. Refused:
-        TOPIC_AUTHORIZATION_FAILED, and where there is no such partition or its shard does not serve."""
+        Raises Refused INVALID_REQUEST for an invalid partition name, and for a history that is too long. Refused:
+        TOPIC_AUTHORIZATION_FAILED, and if there is no such partition or its shard does not serve.
+        """
         check_history_limit(command.history_limit)
         standing = self._log.standing(command.partition, context)
         if isinstance(standing, Refused):
-            # It may rest on the catalog as it is now, which a crash would take back.
+            # The refusal may rest on a change of the catalog that is not durable yet.
             return self._runtime.write(once_durable(CATALOG_KEY, standing), is_urgent=True)
         explanation = explain(self._view(standing, context))
         blocking = explanation.blocking

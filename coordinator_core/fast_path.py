@@ -1,16 +1,21 @@
-"""The fast path: calls of the common shape, a whole message at once, beside the general path.
+"""The fast path: serves calls of the common shape, a whole message at once, beside the general path.
 
-The general path (operation, decision, joins, replay) handles everything, and is the reference. The fast path takes what
-is most frequent: a Transact that commits batches to partitions, one each, and perhaps the offsets of one group, for an
-id that has nothing open; a Produce that appends to an id's own transaction, one batch to each partition; an EndTxn that
-commits one; and an InitProducerId for an id that is new, or has nothing open. Whatever is unusual in any way it leaves
-to the general path, in its place among the others. What was taken since the last `end` is all of one method.
+The general path (operation, decision, joins, replay) handles every call and is the reference. The fast path takes the
+most frequent calls, and leaves all unusual ones to the general path, in their order. It takes:
 
-`transact`, `produce`, `commit` and `initialise` read and check, by the rules of the general path, and change nothing:
-they gather. `end` replays and stages what was gathered, all of it or nothing: a record for each transaction, and for
-each partition one record where the general path has one for each transaction. What they are stored as is the same.
+- a Transact of an id without an open transaction, with at most one batch per partition and the offsets of at most one
+  group;
+- a Produce in an id's own transaction, with at most one batch per partition;
+- an EndTxn that commits an open transaction;
+- an InitProducerId of an id that is new, or has no open transaction.
 
-It takes columns, plain values that any front can make, and no messages.
+All calls taken since the last `end` are of one method.
+
+`transact`, `produce`, `commit` and `initialise` read and check by the rules of the general path. They gather, and
+change no state. `end` replays and stages what was gathered, all of it or nothing. It makes one record per transaction,
+and one per partition where the general path makes one per transaction and partition. The stored rows are the same.
+
+The arguments are columns, plain values that any front can make, and not protobuf messages.
 """
 
 from __future__ import annotations
@@ -82,27 +87,28 @@ CLIENT_TXN_VERSION: Final = 2
 
 _CALL_BYTES: Final = 1_024
 _PART_BYTES: Final = 512
-"""More than a transaction stages besides ids, payloads and metadata: in all, and for each batch or offset."""
+"""Upper bounds of the bytes that a transaction stages besides ids, payloads and metadata: in all, and for each batch or
+offset."""
 _ID_BYTES: Final = 16
-"""More than a character of an id or of metadata takes in all places where it is staged."""
+"""Upper bound of the staged bytes per character of an id or of metadata, in all rows that repeat it."""
 
 FastName = tuple[str, bytes, int]
-"""A partition's topic, topic id and number as the request names it."""
+"""Topic, topic id and partition number, as the request names a partition."""
 
 FastBatch = tuple[FastName, BatchHeader, bytes, int | None]
-"""A partition, header, payload, and checksum if there is one."""
+"""Partition, header, payload, and checksum if there is one."""
 
 Target = tuple[PlacedPartition, PartitionDraft]
-"""A partition that is written to, and what is gathered for it."""
+"""A partition that is written to, with its draft."""
 
 Taken = tuple[Transaction, list[tuple[PartitionRef, int]]]
-"""An id once its transaction is complete, and where the transaction begins in each partition, in the order of the
+"""State of an id after its transaction, and the transaction's first offset in each partition, in the order of the
 batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastPathParts:
-    """The parts of the core that the fast path asks."""
+    """Parts of the core that the fast path uses."""
 
     runtime: Runtime
     catalog: CatalogShard
@@ -116,7 +122,7 @@ class FastPathParts:
 
 
 class SilentAuthorizer:
-    """Asks an authorizer, and tells it of no refusal: the general path asks again, and does."""
+    """Asks an authorizer but reports no refusal to it. The general path asks again, and reports it."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self.is_allowed = authorizer.is_allowed
@@ -125,7 +131,7 @@ class SilentAuthorizer:
 
 
 class FastPath:
-    """Takes calls of one message, one after the other. From the first one taken until `end` nobody else may write."""
+    """Takes the calls of one message in order. No other code may write between the first call taken and `end`."""
 
     def __init__(self, parts: FastPathParts) -> None:
         self._parts = parts
@@ -133,26 +139,26 @@ class FastPath:
         self.take_back()
 
     def take_back(self) -> None:
-        """Forget all that was taken since the last end."""
+        """Discard everything gathered since the last `end`."""
         self._context: CallContext | None = None
-        """That of the first call, whose caller all others share."""
+        """Context of the first call. All others have the same caller."""
         self._turn = Turn(0)
         self._csn: int | None = None
-        """The last one given; None: none was needed so far."""
+        """Last csn that was given; None if none was needed so far."""
         self._csns_given = 0
         self._producer_ids: Iterator[int] | None = None
-        """What is left of the block; None: none was needed so far."""
+        """Rest of the block of producer ids; None if none was needed so far."""
         self._producer_ids_given: list[int] = []
         self._room_bytes = 0
         self._names: set[str] = set()
-        """The transactional ids."""
+        """Transactional ids of the gathered calls."""
         self._records: list[Record] = []
         self._events: list[object] = []
         self._effects: list[tuple[Effect, ShardKey]] = []
         self._targets: dict[FastName, Target] = {}
-        """By what the requests call the partition."""
+        """Targets by the name that requests use for the partition."""
         self._target_of: dict[int, Target] = {}
-        """By ordinal: a partition may be named in two ways."""
+        """Targets by ordinal, because a partition may be named in two ways."""
         self._offsets: list[Decision] = []
         self._settled_groups: set[str] = set()
         """Groups whose pending offsets were decided on."""
@@ -165,14 +171,14 @@ class FastPath:
         groups: Sequence[GroupOffsets],
         context: CallContext,
     ) -> Taken | None:
-        """A transaction that brings batches and offsets has been committed, and the caller may hear of it once the
-        `end` of the message is settled. None: it is not of the common shape, and nothing has happened."""
+        """Commit a transaction that brings its batches and offsets. The reply may be sent once the `end` of the message
+        is settled. Returns None, and changes nothing, if the call is not of the common shape."""
         return self._take(partial(self._transact, transactional_id, identity, batches, groups, context))
 
     def produce(
         self, transactional_id: str, batches: Sequence[FastBatch], context: CallContext
     ) -> list[ProduceResult] | None:
-        """Batches have been appended in the open transaction of an id, which they may have opened. As `transact`."""
+        """Append batches to the open transaction of an id, which they may open. Otherwise as `transact`."""
         return self._take(partial(self._produce, transactional_id, batches, context))
 
     def commit(
@@ -182,29 +188,30 @@ class FastPath:
         last_sequences: Sequence[tuple[FastName, int]],
         context: CallContext,
     ) -> Ended | None:
-        """The open transaction of an id has been committed, of which the log holds what the client says. As
+        """Commit the open transaction of an id, if the log holds the last sequences that the client names. Otherwise as
         `transact`."""
         return self._take(partial(self._commit, transactional_id, identity, last_sequences, context))
 
     def initialise(self, transactional_id: str, timeout_ms: int, context: CallContext) -> Identity | None:
-        """The identity to go on with, of an id whose caller names no older one and keeps nothing open. As
-        `transact`."""
+        """Return a new identity for an id whose caller names no older identity and keeps no open transaction. Otherwise
+        as `transact`."""
         return self._take(partial(self._initialise, transactional_id, timeout_ms, context))
 
     def _take(self, take: Callable[[], TakenT]) -> TakenT | None:
         try:
             return take()
         except (Refused, NotCommon):
-            # What is refused the general path refuses too, and says so once what that rests on is durable.
+            # The general path refuses the same call, and replies once the state behind the refusal is durable.
             if not self._names:
-                # What was looked up for it is out of date once the general path went on.
+                # The general path runs next, and what was looked up would be stale after it.
                 self.take_back()
             return None
 
     def end(self) -> Pending[None]:
-        """All that was taken since the last end is staged. The reply comes when it is durable.
+        """Stage everything gathered since the last `end`. The reply comes when it is durable.
 
-        Errors: UnknownOutcome. Raises what is a bug of ours; then nothing is staged."""
+        Errors: UnknownOutcome. Any exception raised is a defect of ours; nothing is staged then.
+        """
         records, events = self._records, self._events
         assert self._context is not None, "nothing was taken"
         if self._csn is not None and self._csns_given:
@@ -256,7 +263,7 @@ class FastPath:
             taken.append((header, offsetless))
         if groups:
             self._settle(ran, marker, groups, context)
-        # Nothing can be in the way any more.
+        # From here on nothing can refuse the call.
         self._csn, self._csns_given = csn, self._csns_given + 1
         self._room_bytes -= size_bytes
         self._names.add(name)
@@ -349,7 +356,7 @@ class FastPath:
             size_bytes += settled_bytes
         if size_bytes > self._room_bytes:
             raise NotCommon
-        # Nothing can be in the way any more.
+        # From here on nothing can refuse the call.
         for draft in drafts:
             draft.end(marker)
         self._csn, self._csns_given = csn, self._csns_given + 1
@@ -391,7 +398,8 @@ class FastPath:
         return self._parts.counters.next_csn()[0] if self._csn is None else self._csn + 1
 
     def _allocate(self) -> int:
-        """The next producer id; nothing that may refuse comes after it. Raises NotCommon: the block is used up."""
+        """Return the next producer id. The caller must not refuse after this. Raises NotCommon if the block is used
+        up."""
         if self._producer_ids is None:
             self._producer_ids = iter(self._parts.counters.unused_producer_ids())
         producer_id = next(self._producer_ids, None)
@@ -403,8 +411,8 @@ class FastPath:
     def _look_up(
         self, name: str, batches: Sequence[FastBatch], size_bytes: int, context: CallContext
     ) -> tuple[list[Target], set[int], TransactionShard, Transaction]:
-        """The partitions of batches, their ordinals, and what is known of the id. Raises NotCommon, and Refused for a
-        caller who may not write there."""
+        """Return the partitions of batches, their ordinals, the shard of the id and its transaction. Raises NotCommon,
+        and Refused for a caller without WRITE on a topic."""
         if not batches or context.client_txn_version < CLIENT_TXN_VERSION:
             raise NotCommon
         self._check_common(name, size_bytes, context)
@@ -421,13 +429,13 @@ class FastPath:
             ordinals.add(target[1].ordinal)
         shard: Any = self._served.get(self._parts.router.shard_key(name))
         current: Transaction | None = None if shard is None else shard.acting(name)
-        # Of a member the right to its sink is asked.
+        # A member of a batch needs the permission for its sink, which the general path checks.
         if current is None or current.member is not None or len(ordinals) < len(batches):
             raise NotCommon
         return targets, ordinals, shard, current
 
     def _check_common(self, name: str, size_bytes: int, context: CallContext) -> None:
-        """Raises NotCommon, and Refused for a caller who may not use the id."""
+        """Raise NotCommon for an unusual call, and Refused for a caller without WRITE on the id."""
         first = self._context or self._begin(context)
         queues = self._parts.runtime.parking.queues
         if (
@@ -449,7 +457,7 @@ class FastPath:
         return context
 
     def _target(self, placed: PlacedPartition) -> Target:
-        """The partition with its draft. Raises NotCommon where it is not served."""
+        """Return the partition with its draft. Raises NotCommon if the partition is not served."""
         ordinal = placed.ref.ordinal
         target = self._target_of.get(ordinal)
         if target is None:
@@ -461,11 +469,11 @@ class FastPath:
         return target
 
     def _settle_pending(self, group: str, marker: Marker) -> tuple[Decision, int]:
-        """What becomes of the offsets that a transaction holds in a group, and how many bytes that stages at most.
-        Raises NotCommon, Refused."""
+        """Return the decision on the offsets that a transaction holds in a group, and an upper bound of its staged
+        bytes. Raises NotCommon, Refused."""
         operation = self._parts.group_markers.group_marker(group, marker)
         shard: Any = self._served.get(operation.shard)
-        # Which of two commits of an offset is the newer one, shows once the first is replayed.
+        # Of two commits of an offset, the newer one is only known once the first is replayed.
         if shard is None or group in self._settled_groups:
             raise NotCommon
         decision, size_bytes = operation.decide(shard, self._turn), 0
@@ -479,14 +487,14 @@ class FastPath:
     def _settle(
         self, ran: TransactionRanThrough, marker: Marker, groups: Sequence[GroupOffsets], context: CallContext
     ) -> None:
-        """Decide on the offsets, as the last thing that may be in the way. Raises NotCommon, Refused."""
+        """Decide on the offsets, as the last step that may refuse. Raises NotCommon, Refused."""
         before = ran.before
         membership = Membership(before.transactional_id, *before.identity)
         (write,) = self._parts.groups.place(groups, membership, context)
         operation = write.hold(OutcomeNumber(marker.coordinator_shard, before.csn), marker)
         shard: Any = self._served.get(operation.shard)
         if not isinstance(shard, GroupShard) or shard.group(write.group_id) is None:
-            # A group that comes into being is told of, once.
+            # A new group has an event of its own, which the general path emits once.
             raise NotCommon
         decision = operation.decide(shard, self._turn)
         if decision.joins:
@@ -497,8 +505,9 @@ class FastPath:
 
 
 def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
-    """Whether a batch that the transaction coordinator has admitted is appended, and the marker behind it, and nothing
-    else happens; once for a producer. Raises Refused as `rules.judge_append` and `rules.judge_marker`."""
+    """Return True if a batch and the marker behind it are appended, and nothing else happens. The transaction
+    coordinator has admitted the batch. True at most once per producer. Raises Refused as `rules.judge_append` and
+    `rules.judge_marker`."""
     entry, head = draft.entry(marker.producer_id), draft.head
     return (
         (entry is None or entry.open_transaction is None)
@@ -508,8 +517,9 @@ def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
 
 
 def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
-    """Whether a batch of an open transaction is appended at once, and once for a producer; False: the transaction
-    coordinator must admit it first. None: something else happens. Raises Refused as `rules.judge_append`."""
+    """Return True if a batch of an open transaction is appended at once, at most once per producer. False means that
+    the transaction coordinator must admit it first; None means that something else happens. Raises Refused as
+    `rules.judge_append`."""
     entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
     verdict = rules.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)
     if verdict is not _ADMIT:
@@ -519,7 +529,7 @@ def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
 
 
 def _size_bytes(name: str, batches: Sequence[FastBatch] = (), groups: Sequence[GroupOffsets] = ()) -> int:
-    """How many bytes a call stages at most."""
+    """Return an upper bound of the bytes that a call stages."""
     size_bytes = _CALL_BYTES + _ID_BYTES * len(name)
     for batch in batches:
         size_bytes += _PART_BYTES + len(batch[2])

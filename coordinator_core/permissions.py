@@ -1,8 +1,8 @@
-"""The table of permissions: what each remote procedure asks, of which kind of resource, and what a refusal refuses.
+"""The table of permissions: the questions of each procedure, by kind of resource, and the extent of a refusal.
 
-The services ask; this table says which questions are theirs, so that one page tells an operator what to allow. An
-authorizer that goes by rules refuses to answer any other question (`access.py`), and a test asks that every question of
-a row is asked. `docs/security.md` shows the table.
+Services ask the questions, and this table lists them, so one page tells an operator what to allow. An authorizer that
+enforces ACLs refuses to answer any other question (`access.py`). A test checks that every question of a row is asked.
+`docs/security.md` shows the table.
 
 Source: Kafka, `docs/security/authorization-and-acls.md`, where it has the procedure.
 """
@@ -20,12 +20,12 @@ from coordinator_protocol.methods import Method
 
 
 class Extent(StrEnum):
-    """What a caller does not get who may not."""
+    """Extent of a refusal: the part of the answer that a caller without the permission does not get."""
 
     REQUEST = "the request"
     ITEM = "that item"
     HIDDEN = "left out"
-    """It is left out of the answer, and nobody is told so."""
+    """The item is left out of the answer, without a notice."""
 
 
 class Ask(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Ask(Struct, frozen=True):
     resource_type: ResourceType
     extent: Extent = Extent.REQUEST
     when: str = ""
-    """In which case it is asked, for people; empty: always."""
+    """Case in which it is asked, for people to read; empty means always."""
 
 
 _P = Permission
@@ -184,8 +184,8 @@ PERMISSIONS: Final[Mapping[Method, tuple[Ask, ...]]] = {
     Method.CHECK_PERMISSION: (Ask(_P.DESCRIBE, _CLUSTER, when="for somebody else than the caller"),),
     Method.SESSION: (),
 }
-"""By procedure, in the order in which they are asked. Who names a topic by its id alone, and may not describe it, is
-told what everybody is told of an id that no topic has."""
+"""Questions by procedure, in the order in which they are asked. A caller that names a topic by its id alone, and may
+not describe it, gets the same answer as for an unknown id."""
 
 
 def _questions(asks: tuple[Ask, ...]) -> frozenset[tuple[Permission, ResourceType]]:
@@ -197,4 +197,4 @@ def _questions(asks: tuple[Ask, ...]) -> frozenset[tuple[Permission, ResourceTyp
 QUESTIONS: Final[Mapping[Method, frozenset[tuple[Permission, ResourceType]]]] = {
     method: _questions(asks) for method, asks in PERMISSIONS.items()
 }
-"""All that a procedure may ask."""
+"""All questions that a procedure may ask."""

@@ -1,4 +1,4 @@
-"""The bytes of the rows that every transaction stages: functions that whoever makes the core may bring along."""
+"""Encoders of the rows that every transaction stages. The code that makes the core may replace them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txn_coordinator.codec import TransactionValueOf, transaction_value
 
 
 class RowBytes(NamedTuple):
-    """Functions that make bytes of frozen values, and know no more than what lies where."""
+    """Functions that encode frozen values, and know nothing but the layout."""
 
     transaction_value: TransactionValueOf
     producer_rows: ProducerRows

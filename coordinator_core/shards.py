@@ -1,5 +1,4 @@
-"""What shards there are, what each is rebuilt from, what must happen when one stops to serve, and what administrators
-do to them."""
+"""Kinds of shards: the stored rows of each, and the actions when a shard stops serving or an administrator asks."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ from txn_coordinator.shard import TransactionShard
 
 
 def catalog_kind(catalog: CatalogShard) -> ShardKind:
-    """The shard of topics, with nothing in it yet."""
+    """Return the kind of the catalog shard (topics), with nothing in it yet."""
     return ShardKind(
         coordinator=Coordinator.CATALOG,
         shard_count=1,
@@ -54,7 +53,7 @@ def catalog_kind(catalog: CatalogShard) -> ShardKind:
 
 
 def counters_kind(counters: CountersShard) -> ShardKind:
-    """The shard of producer ids and commit sequence numbers, with nothing in it yet."""
+    """Return the kind of the counters shard (producer ids and csns), with nothing in it yet."""
     return ShardKind(
         coordinator=Coordinator.COUNTERS,
         shard_count=1,
@@ -73,8 +72,8 @@ def partitions_kind(
     leases: OffsetLeases = NO_LEASES,
     producer_rows: ProducerRows = producer_rows,
 ) -> ShardKind:
-    """The shards of partitions. The catalog, which says what is in each of them, must be loaded before them.
-    `incarnation`: that of the store. `leases`: what keeps old records. `producer_rows` makes bytes of producers."""
+    """Return the kind of the shards of partitions. The catalog lists the partitions of each shard, and must be loaded
+    first. `incarnation` is that of the store. `leases` keep old records. `producer_rows` encodes producers."""
     return ShardKind(
         coordinator=Coordinator.LOG,
         shard_count=config.shard_count,
@@ -95,8 +94,8 @@ def groups_kind(
     parts: Sequence[GroupPart] = PARTS,
     incarnation: Incarnation = FIRST,
 ) -> ShardKind:
-    """The shards of groups. `assignors`: those that `GroupConfig.consumer_assignors` may name. `incarnation`: that of
-    the store."""
+    """Return the kind of the shards of groups. `assignors` are those that `GroupConfig.consumer_assignors` may name.
+    `incarnation` is that of the store."""
     in_shard = tuple(part.in_shard for part in parts)
 
     def make(key: ShardKey) -> GroupShard:
@@ -125,8 +124,8 @@ def transactions_kind(
     *,
     transaction_value: TransactionValueOf = transaction_value,
 ) -> ShardKind:
-    """The shards of transactional ids. The counters must be loaded before them. `transaction_value` makes bytes of
-    ids."""
+    """Return the kind of the shards of transactional ids. The counters must be loaded first. `transaction_value`
+    encodes the transaction of an id."""
 
     def make(key: ShardKey) -> TransactionShard:
         shard = TransactionShard(
@@ -152,8 +151,8 @@ def transactions_kind(
 
 
 def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) -> None:
-    """From now on no markers are sent for a shard that has stopped to serve: whoever loads it next sends all of them
-    again, and answers to those under way must not complete what is not known here any more (spec transactions 7)."""
+    """Send no markers any more for a shard that stops serving. Its next load sends all of them again. Answers to
+    markers under way must not complete transactions that are not loaded here any more (spec transactions 7)."""
 
     def on_change(change: ShardChange) -> None:
         if isinstance(change, ShardStopped) and isinstance(change.shard, TransactionShard):
@@ -165,8 +164,8 @@ def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) ->
 def send_members_away_with_their_shard(
     loader: ShardLoader, router: ShardRouter, answers: LateAnswers, news: News
 ) -> None:
-    """From now on, calls that wait for a shard that stops to serve are answered NOT_COORDINATOR at once: JoinGroup and
-    SyncGroup, and heartbeats that wait for news (spec groups 2.12)."""
+    """Answer waiting calls with NOT_COORDINATOR at once when their shard stops serving: JoinGroup, SyncGroup, and
+    heartbeats that wait for news (spec groups 2.12)."""
 
     def on_change(change: ShardChange) -> None:
         if isinstance(change, ShardStopped) and change.key.coordinator is Coordinator.GROUPS:
@@ -179,16 +178,17 @@ def send_members_away_with_their_shard(
 
 
 class ShardControl:
-    """What administrators do to shards. Refuses whoever may not."""
+    """Use cases of shards. Refuses callers without the permission."""
 
     def __init__(self, loader: ShardLoader, authorizer: Authorizer) -> None:
         self._loader = loader
         self._authorizer = authorizer
         self.on_asked: Callable[[ShardKey, CallContext], None] = lambda _key, _context: None
-        """Told of everybody who may load or unload a shard and asks for it."""
+        """Called for every permitted request to load or unload a shard."""
 
     def list_shards(self, coordinator: str, context: CallContext) -> list[ShardStanding]:
-        """Where the shards of a coordinator stand; those of all if it is not named. Raises Refused INVALID_REQUEST."""
+        """Return the standings of the shards of a coordinator, or of all if none is named. Raises Refused
+        INVALID_REQUEST."""
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         wanted = {_coordinator(coordinator)} if coordinator else set(Coordinator)
         return [each for each in self._loader.standings() if each.key.coordinator in wanted]
@@ -198,7 +198,7 @@ class ShardControl:
         return self._act(self._loader.load, coordinator, number, context)
 
     def unload(self, coordinator: str, number: int, context: CallContext) -> Pending[ShardStanding]:
-        """Serve a shard no longer. Refusals: as `ShardLoader.unload`."""
+        """Stop serving a shard. Refusals: as `ShardLoader.unload`."""
         return self._act(self._loader.unload, coordinator, number, context)
 
     def _act(

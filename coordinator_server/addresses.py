@@ -1,4 +1,4 @@
-"""Addresses as an operator writes them: HOST:PORT, or unix:PATH where something listens."""
+"""Addresses as an operator writes them: HOST:PORT, or also unix:PATH for listeners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PORT_MAX: Final = 65_535
 
 
 class Address(NamedTuple):
-    """Where to listen, or to be found."""
+    """Address to listen on or to connect to."""
 
     host: str
     """`unix:PATH` for a Unix socket."""
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """HOST:PORT, with an IPv6 host in brackets. Raises ValueError with what is wrong."""
+    """Parse HOST:PORT, with an IPv6 host in brackets. Raises ValueError with the reason."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise ValueError(f"{text!r} is no HOST:PORT with a port from 0 to {PORT_MAX}")
@@ -41,7 +41,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listen(text: str) -> Address:
-    """HOST:PORT, or unix:PATH. Raises ValueError with what is wrong."""
+    """Parse HOST:PORT or unix:PATH. Raises ValueError with the reason."""
     if not is_unix(text):
         return parse_address(text)
     check_unix_address(text)
@@ -63,7 +63,7 @@ ListenText = Annotated[str, AfterValidator(_checked_listen)]
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach what listens on the host, be it by a loopback address or a Unix socket."""
+    """Return True if only this machine can reach the host: a loopback address or a Unix socket."""
     if is_unix(host):
         return True
     try:

@@ -1,7 +1,8 @@
-"""One server around the core: clock, commit thread, loop, transport's handler, metrics and log.
+"""One server around the core: clock, commit thread, loop, handler of the transports, metrics and log.
 
-`build` makes what needs no stored state, so that the server can listen and say that it loads. `load` brings back what
-all shards share, opens the door, and then brings back the shards, each of which serves as soon as it is there.
+`build` makes everything that needs no stored state, so that the server can listen and say that it is loading. `load`
+reads the state that all shards share and begins to take work. It then reads the shards, each of which serves as soon as
+it is loaded.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SERVICES = (
     group_pb2.DESCRIPTOR.services_by_name["GroupService"],
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
-"""What this server serves. Every method of them has a servicer."""
+"""gRPC services of this server. Every method of them has a servicer."""
 
 METHODS_OF = {service.name: [Method(method.name) for method in service.methods] for service in SERVICES}
 
@@ -69,42 +70,42 @@ _log = structlog.get_logger("server")
 
 @dataclass(frozen=True, slots=True)
 class OpenStore:
-    """A store, and how the commit thread notes that it is durable up to a version."""
+    """An open store, and the function by which the commit thread records its durable version."""
 
     store: Store
     mark_durable: Callable[[int], None]
     statistics: Callable[[], StoreStatistics] = StoreStatistics
-    """Sizes of the store, for the metrics: nothing of one that lies in memory."""
+    """Sizes of the store, for the metrics; all zero for a store in memory."""
     free_bytes: Callable[[], int] | None = None
-    """Room on its disk; None for a store that has none. Raises OSError."""
+    """Free space on its disk; None for a store without one. Raises OSError."""
     checkpoint: Callable[[], StoreDirectory] | None = None
-    """Links the store as of one version, on any thread; None where there are no files."""
+    """Links the store as of one version, on any thread; None for a store without files."""
     store_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The parts that whoever runs the server holds on to."""
+    """Parts that the process needs while it runs the server."""
 
     core: Core
     driver: LoopDriver
     commits: CommitThread
     gatekeeper: Gatekeeper
     keeper: Keeper
-    """The gatekeeper as fronts call it: with the rates of principals around it, where callers are bound."""
+    """The gatekeeper as fronts call it. With quotas it is wrapped, so that the rates of principals are enforced."""
     dispatcher: Dispatcher
-    """The handler of the gRPC transports."""
+    """Handler of the gRPC transports."""
     answers: AnswerBytes
-    """Shared with the transport, which knows when an answer was taken."""
+    """Bytes of waiting answers, shared with the transport, which knows when an answer was taken."""
     worker: WorkerProcess
-    """Does computations that would hold up the loop. Closed when nobody waits for one any more."""
+    """Runs computations that would block the loop. Closed once no caller waits for a result."""
     payload_worker: WorkerProcess
-    """Checks payloads, in a process of its own."""
+    """Checks payloads in a separate process."""
     readings: AllReadings
-    """What a scrape asks for, from the start on."""
+    """Metrics for a scrape, available from the start."""
     observer: ShardObserver
     backups: ServerBackups | None
-    """None: there is no directory for them."""
+    """None if no backup directory is set."""
     audit: AuditLog
 
 
@@ -115,8 +116,8 @@ def build(
     on_failure: Callable[[Exception], None],
     quotas: Quotas = NO_QUOTAS,
 ) -> Server:
-    """A server that takes calls and answers them all with "loading". Call it on the loop that the server lives on;
-    `on_failure` is called there, once, when the store failed."""
+    """Build a server that takes calls and answers all of them with "loading". Call it on the loop of the server.
+    `on_failure` is called there once, when the store has failed."""
 
     def on_commit_failure(failure: BaseException) -> None:
         driver.failed_from_thread(failure if isinstance(failure, Exception) else StoreFailed(repr(failure)))
@@ -208,7 +209,7 @@ def _dispatcher(config: Config, keeper: Keeper) -> Dispatcher:
 
 
 def _metered(gatekeeper: Gatekeeper, quotas: Quotas, runtime: Runtime, audit: AuditLog) -> Keeper:
-    """The gatekeeper for the fronts. Where callers are bound, what they hold is counted from now on."""
+    """Return the gatekeeper for the fronts. With quotas, count from now on the amounts that principals hold."""
     if quotas.budgets is None:
         return gatekeeper
     quotas.budgets.on_refused = audit.over_quota
@@ -245,7 +246,7 @@ def _backups(config: Config, opened: OpenStore, clock: Clock) -> ServerBackups |
 def observe(
     core: Core, commits: CommitThread, gatekeeper: Gatekeeper, numbers: ServerNumbers, audit: AuditLog
 ) -> ShardObserver:
-    """Count and log what happens from now on."""
+    """Count and log all events from now on."""
     runtime, fetcher = core.runtime, core.log.records.fetcher
     runtime.on_group = numbers.runtime.group_durable
     runtime.parking.on_wait_ended = numbers.runtime.waited
@@ -275,19 +276,20 @@ def observe(
 
 
 def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
-    """An operation that the server started itself met a bug of ours; those of calls are the gatekeeper's."""
+    """Log and count a defect in an operation of the server itself. Defects in calls are the gatekeeper's."""
     _log.error("defect", exc_info=defect)
     numbers.met_defect(defect)
 
 
 async def load(server: Server, config: Config, address: Address) -> int:
-    """Bring the state back and take work. Returns once every shard serves or cannot be read: how many those are, which
-    the others do not need. The commit thread must run.
+    """Read the state back and take work. Returns the number of failed shards, once each shard serves or has failed. The
+    others serve without them. The commit thread must run.
 
-    Raises Refused where what all shards share cannot be read: then nothing is served."""
+    Raises Refused if the state that all shards share cannot be read; then nothing is served.
+    """
     core, readings = server.core, server.readings
     await core.load_shared()
-    # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
+    # Not earlier: if a shared shard cannot be read, the code that starts the server reports it.
     core.loader.listen(server.observer)
     node = NodeAddress(config.node_id, address.host, address.port)
     fast = fast_methods(core)

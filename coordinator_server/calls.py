@@ -1,4 +1,4 @@
-"""Calls of every front: the function that serves one, and the status of one that gets no response message."""
+"""Calls of every front: the function that serves a call, and the status of a call without a response message."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 
 Serve = Callable[[Any, CallContext], Pending[Any]]
-"""A function of a servicer: request and caller, and the response once it is there."""
+"""A function of a servicer: takes request and caller, and returns the pending response."""
 
 
 class CallStatus(Enum):
-    """Facts of the transport that are no outcome of the protocol; an adapter has its own word for each."""
+    """Transport-level status of a call, apart from the outcomes of the protocol. Each adapter maps it to its own
+    terms."""
 
     INVALID_ARGUMENT = "invalid_argument"
     UNIMPLEMENTED = "unimplemented"
     RESOURCE_EXHAUSTED = "resource_exhausted"
     INTERNAL = "internal"
     CANCELLED = "cancelled"
-    """The caller gave up before."""
+    """The caller cancelled the call before it was answered."""
     UNAUTHENTICATED = "unauthenticated"
-    """The caller is not known here."""
+    """The caller could not be authenticated."""
 
 
 AUTHENTICATION_REQUIRED: Final = "authentication required"
-"""The whole answer to an unknown caller."""
+"""Complete error message to an unauthenticated caller."""
 
 
 class Unanswered(Exception):
-    """The call got no response message. `message` is for the caller and tells nothing of our inside."""
+    """The call gets no response message. `message` is for the caller and reveals nothing of the inside."""
 
     def __init__(self, status: CallStatus, message: str) -> None:
         super().__init__(status, message)

@@ -1,4 +1,4 @@
-"""Functions that the compiled transport brings along for everybody, whichever transport a server uses."""
+"""Functions of the compiled module that a server uses with any transport."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STORED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
         for stored in (CachedBatch, InitAnswer, LastMarker, Member, OpenTransaction, ProducerEntry, Transaction)
     },
 }
-"""The classes of values that rows are made of, and their fields."""
+"""Classes of the values in stored rows, and the fields of each."""
 
 
 def fastest_examine_batch() -> ExamineBatch:
-    """The compiled function, or the same in Python where none is installed that this server knows."""
+    """Return the compiled function, or the Python one if no usable compiled module is installed."""
     try:
         from coordinator_server.native_interface import compiled_examine_batch
     except ImportError:
@@ -31,7 +31,7 @@ def fastest_examine_batch() -> ExamineBatch:
 
 
 def fastest_row_bytes() -> RowBytes:
-    """The compiled functions, or the same in Python where none are installed that know all fields which are stored."""
+    """Return the compiled encoders if they know all stored fields, else the Python ones."""
     try:
         from coordinator_server.native_interface import COMPILED_FIELDS, compiled_row_bytes
     except ImportError:
@@ -40,5 +40,5 @@ def fastest_row_bytes() -> RowBytes:
 
 
 def knows_all_fields(known: Mapping[str, Collection[str]]) -> bool:
-    """Whether what is known of the stored values is all that there is: what is not known would be lost."""
+    """Return True if `known` has exactly the stored fields. An encoder would lose fields that it does not know."""
     return {name: frozenset(fields) for name, fields in known.items()} == STORED_FIELDS

@@ -1,4 +1,4 @@
-"""Numbers of connections and certificates, as a scrape asks for them, whichever front the connections belong to."""
+"""Metrics of connections and certificates, for the listeners of every front."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CertificateNumbers:
-    """The certificate of one listener, for a scrape."""
+    """State of the certificate of one listener."""
 
     ends_ms: int
-    """When it expires, in Unix milliseconds."""
+    """Expiry of the certificate (Unix ms)."""
     is_refused: bool
-    """Whether the files that lie there now cannot be used, so that older ones serve."""
+    """True if the files on disk cannot be used, so that the earlier certificate still serves."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionNumbers:
-    """The connections of one transport, or of all, for a scrape."""
+    """Counts of the connections of one transport, or of all."""
 
     connections_max: int
     open_connections: int | None
-    """None where the transport cannot tell."""
+    """None if the transport cannot tell."""
     harms: Mapping[str, int] = field(default_factory=dict)
-    """Refused or cut connections and calls, by kind; empty where the transport cannot tell."""
+    """Refused or cut connections and calls, by kind; empty if the transport cannot tell."""
     handshakes: int = 0
-    """How many handshakes of TLS began, however they ended."""
+    """Number of TLS handshakes that began, whatever their result."""
     certificates: Mapping[str, CertificateNumbers] = field(default_factory=dict)
-    """By address; of a server only."""
+    """Certificates by address of the listener; for a server only."""
     insecure_listeners: int = 0
-    """Listeners beyond this machine that `insecure` lets serve without what should protect them; of a server only."""
+    """Listeners that are open to other machines without protection, which `insecure` permits; for a server only."""
     unauthenticated: Mapping[str, int] = field(default_factory=dict)
-    """Callers that were refused, by reason; of a server only."""
+    """Number of refused callers by reason; for a server only."""

@@ -1,12 +1,17 @@
-"""What happened, told to those who count and to those who read logs.
+"""Observers of events, which update the metrics and write the log.
 
-One line per fence, timeout, administrative act and slow commit, with the ids and states that belong to it; every other
-state change only at debug. Observers are told once it is durable, and can change nothing.
+Each fence, timeout, administrative act and slow commit has a log line, with its ids and states. Every other state
+change is logged at debug level only. Observers are called once the event is durable, and cannot change anything.
 
-Of groups there is one line for everybody who joins or goes, for every rebalance that begins, fails or is over, for
-groups that come, go or change their protocol, for targets that cannot be computed, and for offsets that are forgotten.
-Somebody who was put out is a warning, with what can be done about it: the client does not know, or does not say.
-Offsets that are committed have no line, there are too many.
+In groups, a line is written for:
+
+- every member that joins or leaves;
+- every rebalance that begins, fails or completes;
+- every group that is created, removed or converted to the other protocol;
+- targets that cannot be computed, and offsets that expire.
+
+A removed member is a warning with advice, because its client may not know or report the cause. Committed offsets have
+no line, because there are too many.
 """
 
 from __future__ import annotations
@@ -63,8 +68,8 @@ from txn_coordinator.rules.transacting import steps_of
 from txn_coordinator.state import DECIDED, NO_EPOCH, Identity, Transaction, TransactionState
 
 SLOW_REBALANCE_MS: Final = 30_000
-"""Time from the beginning of a rebalance until every member has its share that counts as slow. With members that hear
-at once it takes milliseconds, and with those that ask now and then the pause between two heartbeats."""
+"""Duration from which a rebalance counts as slow, until every member has its share. It usually takes milliseconds if
+members hear of it at once. If they only ask from time to time, it takes the interval between two heartbeats."""
 
 _ADVICE: Final[Mapping[LeaveReason, str]] = {
     LeaveReason.SESSION: "nothing was heard of it for its session timeout: it ended, was cut off, or stood still; if "
@@ -75,13 +80,13 @@ _ADVICE: Final[Mapping[LeaveReason, str]] = {
     "the client stands still",
     LeaveReason.SIZE: "the group has as many members as it may have: start fewer, or raise group_size_max",
 }
-"""What to do about members that did not want to go."""
+"""Advice on members that were removed against their will."""
 
 _group_log = structlog.get_logger("groups")
 
 
 class GroupObserver:
-    """Hands events of groups to the numbers and to the log."""
+    """Passes events of groups on to the metrics and to the log."""
 
     def __init__(self, numbers: GroupNumbers) -> None:
         self._numbers = numbers
@@ -90,7 +95,7 @@ class GroupObserver:
             OffsetsCommitted: numbers.committed,
             OffsetsSettled: numbers.settled,
         }
-        """Functions that tell of an event, by its type."""
+        """Handlers of events, by type."""
 
     def _count_and_log(self, event: object, turn: Turn) -> None:
         self._numbers.count(event)
@@ -191,7 +196,7 @@ _LINES: Final[Mapping[type, Callable[[Any, Turn], None]]] = {
     OffsetsExpired: _offsets_expired,
     OffsetsDeleted: _offsets_deleted,
 }
-"""What is written of an event, by its class."""
+"""Functions that write the log line of an event, by class."""
 
 
 def _group_fields(event: KindEvent, turn: Turn) -> dict[str, object]:
@@ -199,13 +204,13 @@ def _group_fields(event: KindEvent, turn: Turn) -> dict[str, object]:
 
 
 def _caller(turn: Turn) -> dict[str, object]:
-    """Return whose call it was; both empty: the server itself."""
+    """Return the client of the call as log fields; empty strings for an act of the server itself."""
     return {"client_id": turn.client_id, "host": turn.host}
 
 
 SLOW_COMMIT_MS: Final = 1_000
 """Time from the outcome until COMPLETE is durable that counts as slow. It usually takes milliseconds, so a slow commit
-has a disk or a participant in trouble."""
+is a sign of trouble with a disk or a participant."""
 
 _CAUSE_EVENTS: Final = {
     "fence": "fenced",
@@ -213,7 +218,7 @@ _CAUSE_EVENTS: Final = {
     "topic_deleted": "transaction_aborted_with_topic",
     "admin": "transaction_aborted_by_admin",
 }
-"""What an abort that the client did not ask for is called, by its cause."""
+"""Log events for aborts that the client did not ask for, by cause."""
 
 _ASKED_FOR: Final = frozenset({"client", "add"})
 """Causes of steps that a client asked for by ending its transaction, or by adding to it."""
@@ -225,7 +230,7 @@ _partition_log = structlog.get_logger("partitions")
 
 
 class EventObserver:
-    """Hands events to the numbers and to the log."""
+    """Passes events on to the metrics and to the log."""
 
     def __init__(
         self,
@@ -258,7 +263,7 @@ class EventObserver:
             HangingTransactionAborted: self._hanging_aborted,
             **groups.tellers,
         }
-        """Functions that tell of an event, by its type."""
+        """Handlers of events, by type."""
 
     def __call__(self, event: object, turn: Turn) -> None:
         try:
@@ -270,7 +275,7 @@ class EventObserver:
         now_ms = self._clock.wall_ms()
         self._transactions.stepped(event, now_ms)
         before, after = event.before, event.after
-        # A step that the client asked for has a line when it was slow, and else only for who looks at every step.
+        # A step that the client asked for is logged only if it was slow, or at debug level.
         is_slow = before is not None and now_ms - before.last_update_ms >= SLOW_COMMIT_MS
         if is_slow or self._is_debug or after.cause not in _ASKED_FOR:
             self._log_step(before, after, turn, now_ms)
@@ -278,7 +283,7 @@ class EventObserver:
     def _ran_through(self, event: TransactionRanThrough, turn: Turn) -> None:
         now_ms = self._clock.wall_ms()
         self._transactions.ran_through(event, now_ms)
-        # As in `_stepped`.
+        # The same condition as in `_stepped`.
         if self._is_debug or now_ms - event.transaction.last_update_ms >= SLOW_COMMIT_MS:
             for step in steps_of(event):
                 self._log_step(step.before, step.after, turn, now_ms)
@@ -324,7 +329,7 @@ class EventObserver:
         )
 
     def damage_found(self, event: DamageFound) -> None:
-        """Stored bytes are not what was written. Told once for each place."""
+        """Count and log stored bytes that are not what was written. Called once for each place."""
         self._log_numbers.damaged(event)
         _partition_log.error(
             "damage_found",
@@ -339,7 +344,7 @@ class EventObserver:
         )
 
     def hanging_found(self, hanging: Hanging) -> None:
-        """An audit found a hanging transaction: there should be none, ever."""
+        """Log a hanging transaction that an audit found. There should never be one."""
         opened = hanging.opened
         _log.error(
             "hanging_transaction",
@@ -353,8 +358,8 @@ class EventObserver:
         )
 
     def coordinator_fenced(self, shard: ShardKey, coordinator_epoch: int) -> None:
-        """A partition knows a later coordinator of a shard than us, so somebody else has our data: there should be
-        nobody, ever."""
+        """Log that a partition knows a later coordinator epoch of a shard than ours. Another server then has a copy of
+        our data, which should never happen."""
         _log.error(
             "coordinator_fenced",
             shard=shard.number,
@@ -429,9 +434,11 @@ class EventObserver:
 
 
 def _takes_over(before: Transaction | None, after: Transaction) -> bool:
-    """A new instance became the owner of an id that another one had: the other one is fenced from now on. A producer
-    that shows its own identity, to go on after an error, takes over from nobody; and of one whose transaction was
-    aborted for the newcomer a line was written then."""
+    """Return True if a new instance took over the id of another one, which is fenced from now on.
+
+    A producer that shows its own identity, to go on after an error, takes over from no other. If the older transaction
+    was aborted for the new instance, the fence was logged at that moment.
+    """
     return (
         before is not None
         and after.cause in ("init", "keep")
@@ -457,5 +464,5 @@ def _fields(before: Transaction | None, after: Transaction, turn: Turn) -> dict[
 
 
 def _owner(transaction: Transaction) -> Identity:
-    """Return whom the id belongs to: a newer instance that keeps the transaction has an identity of its own."""
+    """Return the identity that owns the id. A newer instance that keeps the transaction has its own."""
     return transaction.client_identity if transaction.is_kept else transaction.identity

@@ -1,4 +1,4 @@
-"""What of a file changes when it is replaced, or written again: how programs that take files up again notice."""
+"""Signature of a file, by which programs notice that it was replaced or rewritten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FileSignature = tuple[int, int, int]
 
 
 def signature_of(file: Path) -> FileSignature | None:
-    """None: there is no file."""
+    """Return the file's modification time (ns), inode and size; None if there is no file."""
     try:
         status = file.stat()
     except OSError:

@@ -1,8 +1,8 @@
 """The handler of every gRPC transport: bytes -> `GrpcCall` -> gatekeeper -> bytes.
 
-A transport adapter knows a network and no servicer; it calls a `Handler` with the full name of a method, the bytes of
-the request and what it knows of the caller, and sends what comes back. `transports` names the adapters; nothing inside
-knows which one runs (design 6).
+A transport adapter knows a network and no servicer. It calls a `Handler` with the full name of a method, the bytes of
+the request and the caller, and sends the result back. `transports` names the adapters; nothing inside knows which one
+runs (design 6).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from coordinator_server.traffic.call import Call
 from coordinator_server.traffic.metering import Keeper
 
 REQUEST_PARTS_MAX: Final = 30_000
-"""Elements of all lists of one request together, at most. A transaction of the largest size fits in: 10,000 partitions,
-each of a topic of its own."""
+"""Maximum number of elements of all lists of one request. A transaction of the largest size fits in: 10,000 partitions,
+each of another topic."""
 
 
 class Dispatcher:
@@ -41,8 +41,8 @@ class Dispatcher:
         self._table = endpoint_table(services, parts_max, message_bytes_max)
 
     def serve(self, servicers: Iterable[object], fast: Iterable[FastMethod] = ()) -> None:
-        """Name what serves each method. A servicer has one function per method, with the method's name. Call it before
-        the gatekeeper opens."""
+        """Set the function that serves each method. A servicer has one function per method, with the method's name.
+        Call it before the gatekeeper opens."""
         servicers = list(servicers)
         by_method = {each.method: each for each in fast}
         for endpoint in self._table.values():
@@ -74,8 +74,8 @@ class Dispatcher:
 def endpoint_table(
     services: Iterable[ServiceDescriptor], parts_max: int, answer_bytes_max: int
 ) -> Mapping[str, Endpoint]:
-    """Every method of the services, by full name ("/package.Service/Method"), which unary calls have, and by name
-    alone, which operations of a session have."""
+    """Return the endpoint of every method of the services, under two names. Unary calls use the full name
+    ("/package.Service/Method"), operations of a session the bare one."""
     table = {}
     for service in services:
         for method in service.methods:

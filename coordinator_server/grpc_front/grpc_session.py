@@ -1,4 +1,4 @@
-"""Session streams over grpc.aio: one coroutine reads, one writes, `session` does the rest."""
+"""Session streams over grpc.aio. One coroutine reads and one writes; `session` has the logic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def host_of(peer: str) -> str:
 
 
 def _shown_by(context: _Context) -> Presented:
-    """What a caller shows of itself: the token in the metadata of the call, the certificates of its connection."""
+    """Return the caller's credentials: the token in the metadata of the call, and the certificates of its
+    connection."""
     authorization: str | None = None
     for name, value in context.invocation_metadata() or ():
         if name == "authorization" and isinstance(value, str):
@@ -53,7 +54,7 @@ def _pem_blocks(chain: bytes) -> list[bytes]:
 
 
 class GrpcSessions:
-    """The open session streams of one server."""
+    """Open session streams of one server."""
 
     def __init__(self, clock: Clock, callers: Callers, limits: SessionLimits) -> None:
         self._clock = clock
@@ -63,11 +64,11 @@ class GrpcSessions:
         self._is_stopping = False
 
     def shown_by(self, context: _Context) -> Presented:
-        """What a caller shows, where it is asked."""
+        """Return the caller's credentials, or none if callers are not authenticated."""
         return _shown_by(context) if self.callers.are_asked else NOTHING_SHOWN
 
     def method_handler(self, handler: Handler, room: AnswerRoom) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """Return what grpc.aio calls for every new stream."""
+        """Return the handler that grpc.aio calls for every new stream."""
 
         async def serve(_requests: object, context: _Context) -> None:
             peer = context.peer()
@@ -88,7 +89,7 @@ class GrpcSessions:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def announce_stop(self) -> None:
-        """Tell the clients that the server is shutting down; each stream ends when its calls are answered."""
+        """Tell the clients that the server is shutting down. Each stream ends when its calls are answered."""
         self._is_stopping = True
         for stream in self._open:
             stream.announce_stop()
@@ -97,13 +98,13 @@ class GrpcSessions:
         self._open.add(stream)
         if self._is_stopping:
             stream.announce_stop()
-        # No TaskGroup: one that is cancelled is a cycle with the session in it, left to the collector.
+        # No TaskGroup: a cancelled one is a reference cycle with the session in it, left to the collector.
         reading = asyncio.create_task(stream.read())  # noqa: TID251  kept here, and its failure is raised below
         reading.add_done_callback(stream.on_read)
         try:
             await stream.write()
         finally:
-            # Also where the client is gone: grpc then cancels this coroutine.
+            # This also runs if the client is gone: grpc then cancels this coroutine.
             reading.cancel()
             self._open.discard(stream)
             stream.session.close()
@@ -114,7 +115,7 @@ class GrpcSessions:
 
 
 async def _messages(context: _Context) -> AsyncIterator[bytes]:
-    """What the client sends, until it sends no more."""
+    """Yield the client's messages until it half-closes the stream."""
     while isinstance(body := await context.read(), bytes):
         yield body
 
@@ -128,9 +129,9 @@ class _Stream:
         self._outgoing = asyncio.Event()
         self._room = asyncio.Event()
         self.failure: Unanswered | None = None
-        """The client broke the rules of sessions, and the stream must end."""
+        """Violation of the session protocol by the client, which ends the stream."""
         self.defect: BaseException | None = None
-        """A defect of ours that ended the reading; gRPC logs it and tells the client of it."""
+        """Defect of ours that ended the reading. gRPC logs it and reports it to the client."""
         session.on_outgoing = self._outgoing.set
         session.on_room = self._room.set
 
@@ -152,7 +153,7 @@ class _Stream:
         self._outgoing.set()
 
     async def read(self) -> None:
-        """Hand over messages until the client sends no more, and none while the session has no room."""
+        """Pass on messages until the client sends no more. Pause while the session is full."""
         try:
             async for body in _messages(self._context):
                 self.session.receive(body)
@@ -165,13 +166,13 @@ class _Stream:
             self.session.half_close()
 
     def on_read(self, reading: asyncio.Task[None]) -> None:
-        """End the stream where its reading failed."""
+        """End the stream if its reading failed."""
         if not reading.cancelled():
             self.defect = reading.exception()
             self._outgoing.set()
 
     async def write(self) -> None:
-        """Send what there is until everything is said. While one message is on its way the next one grows."""
+        """Send messages until the session is finished. While one is being sent, the next one collects answers."""
         while not self.session.is_finished and self.failure is None and self.defect is None:
             body = self.session.take()
             if body is None:

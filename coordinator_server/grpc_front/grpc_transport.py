@@ -1,9 +1,9 @@
 """The gRPC adapter: grpc.aio with generic handlers that see bytes.
 
-Options come from measurements: without the two for pending requests C-core cancels calls at random once 1,000 wait, and
-clients do not retry CANCELLED. gRPC hands calls over one after the other, so several of its servers share a port, and
-who brings many calls at once holds up few others (`INSTANCES_MAX`). They would not notice another program that shares
-the port, so that is looked for.
+The options come from measurements. Without the two for pending requests, C-core cancels calls at random once 1,000
+wait, and clients do not retry CANCELLED. A gRPC server hands over one call after the other, so several servers share a
+port. Then a client with many calls at once delays few others (`INSTANCES_MAX`). They would not notice another program
+that shares the port, so the adapter checks for one.
 """
 
 from __future__ import annotations
@@ -52,36 +52,35 @@ from coordinator_server.security.reloading_credentials import ReloadingCredentia
 from coordinator_server.security.tls import ClientAuth, Credentials
 
 _PENDING_CALLS_MAX: Final = 16_384
-"""Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
-flood, or a loop that stands still for long, lets so many gather. Unauthenticated calls are among them, so this bounds
+"""Maximum number of calls that wait for the loop. `admission` limits the work, and answers its refusals. So many calls
+gather only in a flood, or if the loop is blocked for long. Unauthenticated calls are among them, so this bounds
 memory."""
 _OTHERS_CALLS: Final = 512
-"""Calls that may wait at each server instance beside all those that one connection may have under way."""
+"""Calls that may wait at each server instance, besides the most that one connection may have under way."""
 
 INSTANCES_MAX: Final = 8
-"""Servers of gRPC that share a port. Each hands over one call after the other, in the order in which they came, so a
-call waits behind those of every connection at the same server instance. The system gives each connection to one of
-them."""
+"""Maximum number of gRPC servers that share a port. Each hands over one call after the other, in order of arrival. So a
+call waits behind those of all connections at the same server instance. The system assigns each connection to one."""
 INSTANCE_CONNECTIONS_MIN: Final = 256
-"""Connections that each server instance must be allowed. The system does not spread them evenly, so with fewer a server
+"""Minimum number of connections per server instance. The system does not spread them evenly. With fewer, a server
 instance would often be full while others are not."""
 _NEARLY_ALL: Final = 0.9
-"""The share of all connections that are allowed at which a server instance may be full."""
+"""Share of the allowed connections from which some server instance may be full."""
 
 _REQUESTS_PER_READ_MAX: Final = 32
-"""Calls of one connection that are begun before the others have their turn."""
+"""Maximum number of calls of one connection that begin before those of others."""
 
 _WATCH_SECONDS: Final = 10.0
 
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 20_000
 
 _METHODS_KEPT: Final = 256
-"""Methods whose handler is made once: more than there are."""
+"""Size of the cache of method handlers. There are fewer methods."""
 _PEERS_KEPT: Final = 1_024
-"""Connections whose host is looked up once."""
+"""Size of the cache of hosts by peer name."""
 
 _Behavior = Callable[..., Awaitable[bytes]]
-"""Serves a call: body, gRPC's context, and who calls, where that is known already."""
+"""Serves a call from body, gRPC's context, and the caller if it is known already."""
 
 
 class GrpcTransport:
@@ -107,7 +106,7 @@ class GrpcTransport:
             self._bind_unix(host)
             return 0
         named = f"[{host}]" if ":" in host else host
-        # Ask the system itself first: gRPC only says that it could not, not why.
+        # Try the sockets first: gRPC reports that it could not listen, but not the reason.
         sockets = tcp_sockets(host, port)
         close(sockets)
         try:
@@ -122,7 +121,7 @@ class GrpcTransport:
         return self._port
 
     def _open_instances(self, host: str, port: int, addresses: int) -> int:
-        """Return the port. gRPC counts connections by server instance and address, so each has its share."""
+        """Return the port. gRPC counts connections by server instance and address, so each gets its share."""
         connections_max = self._options.connections_max // addresses
         instances = instances_of(connections_max)
         for _ in range(instances):
@@ -159,7 +158,7 @@ class GrpcTransport:
         await self.set_ready(False)
         calls = _Calls(handler, self._clock, self._sessions, room)
         for instance in self._instances:
-            # Last of the handlers, because it takes every name that nobody before it knew.
+            # The last handler, because it takes every name that the earlier ones do not know.
             instance.add_generic_rpc_handlers((calls,))
             await instance.start()
         self._watch_connections()
@@ -190,11 +189,11 @@ class GrpcTransport:
         )
 
     def _watch_connections(self) -> None:
-        """Say when connections are refused, which gRPC does without a word: whenever there are about as many as may
-        be."""
+        """Log refused connections, which gRPC does not report. They are likely whenever nearly as many are open as
+        allowed."""
         loop = asyncio.get_running_loop()
         self._next_watch = loop.call_later(_WATCH_SECONDS, self._watch_connections)
-        # In a thread, because the system's table may be long; no state of ours is touched there.
+        # In a thread, because the system's table may be long. No state of ours is touched there.
         loop.run_in_executor(None, self._look_at_connections)
 
     def _look_at_connections(self) -> None:
@@ -205,14 +204,14 @@ class GrpcTransport:
 
 
 class _Calls(grpc.GenericRpcHandler):
-    """Hands every call to the handler, those of a session too."""
+    """Hands every call to the handler, including session streams."""
 
     def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, room: AnswerRoom) -> None:
         self._handler = handler
         self._room = room
         self._clock = clock
         self._sessions = sessions
-        # Bounded, because callers choose the names: those that the handler does not know come here too.
+        # Bounded, because callers choose the names. Unknown ones come here, too.
         self._method_handler = lru_cache(_METHODS_KEPT)(self._make_method_handler)
         self._host_of = lru_cache(_PEERS_KEPT)(host_of)
 
@@ -227,8 +226,8 @@ class _Calls(grpc.GenericRpcHandler):
             return grpc.unary_unary_rpc_method_handler(serve)
 
         async def ask_and_serve(bodies: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]) -> bytes:
-            # As a stream of one request, because that one is read when it is asked for: of an unauthenticated caller,
-            # never.
+            # As a stream of one request, because its body is read on demand. That of an unauthenticated caller is never
+            # read.
             call = await self._caller(context)
             body = await anext(bodies, None)
             if body is None:
@@ -244,7 +243,7 @@ class _Calls(grpc.GenericRpcHandler):
             call = call or await self._caller(context)
             held = _HeldAnswer(self._room, call.connection)
             pending = self._handler(method, body, call)
-            # At once and not after the await: what is decided in between must know of it.
+            # At once and not after the await: decisions in between must count it.
             pending.on_settled(held.hold)
             # A client that gives up cancels this coroutine, and awaiting passes that on to the Pending.
             try:
@@ -255,14 +254,14 @@ class _Calls(grpc.GenericRpcHandler):
                 held.release()
                 raise
             if held.size_bytes:
-                # Called when gRPC has sent it, which the flow control of HTTP/2 decides, or the caller is gone.
+                # Called once gRPC has sent it, as HTTP/2 flow control allows, or the caller is gone.
                 context.add_done_callback(cast("Any", held.release))
             return answer
 
         return serve
 
     async def _caller(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
-        """Who calls; a call of somebody unknown ends here."""
+        """Return the context with the caller. Abort the call of an unauthenticated caller."""
         try:
             return self._call_context(context)
         except Unanswered as error:
@@ -280,7 +279,7 @@ class _Calls(grpc.GenericRpcHandler):
 
 
 class _HeldAnswer:
-    """The answer of one call, as far as it counts among those that wait for their callers."""
+    """The answer of one call, while it counts among those that wait for their callers."""
 
     __slots__ = ("_connection", "_is_over", "_room", "size_bytes")
 
@@ -292,7 +291,7 @@ class _HeldAnswer:
 
     def hold(self, settled: Pending[bytes]) -> None:
         if self._is_over:
-            # What was staged goes on when its caller leaves. Nobody takes this answer, and nothing keeps it.
+            # Staged work goes on after its caller has left. This answer is not taken, so it does not count.
             return
         if settled.error is not None:
             return
@@ -309,17 +308,18 @@ class _HeldAnswer:
 
 
 def _server_credentials(kept: ReloadingCredentials) -> grpc.ServerCredentials:
-    """Those that are kept, and at every new connection what they have become. gRPC's C core (BoringSSL) takes TLS 1.2
-    and 1.3 by default; a test holds it to that."""
+    """Return gRPC credentials that reload the certificate files at every new connection. The C core of gRPC (BoringSSL)
+    takes TLS 1.2 and 1.3 by default, which a test checks."""
     taken = Taken(kept)
-    # Its types do not say that None stands for "as before".
+    # The types of grpc do not say that None means "unchanged".
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, taken))
     is_required = kept.client_auth is ClientAuth.REQUIRED
     return grpc.dynamic_ssl_server_credentials(_configuration(taken.current), fetch, is_required)
 
 
 def _changed_configuration(taken: Taken) -> grpc.ServerCertificateConfiguration | None:
-    """Called by gRPC at every new connection, on a thread of its own; None: as before."""
+    """Return the new configuration, or None if it is unchanged. gRPC calls it at every new connection, on its own
+    thread."""
     return _configuration(taken.current) if taken.renew() else None
 
 
@@ -329,7 +329,8 @@ def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfigurat
 
 
 def instances_of(connections_max: int) -> int:
-    """How many servers of gRPC share a port where so many connections may be open. Only Linux spreads connections."""
+    """Return the number of gRPC servers that share a port, for this many connections. Only Linux spreads
+    connections."""
     return max(1, min(INSTANCES_MAX, connections_max // INSTANCE_CONNECTIONS_MIN)) if sys.platform == "linux" else 1
 
 
@@ -345,7 +346,7 @@ def _channel_options(options: TransportOptions, connections_max: int, instances:
         ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.max_concurrent_streams", options.streams_max),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
-        # Not `grpc.http.overload_protection`: it resets calls of callers that keep the rules when many begin at once.
+        # Not `grpc.http.overload_protection`: it resets calls of well-behaved callers when many begin at once.
         ("grpc.http2.max_requests_per_read", _REQUESTS_PER_READ_MAX),
         ("grpc.http2.ping_on_rst_stream_percent", 100),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),

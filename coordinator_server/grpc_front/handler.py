@@ -1,4 +1,4 @@
-"""The two sides of the dispatcher: what a transport calls, and what feeds the fast path."""
+"""The two sides of the dispatcher: the interface that transports call, and the one to the fast path."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ class FastMethod(Protocol):
     def method(self) -> Method: ...
 
     def take(self, request: Any, context: CallContext) -> bytes | None:  # noqa: ANN401  as a servicer's functions
-        """The response, for when `end` is settled. None: nothing has happened, and the call is for its servicer."""
+        """Return the response, to be sent once `end` is settled. None means that nothing has changed and that the
+        servicer must take the call."""
 
     def end(self) -> Pending[None]:
-        """What was taken since the last end becomes durable. The error is that of all these calls."""
+        """Make everything taken since the last `end` durable. An error applies to all these calls."""
 
     def take_back(self) -> None:
-        """Nothing of what was taken since the last end has happened."""
+        """Discard everything taken since the last `end`. None of it has changed any state."""
 
     def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as `take`
-        """The response to a call that was taken, when `end` fails, in place of this answer."""
+        """Return the response that replaces this answer to a call that was taken, if `end` fails."""
 
 
 class Handler(Protocol):
-    """Takes calls. The replies are serialised responses, and fail with `Unanswered` only. Cancelling one tells the
-    inside that nobody waits any more."""
+    """Takes calls. Replies are serialised responses, and fail with `Unanswered` only. Cancelling a reply tells the
+    inside that its caller no longer waits."""
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]: ...
 
     def in_pieces(self, method: str, body: bytes, call: CallContext) -> Pending[bytes | Pieces]:
-        """The same, for a transport that sends a large reply in pieces, without joining them."""
+        """Serve a call like `__call__`, for a transport that sends a large reply in pieces without joining them."""
 
     def message(self, calls: Sequence[NamedCall]) -> Sequence[Pending[bytes]]:
-        """Begin all calls of one message, in their order: those for which there is no time now in turns to come."""
+        """Begin all calls of one message, in order. Those that do not fit into this turn of the loop begin in later
+        turns."""
 
     def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
-        """Whether calls of this connection's messages wait for their turn; `then` is called once all have begun."""
+        """Return True if calls of this connection's messages still wait for their turn. `then` is called once all have
+        begun."""
 
     def refuse(self, method: str, refusal: Refused) -> Pending[bytes]:
-        """Answer a call that is not begun: nothing of it is looked at."""
+        """Answer a call with a refusal. The call is not begun or parsed."""

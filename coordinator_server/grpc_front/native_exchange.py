@@ -1,5 +1,5 @@
-"""The loop's side of the compiled transport. What came in is taken in batches, and what there is to say is handed over
-in one call when the turn of the loop ends."""
+"""The loop's side of the compiled transport. Arrivals are taken in batches, and output is handed over in one call at
+the end of each turn of the loop."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from coordinator_server.native_interface import native
 from coordinator_server.security.authentication import NOTHING_SHOWN, Callers, Presented
 
 _ARRIVALS_PER_TURN: Final = 256
-"""Arrivals taken at once. There is a bound, because timers and the disk must have their turn in between."""
+"""Maximum number of arrivals taken at once. It is bounded so that timers and the disk get their turn in between."""
 
 _log = structlog.get_logger("transport")
 
 OpenStream = Callable[[str, CallContext, Presented, StreamHandle], LoopStream]
-"""Makes the stream for a new gRPC stream from the full name of its method, its caller, what that showed, and its
-handle."""
+"""Makes the `LoopStream` for a new gRPC stream from the full name of its method, its caller, the caller's credentials,
+and its handle."""
 
 
 _Shown = tuple[str | None, tuple[bytes, ...]] | None
-"""What the I/O thread hands over of a caller: `authorization` and certificates; None where nobody is asked."""
+"""Credentials of a caller from the I/O thread: `authorization` and certificates; None if callers are not
+authenticated."""
 
 
 class Exchange:
-    """The calls and streams that have not ended, by the token that the I/O thread gave each."""
+    """Calls and streams that have not ended, by the token that the I/O thread gave each."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Exchange:
         self._callers = callers or Callers()
         self._room = room
         self._held: dict[int, tuple[Connection, int]] = {}
-        """Answers that were handed over and that their callers have not taken: connection and size, by the token of the
+        """Answers that were handed over and that their callers have not taken: connection and size, by token of the
         call."""
         self._clock = clock
         self._handler = handler
@@ -65,7 +66,7 @@ class Exchange:
         self._given: list[tuple[object, ...]] = []
         self._is_turn_due = False
         self.on_stopped: Callable[[str | None], None] = lambda _failure: None
-        """Called once when nothing comes any more, with the reason if that was a failure."""
+        """Called once after the last arrival, with the reason if that was a failure."""
 
     @property
     def streams(self) -> list[LoopStream]:
@@ -74,7 +75,7 @@ class Exchange:
     def on_arrivals(self) -> None:
         """Take the arrivals that wait. The loop calls it when the descriptor of the server is readable."""
         if self._is_turn_due:
-            # Answers go before new work: their callers go on while the loop is busy with it.
+            # Answers go before new work, so their callers can go on while the loop is busy with it.
             self.end_turn()
         self._is_turn_due = True
         for arrival in self._server.take(_ARRIVALS_PER_TURN):
@@ -82,7 +83,7 @@ class Exchange:
         self.end_turn()
 
     def end_turn(self) -> None:
-        """Let the streams say what they have to say, and hand everything over to the I/O thread."""
+        """Give the streams their turn, and hand all output over to the I/O thread."""
         while self._ready:
             ready, self._ready = self._ready, {}
             for token in ready:
@@ -119,7 +120,7 @@ class Exchange:
                 self.on_stopped(failure)
 
     def _principal(self, token: int, host: str, shown: _Shown, *, is_session: bool = False) -> str | None:
-        """Whose call this is; None, and the call has ended, where that is nobody known."""
+        """Return the principal of a call. For an unauthenticated caller end the call and return None."""
         principal_of = self._callers.principal_of_session if is_session else self._callers.principal
         try:
             return principal_of(_presented(shown), host)
@@ -134,13 +135,13 @@ class Exchange:
         try:
             self._callers.enter(principal, connection)
         except Unanswered as refusal:
-            # The connection stays unauthenticated, and there is little room for those.
+            # The connection stays unauthenticated, and few of those may be open.
             self.give((native.END, token, STATUS_NUMBERS[refusal.status], refusal.message))
         else:
             self.give((native.REPLY, token, b"", False))
 
     def _open(self, token: int, method: str, host: str, connection: int, shown: _Shown) -> None:
-        # All streams but sessions are for everybody, and have no principal.
+        # All streams but sessions are open to everybody and have no principal.
         is_session = method == SESSION_METHOD
         principal = self._principal(token, host, shown, is_session=True) if is_session else ANONYMOUS
         if principal is not None:
@@ -183,7 +184,7 @@ class Exchange:
             stream.gone()
 
     def _tell(self, token: int, tell: Callable[[LoopStream], None]) -> None:
-        # What was on its way when the stream ended concerns nobody.
+        # Arrivals that were under way when the stream ended are ignored.
         if (stream := self._streams.get(token)) is not None:
             tell(stream)
 
@@ -200,7 +201,7 @@ class Exchange:
             stream.gone()
 
     def give(self, given: tuple[object, ...]) -> None:
-        """Hand something over when the turn ends."""
+        """Hand a command over to the I/O thread when the turn ends."""
         self._given.append(given)
         self._turn_soon()
 
@@ -210,7 +211,7 @@ class Exchange:
         self._turn_soon()
 
     def end_stream(self, token: int, status: int, message: str) -> None:
-        """Forget the stream, and tell its caller."""
+        """Forget the stream and report its end to the caller."""
         if self._streams.pop(token, None) is not None:
             self.give((native.END, token, status, message))
 

@@ -1,4 +1,4 @@
-"""Health and reflection behind the native transport: grpcio's own servicers, without grpcio's server."""
+"""Health and reflection behind the compiled transport: grpcio's own servicers, without grpcio's server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _Write = Callable[[bytes], Awaitable[None]]
 
 
 def health_methods(servicer: health.aio.HealthServicer) -> Mapping[str, Serve]:
-    """How each method of the health service is served. On the wire a unary call is a stream of one message."""
+    """Return the functions that serve the health service, by method. On the wire a unary call is a stream of one
+    message."""
 
     async def check(requests: AsyncIterator[bytes], write: _Write) -> None:
         async for body in requests:
@@ -38,12 +39,12 @@ def health_methods(servicer: health.aio.HealthServicer) -> Mapping[str, Serve]:
 
 
 def reflection_methods(services: Sequence[str]) -> Mapping[str, Serve]:
-    """How the reflection service is served, for these services and those that every server has."""
+    """Return the function that serves reflection, for these services and those that every server has."""
     servicer = reflection.aio.ReflectionServicer((*services, health.SERVICE_NAME, reflection.SERVICE_NAME))
 
     async def reflect(requests: AsyncIterator[bytes], write: _Write) -> None:
         messages = (reflection_pb2.ServerReflectionRequest.FromString(body) async for body in requests)
-        # The servicer is an asynchronous generator; its types say a coroutine.
+        # The servicer is an asynchronous generator, although its types say a coroutine.
         responses = cast("AsyncIterator[Message]", servicer.ServerReflectionInfo(messages, None))
         async for response in responses:
             await write(response.SerializeToString())

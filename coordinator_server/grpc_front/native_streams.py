@@ -1,7 +1,7 @@
-"""Streams of the native transport, seen from the loop: sessions, and the streams of grpcio's own servicers.
+"""Streams of the compiled transport, as the loop sees them: sessions, and the streams of grpcio's own servicers.
 
-Nothing here waits. A stream is told what arrived, and has its `turn` once everything that was taken together has been
-handed on: so the answers of one turn of the loop are one message.
+Nothing here waits. A stream receives its arrivals, and gets its `turn` once all arrivals of one batch have been passed
+on. So the answers of one turn of the loop form one message.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from coordinator_server.grpc_front.session import LINGER_SECONDS, STATUS_NUMBERS
 OK: Final = 0
 
 CREDIT_MESSAGES: Final = 4
-"""How many messages of a stream the caller may send before it is granted more."""
+"""Number of messages of a stream that the caller may send before it is granted more."""
 
 AHEAD_MESSAGES_MAX: Final = 8
 AHEAD_BYTES_MAX: Final = MEBI
-"""How far a stream may be ahead of the network, in messages and bytes, before it waits. The message that reaches the
-bound is sent."""
+"""Maximum lead of a stream over the network, in messages and bytes, before it waits. The message that reaches the limit
+is still sent."""
 
 _log = structlog.get_logger("transport")
 
 
 class StreamHandle(Protocol):
-    """What a `LoopStream` can do at its end of the network: send, let more come, end."""
+    """Network end of a `LoopStream`: sends messages, grants credit, ends the stream."""
 
     def send(self, body: bytes, *, wants_room: bool) -> None:
-        """Send a message to the caller; with `wants_room`, `LoopStream.room` tells when it is on its way."""
+        """Send a message to the caller. With `wants_room`, `LoopStream.room` is called when it is on its way."""
 
     def grant(self, messages: int) -> None:
         """Let the caller send this many more messages."""
@@ -55,30 +55,30 @@ class LoopStream(Protocol):
     def message(self, body: bytes) -> None: ...
 
     def half_close(self) -> None:
-        """The caller sends no more."""
+        """Note that the caller sends no more."""
 
     def room(self) -> None:
-        """The first message that was sent with wants_room, and not told of yet, is on its way to the caller, with all
-        before it."""
+        """Note that a message is on its way to the caller, with all before it. It is the oldest one sent with
+        `wants_room` that was not reported before."""
 
     def turn(self) -> None:
-        """Say what there is to say."""
+        """Send the output that is ready."""
 
     def gone(self) -> None:
-        """The stream has ended: nothing that is sent arrives any more."""
+        """Note that the stream has ended. Nothing sent from now on arrives."""
 
     def announce_stop(self) -> None:
-        """The server is shutting down."""
+        """Prepare for the shutdown of the server."""
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """Messages that were handed to the network and that it has not reported as sent."""
+    """Messages handed to the network that it has not reported as sent."""
 
     messages: int = 0
     size_bytes: int = 0
     counted_bytes: int = 0
-    """Bytes of those answers that the session counts."""
+    """Bytes of the answers that the session counts."""
 
     @property
     def is_enough(self) -> bool:
@@ -86,7 +86,7 @@ class _Ahead:
 
 
 class SessionStream:
-    """A session on a gRPC stream. It is not read while it has no room, and its next message grows while earlier ones
+    """A session on a gRPC stream. It is not read while it is full. Its next message collects answers while earlier ones
     wait for the network."""
 
     def __init__(self, session: Session, handle: StreamHandle) -> None:
@@ -95,10 +95,10 @@ class SessionStream:
         self._unread: deque[bytes] = deque()
         self._is_half_closed = False
         self._owed = 0
-        """Messages that were received and whose credit was not given back."""
+        """Number of received messages whose credit was not given back."""
         self._ahead = _Ahead()
         self._tracked: deque[_Ahead] = deque()
-        """What is ahead of the network up to each message whose sending will be reported."""
+        """Increments of `_ahead`, one up to each message whose sending will be reported."""
         self._has_ended = False
         self.on_gone: Callable[[], None] = _nothing
         """Called when the stream has ended."""
@@ -124,7 +124,7 @@ class SessionStream:
     def gone(self) -> None:
         self._has_ended = True
         self._session.close()
-        # Whoever is told knows the stream: or each would hold the other until a collector comes by.
+        # The callback knows the stream, so keeping it would make a reference cycle for the collector.
         on_gone, self.on_gone = self.on_gone, _nothing
         on_gone()
 
@@ -166,7 +166,7 @@ class SessionStream:
             body = self._session.take()
             if body is None:
                 return
-            # Together with an answer it costs nothing; alone it would wake the network's thread.
+            # Free of cost together with an answer. Alone it would wake the network's thread.
             self._grant()
             self._send(body, self._session.leaving_bytes)
 
@@ -192,11 +192,11 @@ class SessionStream:
 
 
 def _nothing() -> None:
-    """Where nobody wants to be told."""
+    """Default of `on_gone`."""
 
 
 class Aborted(Exception):
-    """A servicer refused the call: gRPC's status, and why."""
+    """A servicer refused the call: gRPC's status, and the reason."""
 
     def __init__(self, status: grpc.StatusCode, details: str) -> None:
         super().__init__(status, details)
@@ -205,11 +205,11 @@ class Aborted(Exception):
 
 
 Serve = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Coroutine[None, None, None]]
-"""A servicer that is a coroutine: (the caller's messages, function that sends him one)."""
+"""A servicer as a coroutine. Takes the caller's messages, and a function that sends one message to the caller."""
 
 
 class ServicerStream:
-    """A stream that a coroutine serves, in a task of its own. For methods that are called seldom."""
+    """A stream that a coroutine serves, in its own task. For methods that are rarely called."""
 
     def __init__(self, serve: Serve, handle: StreamHandle) -> None:
         self._handle = handle

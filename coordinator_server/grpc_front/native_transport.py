@@ -1,11 +1,11 @@
 """The adapter of the compiled transport: tonic in a thread of its own, which never waits for Python.
 
-Both sides meet in batches. The loop is woken through one descriptor, takes everything that arrived, hands the calls to
-the handler, and gives back in one call whatever there is to say when its turn ends. So a lone call costs two changes of
-thread, and under load many share them.
+Both sides exchange batches. The loop is woken through one descriptor, takes all arrivals, and passes the calls to the
+handler. At the end of its turn it hands over all output in one call. So a single call costs two thread switches, and
+under load many calls share them.
 
-It keeps the promises of `grpc_transport`, and the same tests run against both. What calls and streams are is in
-`native_exchange` and `native_streams`; the compiled half is the crate in `native_transport/`.
+It keeps the promises of `grpc_transport`, and the same tests run against both. `native_exchange` and `native_streams`
+handle calls and streams; the compiled half is the crate in `native_transport/`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from coordinator_server.security.reloading_credentials import ReloadingCredentia
 from coordinator_server.security.tls import ClientAuth, Credentials, TlsRefused
 
 _WAITING_CALLS_MAX: Final = 16_384
-"""New calls that may wait for the loop. Only a loop that stands still for long lets so many gather."""
+"""Maximum number of new calls that wait for the loop. So many gather only if the loop is blocked for long."""
 _WAITING_BYTES_MAX: Final = 64 * MEBI
 
 _log = structlog.get_logger("transport")
 
 
 class TransportFailed(Exception):
-    """The I/O thread ended although nobody stopped it. The message says why."""
+    """The I/O thread ended unexpectedly. The message has the reason."""
 
 
 class NativeTransport:
@@ -99,7 +99,8 @@ class NativeTransport:
         self.on_failure: Callable[[Exception], None] = lambda failure: _log.error("failed", failure=str(failure))
 
     def _serve_with_tls(self, kept: ReloadingCredentials) -> None:
-        """Raises TlsRefused where the compiled TLS cannot use what others can, such as a rare kind of key."""
+        """Serve with TLS. Raises TlsRefused if the compiled TLS cannot use the files, for example a rare kind of
+        key."""
         kept.on_changed = self._use
         try:
             self._use(kept.current)
@@ -107,7 +108,7 @@ class NativeTransport:
             raise TlsRefused(f"{kept.files.certificate_file} and what belongs to it: {error}") from error
 
     def _use(self, new: Credentials) -> None:
-        """Serve connections made from now on with these. On any thread. Raises ValueError."""
+        """Serve new connections with these credentials. On any thread. Raises ValueError."""
         is_required = new.client_auth is ClientAuth.REQUIRED
         try:
             self._server.set_credentials(new.certificate, new.key, new.client_ca, is_required)
@@ -166,7 +167,7 @@ class NativeTransport:
         if self._exchange is None:
             close(self._sockets)
         else:
-            # What was answered in this turn goes before the request to stop.
+            # Answers of this turn go before the request to stop.
             self._exchange.end_turn()
             self._server.stop(grace_ms)
             await self._has_stopped.wait()

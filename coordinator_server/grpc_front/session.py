@@ -1,8 +1,8 @@
-"""The session stream: many calls in one message, many answers in one message back.
+"""The session stream: many calls in one message, and many answers in one message back.
 
-A message of a stream costs as much as a unary call, whatever is in it. So a session takes the calls of a message
-one after the other, in the order sent, through the same handler as unary calls, and gathers the answers that come while
-the last message is being written. It knows no network: an adapter hands bytes in and takes bytes out.
+A message of a stream costs as much as a unary call, whatever its size. So a session takes the calls of a message in the
+order sent, through the same handler as unary calls. It gathers the answers that come while the last message is being
+written. It knows no network: an adapter passes bytes in and takes bytes out.
 
 Source: design 6 (`Session`).
 """
@@ -33,8 +33,8 @@ SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
 
 LINGER_SECONDS: Final = 0.3
-"""How long a stream stays open after its client was told that the session ends, so that what the client had sent before
-it heard of that is answered. Many libraries take a message that meets the end of its stream for an error."""
+"""Time for which a stream stays open after its client heard that the session ends. Calls that the client sent before it
+knew are still answered. Many libraries treat a message that meets the end of its stream as an error."""
 
 STATUS_NUMBERS: Final = {
     CallStatus.CANCELLED: 1,
@@ -44,26 +44,26 @@ STATUS_NUMBERS: Final = {
     CallStatus.INTERNAL: 13,
     CallStatus.UNAUTHENTICATED: 16,
 }
-"""Our statuses by gRPC's numbers."""
+"""gRPC's numbers of our statuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Bounds of one stream."""
+    """Limits of one stream."""
 
     calls_in_flight_max: int = 4_096
     message_bytes_max: int = MEBI
-    """Largest message in; a message out may be larger only if one answer is."""
+    """Largest message in; a message out may be larger only if a single answer is."""
 
     @classmethod
     def within(cls, message_bytes_max: int) -> SessionLimits:
-        """Those of a transport that takes messages of this size."""
+        """Return the limits for a transport that takes messages of this size."""
         return cls(message_bytes_max=min(cls().message_bytes_max, message_bytes_max))
 
 
 class Session:
-    """One stream. `receive` and `take` are called by the adapter, on the loop; it is told through `on_outgoing` when
-    `take` has something, and through `on_room` when the stream may be read again."""
+    """One stream. The adapter calls `receive` and `take` on the loop. `on_outgoing` tells it that `take` has a message,
+    and `on_room` that it may read the stream again."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Session:
         self._limits = limits
         self._unanswered: dict[int, Pending[bytes]] = {}
         self._answers: deque[tuple[int, bytes, Unanswered | None]] = deque()
-        """What waits for the next message: correlation id, answer, and why there is none."""
+        """Answers for the next message: correlation id, answer, and the reason if there is no answer."""
         self._held_bytes = 0
         """Bytes counted in `room`: answers that wait here, or that the adapter has not reported as taken."""
         self.leaving_bytes = 0
-        """Bytes of those that are in the message that `take` gave last."""
+        """Bytes of the counted answers in the last message from `take`."""
         self._heard_ms = clock.monotonic_ms()
-        """When the last message came."""
+        """Time of the last message (monotonic ms)."""
         self._has_begun = False
         self._is_greeted = False
         self._says_draining = False
@@ -94,21 +94,22 @@ class Session:
         self._lingers = False
         self._is_closed = False
         self._is_behind = False
-        """Whether calls that were received wait for their turn of the loop."""
+        """True if received calls wait for their turn of the loop."""
         self.on_outgoing: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read. False while as many calls as allowed wait for their answers, or their answers for
-        the network, and while calls wait to be begun: then the flow control of the transport holds the client back."""
+        """True if more may be read. It is False while too many calls wait for their answers, or answers for the
+        network. It is also False while calls wait to begin. Then the transport's flow control holds the client back."""
         return not self._is_behind and len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
 
     def receive(self, body: bytes) -> None:
-        """Begin the calls of one message, or refuse them all once the session is ending.
+        """Begin the calls of one message, or refuse all of them once the session is ending.
 
-        Raises Unanswered for what is no message, or too large a one, and for a correlation id that is in use: then
-        nobody could tell the answers apart, and the stream must end."""
+        Raises Unanswered for a malformed or too large message, and for a correlation id that is in use. The stream must
+        end then, because two answers could not be distinguished.
+        """
         bytes_max, calls_max = self._limits.message_bytes_max, self._limits.calls_in_flight_max
         if len(body) > bytes_max:
             raise Unanswered(
@@ -116,7 +117,7 @@ class Session:
                 f"a message of {len(body)} bytes was sent and SessionHello.message_bytes_max is {bytes_max}: no call in"
                 " it was begun; send several messages, and a call that alone is larger as a unary call",
             )
-        # Before it is parsed: an empty call takes two bytes here, and fifty there.
+        # Checked before parsing: an empty call takes two bytes here, and fifty once it is parsed.
         if len(body) > 2 * calls_max and has_more_fields(body, 0, len(body), 2 * calls_max):
             raise _too_many_calls(calls_max)
         try:
@@ -131,7 +132,7 @@ class Session:
             self._has_begun = True
             client_id = request.header.client_id
             if len(client_id) > ID_BYTES_MAX:
-                # Kept as long as the stream; what else is wrong with it, every call is told.
+                # The id is kept as long as the stream. Its other faults are reported in the answer to each call.
                 raise Unanswered(CallStatus.INVALID_ARGUMENT, f"the client id is longer than {ID_BYTES_MAX} bytes")
             self._context = replace(self._context, client_id=client_id)
         self._heard_ms = now_ms = self._clock.monotonic_ms()
@@ -143,7 +144,7 @@ class Session:
         self._is_behind = self._handler.is_behind(self._context.connection, self._catch_up)
 
     def _catch_up(self) -> None:
-        """All that was received has begun."""
+        """Read on, because all received calls have begun."""
         self._is_behind = False
         if not self._is_closed and self.has_room:
             self.on_room()
@@ -154,7 +155,7 @@ class Session:
         for call in calls:
             correlation_id, timeout_ms = call.correlation_id, max(call.timeout_ms, 0)
             if correlation_id in begun:
-                # Unless it is answered at once.
+                # If the first call is answered at once, its id is free again.
                 self._hand_over(begun)
                 begun = {}
             if correlation_id in self._unanswered:
@@ -179,7 +180,7 @@ class Session:
                 pending.on_settled(partial(self._answer, correlation_id))
 
     def _refuse(self, calls: Sequence[NamedCall]) -> Sequence[Pending[bytes]]:
-        """Answer calls that the client sent before it knew that the session is ending."""
+        """Refuse calls that the client sent before it knew that the session is ending."""
         why = "the session is ending and the call was not begun; make it in another session"
         return [
             self._handler.refuse(method, Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, why)) for method, _, _ in calls
@@ -201,37 +202,38 @@ class Session:
         self.on_outgoing()
 
     def half_close(self) -> None:
-        """The client sends no more; it is answered, and then the stream ends."""
+        """Note that the client sends no more. Its calls are answered, and then the stream ends."""
         self._is_ending = True
         self.stop_lingering()
 
     def announce_stop(self) -> None:
-        """Tell the client to go on in another session. What was begun is answered, and what comes now is refused, until
-        the client sends no more or `stop_lingering`. Then the stream ends well: whatever it did not answer was not
-        begun."""
+        """Tell the client to go on in another session. Calls that have begun are answered, later ones are refused,
+        until the client half-closes or `stop_lingering`. Then the stream ends with status OK: calls without an answer
+        were not begun."""
         if not self._is_ending:
             self._is_ending = self._lingers = self._says_draining = True
             self.on_outgoing()
 
     def stop_lingering(self) -> None:
-        """Wait for nothing more that the client may have sent: it was told LINGER_SECONDS ago."""
+        """Stop waiting for further calls; the client was informed LINGER_SECONDS ago."""
         self._lingers = False
         self.on_outgoing()
 
     @property
     def idle_since_ms(self) -> int | None:
-        """See `idle_sessions.IdleSession`. Answers that nobody takes do not count: it may be idle with them."""
+        """See `idle_sessions.IdleSession`. Answers that wait for the client do not count: a session may be idle with
+        them."""
         return None if self._unanswered else self._heard_ms
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything has been said, and nothing will follow."""
+        """True if everything has been sent, and nothing will follow."""
         is_silent = not self._says_draining and not self._unanswered and not self._answers
         return self._is_ending and is_silent and not self._lingers
 
     def take(self) -> bytes | None:
-        """The next message for the client; None if there is nothing to say. Report its `leaving_bytes` to `taken` once
-        it needs no memory any more."""
+        """Return the next message for the client, or None. Report its `leaving_bytes` to `taken` once it needs no
+        memory any more."""
         response = session_pb2.SessionResponse(is_draining=self._says_draining)
         self._says_draining = False
         if not self._is_greeted:
@@ -264,7 +266,7 @@ class Session:
             self._room.release(self._context.connection, size_bytes)
 
     def close(self) -> None:
-        """The stream is gone: nobody waits any more. What was staged goes on. Idempotent."""
+        """Drop all waiting calls, because the stream is gone. Staged work goes on. Idempotent."""
         self.taken(self._held_bytes)
         self._is_closed = True
         for pending in list(self._unanswered.values()):

@@ -1,4 +1,4 @@
-"""Which transport a server uses: grpc.aio, which is always there, or the compiled one where it is installed."""
+"""Choice of the transport: the compiled one if it is installed, or grpc.aio, which always is."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ _log = structlog.get_logger("transport")
 
 
 class TransportMissing(Exception):
-    """The transport that was asked for is not installed, or cannot do what was asked of it. The message says what to
-    do."""
+    """The requested transport is not installed, or cannot do what was asked of it. The message says what to do."""
 
 
 def open_transport(
     name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions
 ) -> ServerTransport:
-    """The transport of that name, or the best that is there. Raises TransportMissing."""
+    """Return the transport of that name, or the best one available. Raises TransportMissing."""
     if name is not TransportName.GRPC:
         try:
             from coordinator_server.grpc_front.native_transport import NativeTransport

@@ -1,8 +1,8 @@
 """The edge that all servicers share: between messages on the wire and values inside.
 
-A servicer function takes a request message and a CallContext, and returns a Pending response message. It only maps: it
-may raise Refused while it does, and the Pending may be refused. Whoever calls it (the dispatcher of the server, a test)
-puts a function of the dispatcher and one of this module around it, so that no servicer repeats them:
+A servicer function takes a request message and a CallContext, and returns a Pending response message. It only maps. It
+may raise Refused while it does, and the Pending may be refused. The caller of the function (the dispatcher of the
+server, or a test) wraps it in a function of the dispatcher and one of this module, so that no servicer repeats them:
 
     call = call_context(request.header, transport_call)
     answer(method, response_type, lambda: servicer.EndTxn(request, call))
@@ -28,7 +28,8 @@ from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import PartitionName, PartitionRef
 
 THROTTLE_MS: Final = 50
-"""Pause that a refusal for want of room asks for: several group commits long, short beside a client's deadline."""
+"""Pause (ms) requested by a refusal for lack of capacity: several group commits long, but short beside a client's
+deadline."""
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -36,9 +37,10 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 def answer(
     method: Method, response_type: Callable[[], ResponseT], use_case: Callable[[], Pending[ResponseT]]
 ) -> Pending[ResponseT]:
-    """The response of a use case, in which a refusal and an unknown outcome are error fields.
+    """Return the response of a use case, in which a refusal or an unknown outcome becomes error fields.
 
-    A defect stays an error of the Pending: the transport answers it with INTERNAL and logs it."""
+    A defect stays an error of the Pending: the transport answers it with INTERNAL and logs it.
+    """
     try:
         pending = use_case()
     except Exception as error:  # noqa: BLE001  refusals are answered below, defects stay the error of the reply
@@ -53,7 +55,7 @@ def answer(
 
 
 def error_response(method: Method, response_type: Callable[[], ResponseT], error: CoordinatorError) -> ResponseT:
-    """A response that says nothing but why the whole request failed."""
+    """Return a response that has nothing but the error of the whole request."""
     response = response_type()
     set_error(response, method, error)
     if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_ms" in response.DESCRIPTOR.fields_by_name:
@@ -62,19 +64,19 @@ def error_response(method: Method, response_type: Callable[[], ResponseT], error
 
 
 class OnFastPath:
-    """What the calls of all methods share on their way into the fast path (`FastMethod` of the dispatcher)."""
+    """Common part of all methods on the fast path (`FastMethod` of the dispatcher)."""
 
     def __init__(self, fast_path: FastPath) -> None:
         self._fast_path = fast_path
         self.end, self.take_back = fast_path.end, fast_path.take_back
 
     def refused(self, request: Any, answer: bytes, error: Exception) -> Message:  # noqa: ANN401  as FastMethod
-        """Raises the error: of most methods it is all that there is to say."""
+        """Raise the error. For most methods the whole response is that error."""
         raise error
 
 
 def throttle_ms_of(error: CoordinatorError) -> int:
-    """How long a caller who found no room should wait."""
+    """Return the pause (ms) to request from a caller that was refused for lack of capacity."""
     own = error.throttle_ms if isinstance(error, Refused) else None
     return THROTTLE_MS if own is None else own
 
@@ -93,8 +95,8 @@ def set_error(message: ResponseT, method: Method, error: CoordinatorError | None
 def set_item_error(
     item: Message, method: Method, error: CoordinatorError | None, whole: CoordinatorError | None
 ) -> None:
-    """Fill in the error fields of an item in a response with the error `whole`. What that says is not said again:
-    thousands of copies of it would be more than many clients take."""
+    """Fill in the error fields of an item in a response with the error `whole`. The message of `whole` is not repeated
+    in items: thousands of copies would be too large for many clients."""
     set_error(item, method, error)
     if error is not None and (error is whole or error.code is ErrorCode.OPERATION_NOT_ATTEMPTED):
         item.ClearField("error_message")
@@ -103,7 +105,8 @@ def set_item_error(
 def outcome_of(
     message: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest | log_pb2.ControlMarker,
 ) -> Outcome:
-    """Raises Refused INVALID_REQUEST where it is not said: who forgets it would abort, and be told success."""
+    """Return the requested outcome. Raises Refused INVALID_REQUEST if it is missing: as the default would mean abort, a
+    client that forgets it would abort and be answered with success."""
     if not message.HasField("committed"):
         raise Refused(
             ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"
@@ -112,12 +115,12 @@ def outcome_of(
 
 
 def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:
-    """All partitions of a request, in the order named, for a service that checks them."""
+    """Return all partitions of a request, in the order named, for a service that checks them."""
     return [PartitionName(each.topic, each.topic_id, number) for each in topics for number in each.partitions]
 
 
 def topic_partitions(partitions: Sequence[PartitionRef]) -> list[common_pb2.TopicPartitions]:
-    """Partitions grouped by topic, topics and partitions ascending."""
+    """Return partitions grouped by topic, topics and partitions ascending."""
     by_topic: dict[tuple[str, bytes], list[int]] = {}
     for ref in partitions:
         by_topic.setdefault((ref.topic, ref.topic_id), []).append(ref.partition)

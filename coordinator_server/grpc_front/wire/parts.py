@@ -1,10 +1,11 @@
-"""How many parts a message has, counted before it is parsed.
+"""Limit on the number of parts of a message, counted before it is parsed.
 
-An empty element of a list takes two bytes on the wire, a number one, and each some fifty once it is parsed; then it is
-mapped, checked and answered. So 16 MiB hold eight million of them, and compressed they are some kilobytes: one such
-request would take gigabytes, and the loop for minutes. Bytes bound the content of a message, and this its parts.
+An empty element of a list takes two bytes on the wire, a number one, and each some fifty once it is parsed. Each is
+then mapped, checked and answered. So 16 MiB hold eight million of them, and some kilobytes if compressed. One such
+request would take gigabytes, and block the loop for minutes. The byte limit bounds the content of a message, and this
+limit its parts.
 
-What is malformed is left to the parser, which says so.
+Malformed messages are left to the parser, which reports them.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ from msgspec import Struct
 from coordinator_protocol.wire import fields
 
 FIELDS_PER_PART: Final = 10
-"""Fields that an element has at most, and a few that nobody knows."""
+"""Maximum number of fields per element, including a few unknown ones."""
 _FOLLOWED_BYTES: Final = bytes(range(0x80, 0x100))
-"""Bytes of a number that are followed by another one of it."""
+"""Bytes of a varint that are followed by another byte of it."""
 _NEVER_PACKED: Final = (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE)
 
 
 class _Shape(Struct, frozen=True):
-    """What of one kind of message holds parts."""
+    """Fields of one kind of message that hold parts."""
 
     lists: frozenset[int]
     """Numbers of the fields that are lists."""
     packed: frozenset[int]
     """Numbers of the lists whose elements are numbers: one field may hold many."""
     messages: dict[int, Descriptor]
-    """The fields that hold messages with lists, and of which kind."""
+    """Fields that hold messages with lists, and the kind of each."""
 
 
 def parts_are_too_many(message: bytes, kind: Descriptor, parts_max: int) -> bool:
-    """Whether the lists in a message of this kind, and in the messages in it, have more elements than this together, or
-    it has more fields than so many elements have. Takes time in proportion to no more of them."""
+    """Return True if the message, with all messages in it, has too many parts or fields. Parts are the elements of
+    lists, at most `parts_max`; fields are at most `FIELDS_PER_PART` times as many. The time is proportional to
+    `parts_max` at most."""
     parts_left, fields_left = parts_max, parts_max * FIELDS_PER_PART
     waiting = [(0, len(message), kind)]
     while waiting:
         start, end, kind = waiting.pop()
         shape = _shape(kind)
-        # What is malformed ends here, and what comes beside it may be looked at by the parser all the same.
+        # The count ends at a malformed field. The parser may still read other parts of the message.
         with suppress(ValueError):
             for number, content, after in fields(message, start, end):
                 fields_left -= 1
@@ -58,13 +60,13 @@ def parts_are_too_many(message: bytes, kind: Descriptor, parts_max: int) -> bool
 
 
 def _numbers(packed: bytes) -> int:
-    """How many numbers these are: each ends with a byte that says so."""
+    """Return the number of varints: only the last byte of each is below 0x80."""
     return len(packed.translate(None, _FOLLOWED_BYTES))
 
 
 @cache
 def _has_lists(kind: Descriptor | None) -> bool:
-    """Whether a message of this kind has lists, or one in it. No kind of ours holds itself."""
+    """Return True if a message of this kind, or one in it, has lists. None of our kinds contains itself."""
     return kind is not None and any(field.is_repeated or _has_lists(field.message_type) for field in kind.fields)
 
 

@@ -1,4 +1,4 @@
-"""All servicers of one server: together they have one function for every method that it serves."""
+"""All servicers of one server. Together they have one function for every method that it serves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coordinator_server.grpc_front.wire.transactions.sinks import SinkServicer
 
 
 def servicers(core: Core, address: NodeAddress) -> list[object]:
-    """The servicers of a core, whose clients reach it at this address."""
+    """Return the servicers of a core, whose clients reach it at this address."""
     transactions, log = core.transactions, core.log
     return [
         TransactionServicer(transactions.service, transactions.reader, address),
@@ -41,13 +41,13 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
 
 
 def fast_methods(core: Core) -> list[FastMethod]:
-    """Return what feeds the fast path of a core; nothing where it has none."""
+    """Return the methods that feed the fast path of a core, or none if it has no fast path."""
     path = core.fast_path
     return [] if path is None else [FastTransact(path), FastProduce(path), FastEnd(path), FastInit(path)]
 
 
 def group_servicers(core: Core) -> list[object]:
-    """Return the servicers of the parts of the group coordinator, which make GroupService together."""
+    """Return the servicers of the parts of the group coordinator, which form GroupService."""
     groups = core.groups
     return [
         ClassicServicer(groups.classic),

@@ -1,4 +1,4 @@
-"""The RPCs of AdminService about who may do what: messages to values, the use case, its answer to a message."""
+"""The RPCs of AdminService about ACLs: messages to values, the use case, its answer to a message."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class AclServicer:
 
 
 def _acl(message: admin_pb2.Acl, whose: str) -> Acl:
-    """Raises Refused INVALID_REQUEST for half a rule."""
+    """Decode an ACL. Raises Refused INVALID_REQUEST for an incomplete one."""
     return Acl(
         principal=message.principal,
         resource_type=_member(ResourceType, message.resource_type, whose),

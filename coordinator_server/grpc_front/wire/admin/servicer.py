@@ -1,5 +1,5 @@
-"""AdminService on the wire: what concerns the server as a whole, and what administrators do to transactions.
-Messages to commands, the use case, its answer to a message; nothing is checked or decided here."""
+"""AdminService on the wire: requests about the whole server, and administrators' requests about transactions. Maps
+messages to commands, calls the use case, and maps its answer to a message. Checks and decides nothing."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from group_coordinator.administration.service import AdministrationService
 
 
 class AdministrationServicer:
-    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
-    dispatcher."""
+    """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
     def __init__(self, service: AdministrationService) -> None:
         self._service = service

@@ -27,8 +27,7 @@ from group_coordinator.classic.state import ClassicProtocol
 
 
 class ClassicServicer:
-    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
-    dispatcher."""
+    """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
     def __init__(self, service: ClassicService) -> None:
         self._service = service
@@ -80,7 +79,7 @@ class ClassicServicer:
 
 
 def _join_group(message: group_pb2.JoinGroupRequest) -> JoinGroup:
-    # As in Kafka's oldest version: who names no rebalance timeout has the session timeout for both.
+    # As in Kafka's oldest version: without a rebalance timeout, the session timeout is used for both.
     has_rebalance_timeout = message.HasField("rebalance_timeout_ms")
     return JoinGroup(
         group_id=message.group_id,
@@ -111,7 +110,8 @@ def _joined_response(joined: Joined) -> group_pb2.JoinGroupResponse:
 
 
 def _join_refused_response(message: group_pb2.JoinGroupRequest, error: Exception) -> group_pb2.JoinGroupResponse:
-    """Every refusal names the member id to go on with: mostly the one asked with. Raises what is no refusal."""
+    """Return a refusal with the member id to go on with, mostly that of the request. Raises errors that are no
+    refusal."""
     if not isinstance(error, CoordinatorError):
         raise error
     response = error_response(Method.JOIN_GROUP, group_pb2.JoinGroupResponse, error)

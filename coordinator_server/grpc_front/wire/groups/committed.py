@@ -30,8 +30,7 @@ ResponseT = TypeVar(
 
 
 class OffsetServicer:
-    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
-    dispatcher."""
+    """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
     def __init__(self, offsets: OffsetService) -> None:
         self._offsets = offsets
@@ -88,7 +87,7 @@ class OffsetServicer:
 
 
 def transacted_offsets(message: transaction_pb2.TransactOffsets) -> GroupOffsets:
-    """The offsets that a Transact brings for one group."""
+    """Return the offsets that a Transact brings for one group."""
     return GroupOffsets(message.group_id, _committer(message), _named_offsets(message.topics))
 
 
@@ -125,8 +124,8 @@ def _answer_each(
     names: Sequence[PartitionName],
     use_case: Callable[[], Pending[Results]],
 ) -> Pending[ResponseT]:
-    """One result per partition named. The refusal of a whole request is the response's, and every partition repeats
-    it, so that a client that reads results alone learns of it."""
+    """Return one result per named partition. The refusal of a whole request is in the response and in every result, so
+    that clients that only read results learn of it."""
 
     def filled(
         response: ResponseT, errors: Sequence[CoordinatorError | None], whole: CoordinatorError | None = None

@@ -19,12 +19,11 @@ from group_coordinator.consumer.requests import (
 from group_coordinator.consumer.service import ConsumerService
 
 _UNCHANGED: Final = -1
-"""How Kafka's clients say that a number is as before."""
+"""Value by which Kafka's clients say that a number is unchanged."""
 
 
 class ConsumerServicer:
-    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
-    dispatcher."""
+    """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
     def __init__(self, service: ConsumerService) -> None:
         self._service = service

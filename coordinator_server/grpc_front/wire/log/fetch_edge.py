@@ -1,10 +1,12 @@
-"""Answers to Fetch on the wire, written around the payloads as the store gave them.
+"""Encoding of Fetch answers, written around the payloads as the store returned them.
 
-A protobuf message takes a payload in by copying it, copies it again with every message around it, and once more for
-each doubling of the bytes that it is written to: at 100 KiB a batch that was four fifths of what a Fetch cost. So only
-the small fields are messages here. Payloads are the last field of their batch and batches the last of their partition
-(`log.proto`), which makes an answer a row of pieces. They are joined once, or not at all where the transport sends them
-one after the other and most of the bytes lie in large ones: then a payload leaves from where the store put it.
+A protobuf message copies a payload when it takes it in, and again with every message around it. It copies it once more
+for each doubling of the output buffer. At 100 KiB per batch this was four fifths of the cost of a Fetch. So only the
+small fields are messages here. Payloads are the last field of their batch, and batches the last of their partition
+(`log.proto`), so an answer is a sequence of pieces.
+
+The pieces are joined once. They are not joined at all if the transport sends them one after the other and most of the
+bytes are in large ones. Then a payload is sent from the buffer that the store filled.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ _BATCHES: Final = bytes_field(log_pb2.FetchResult.BATCHES_FIELD_NUMBER)
 _PAYLOAD: Final = bytes_field(log_pb2.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
 PAYLOAD_BYTES_MIN: Final = 32 * KIBI
-"""Payloads of a smaller mean are joined: to hand one over takes longer than to copy it."""
+"""Mean payload size from which pieces are kept apart. A smaller payload is copied faster than it is handed over."""
 
 _ISOLATIONS: Final = (Isolation.READ_COMMITTED, Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
-"""By their numbers on the wire; 0 is what a client sends that says nothing."""
+"""Isolation levels by their numbers on the wire; 0 is that of a client that sets none."""
 
 
 class FetchAnswer:
-    """A successful `FetchResponse` as the transport takes it: its bytes, and what it says about errors."""
+    """A successful `FetchResponse` as the transport takes it: its bytes, and its error codes."""
 
     __slots__ = ("_batch_count", "_pieces", "_size_bytes", "results")
 
@@ -46,7 +48,7 @@ class FetchAnswer:
     def __init__(self, found: Sequence[FetchResult]) -> None:
         self._size_bytes = self._batch_count = 0
         self.results: Final[list[log_pb2.FetchResult]] = []
-        """One for each partition, without its batches."""
+        """One result for each partition, without its batches."""
         self._pieces: list[bytes | memoryview] = []
         for result in found:
             fields = _result_fields(result)
@@ -69,11 +71,11 @@ class FetchAnswer:
         self._batch_count += len(result.batches)
 
     def SerializeToString(self) -> bytes:
-        """The bytes of the message, as a protobuf message gives them."""
+        """Return the bytes of the message, as a protobuf message does."""
         return b"".join(self._pieces)
 
     def in_pieces(self) -> bytes | Pieces:
-        """The same bytes, in pieces where that pays."""
+        """Return the same bytes, in pieces if that is faster."""
         if self._size_bytes >= PAYLOAD_BYTES_MIN * max(1, self._batch_count):
             return Pieces(self._pieces, self._size_bytes)
         return self.SerializeToString()
@@ -109,7 +111,7 @@ def _result_fields(result: FetchResult) -> log_pb2.FetchResult:
 
 
 def _batch_fields(header: BatchHeader, encoded: Buffer) -> log_pb2.RecordBatch:
-    """The fields of a stored batch but its payload; absent ones stay absent."""
+    """Return the fields of a stored batch except its payload. Absent fields stay absent."""
     has_producer = header.producer_id != NO_PRODUCER_ID
     message = log_pb2.RecordBatch(
         base_offset=header.base_offset,
@@ -145,7 +147,7 @@ def _batch_fields(header: BatchHeader, encoded: Buffer) -> log_pb2.RecordBatch:
 
 
 def isolation_of(level: int) -> Isolation:
-    """Raises Refused INVALID_REQUEST for a number that is none."""
+    """Return the isolation level of a wire number. Raises Refused INVALID_REQUEST for an unknown one."""
     if not 0 <= level < len(_ISOLATIONS):
         raise Refused(
             ErrorCode.INVALID_REQUEST,

@@ -1,5 +1,4 @@
-"""What is asked about ranges of a log, on the wire: how many records lie there, where they lie, and what was
-committed."""
+"""Requests about ranges of a log, on the wire: number of records, their sizes and positions, committed transactions."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def _count_result(result: CountResult) -> log_pb2.CountResult:
 
 
 def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
-    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    """Decode the request. Raises Refused INVALID_REQUEST for an unknown isolation level."""
     queries = [
         MeasureQuery(
             PartitionName(item.topic, item.topic_id, item.partition),
@@ -93,7 +92,7 @@ def measure_records(message: log_pb2.MeasureRecordsRequest) -> MeasureRecords:
 
 
 def measure_records_response(results: Sequence[MeasureResult]) -> log_pb2.MeasureRecordsResponse:
-    """Where the visible records lie for each query."""
+    """Encode the positions of visible records for each query."""
     response = log_pb2.MeasureRecordsResponse()
     for result in results:
         name, measured = result.name, result.measured
@@ -118,7 +117,7 @@ def list_committed(message: log_pb2.ListCommittedTransactionsRequest) -> ListCom
 def committed_transactions_response(
     results: Sequence[CommittedResult],
 ) -> log_pb2.ListCommittedTransactionsResponse:
-    """What was committed in each range."""
+    """Encode the committed transactions of each range."""
     response = log_pb2.ListCommittedTransactionsResponse()
     for result in results:
         name, commits = result.name, result.commits

@@ -1,9 +1,10 @@
-"""LogService on the wire: messages to commands of the partition log, the use case, and its results back. What a number
-or a name may be is checked by the services; only what the commands cannot even say is refused here.
+"""LogService on the wire: messages to commands of the partition log, the use case, and its results back. The services
+check numbers and names. Only values that the commands cannot express are refused here.
 
-What the wire can say and a batch cannot be, is refused for that batch alone: an unknown encoding with
-UNSUPPORTED_FOR_MESSAGE_FORMAT (a newer server may know it), an unknown compression with UNSUPPORTED_COMPRESSION_TYPE, a
-missing encoding or a control batch with INVALID_RECORD (no server takes it).
+A value that a batch cannot have is refused for that batch alone. An unknown encoding is refused with
+UNSUPPORTED_FOR_MESSAGE_FORMAT, because a newer server may know it, an unknown compression with
+UNSUPPORTED_COMPRESSION_TYPE. A missing encoding or a control batch is refused with INVALID_RECORD, because no server
+takes it.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ _EPOCH_CAUSES: Final = {
     LineCause.RESTORE: log_pb2.LEADER_EPOCH_CAUSE_RESTORE,
 }
 
-# All that a client can say of a batch in numbers of enums, and what they mean: one look for every batch. Missing here =
-# not known, or a batch that says nothing of its encoding.
+# All valid combinations of the enum numbers of a batch, with their meaning, so that one lookup checks a batch. Missing
+# here = an unknown number, or a batch without an encoding.
 _KINDS: Final = {
     (int(encoding), int(compression), int(timestamp_type), is_control): (encoding, compression, timestamp_type)
     for encoding in Encoding
@@ -101,8 +102,7 @@ _KINDS: Final = {
 
 
 class LogServicer:
-    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
-    dispatcher."""
+    """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
     def __init__(self, topics: TopicService, log: LogService, markers: ForeignMarkers) -> None:
         self._topics = topics
@@ -178,12 +178,12 @@ class LogServicer:
 
 
 class FastProduce(OnFastPath):
-    """Batches of transactions that are ended later."""
+    """Produce of batches in transactions that end later, on the fast path."""
 
     method: Final = Method.PRODUCE
 
     def take(self, request: log_pb2.ProduceRequest, context: CallContext) -> bytes | None:
-        """The answer, if it is of the common shape."""
+        """Return the answer to a call of the common shape, else None."""
         batches = fast_batches(request.batches) if request.transactional_id else None
         if batches is None:
             return None
@@ -191,7 +191,7 @@ class FastProduce(OnFastPath):
         return None if results is None else produce_response(results).SerializeToString()
 
     def refused(self, request: log_pb2.ProduceRequest, answer: bytes, error: Exception) -> log_pb2.ProduceResponse:
-        """Says it of each batch, under the name that the answer has for its partition. A defect stays an error."""
+        """Return the error for each batch, under the partition name in the answer. A defect is raised again."""
         if not isinstance(error, CoordinatorError):
             raise error
         results = log_pb2.ProduceResponse.FromString(answer).results
@@ -225,7 +225,7 @@ def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
 
 
 def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
-    """A batch and its partition, unchecked but for what has no value here."""
+    """Decode a batch and its partition. Only unknown enum numbers are refused; nothing else is checked."""
     batch = item.batch
     name = PartitionName(item.topic, item.topic_id, item.partition)
     header = batch_header(batch)
@@ -235,7 +235,7 @@ def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
 
 
 def fast_batches(items: Iterable[log_pb2.PartitionBatch]) -> list[FastBatch] | None:
-    """Batches as columns; None where one of them has a number that means nothing here."""
+    """Return batches as columns; None if one of them has an unknown number."""
     batches: list[FastBatch] = []
     for item in items:
         batch = item.batch
@@ -248,14 +248,14 @@ def fast_batches(items: Iterable[log_pb2.PartitionBatch]) -> list[FastBatch] | N
 
 
 def batch_header(batch: log_pb2.RecordBatch) -> BatchHeader | None:
-    """The header of a batch, unchecked; None where one of its numbers means nothing here."""
+    """Return the unchecked header of a batch; None if one of its numbers is unknown."""
     is_control, has = batch.is_control, batch.HasField
     kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
     if kind is None:
         return None
     encoding, compression, timestamp_type = kind
-    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch. A number
-    # other than 0 was sent: only then is it clear without asking.
+    # Positional, because keyword arguments take more than twice as long, and this runs for every batch. A number other
+    # than 0 is known to be present, so only for 0 the message is asked.
     return BatchHeader(
         batch.base_offset,
         batch.record_count,
@@ -274,7 +274,7 @@ def batch_header(batch: log_pb2.RecordBatch) -> BatchHeader | None:
 
 
 def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:
-    """Names the first number that means nothing here."""
+    """Return the refusal that names the first unknown number."""
     if not batch.encoding and not batch.is_control:
         text = "the batch does not say how its payload is encoded; name the encoding"
         return Refused(ErrorCode.INVALID_RECORD, text)
@@ -290,7 +290,7 @@ def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:
 
 
 def fetch(message: log_pb2.FetchRequest) -> Fetch:
-    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    """Decode the request. Raises Refused INVALID_REQUEST for an unknown isolation level."""
     items: list[FetchItem] = []
     for item in message.partitions:
         name = PartitionName(item.topic, item.topic_id, item.partition)
@@ -314,7 +314,7 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
 
 
 def list_offsets(message: log_pb2.ListOffsetsRequest) -> ListOffsets:
-    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    """Decode the request. Raises Refused INVALID_REQUEST for an unknown isolation level."""
     queries = [
         OffsetQuery(
             PartitionName(item.topic, item.topic_id, item.partition),
@@ -386,11 +386,11 @@ def _leader_epoch(epoch: LeaderEpoch) -> log_pb2.LeaderEpoch:
 
 
 def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceResponse:
-    """What became of each batch."""
+    """Encode the result of each batch."""
     response = log_pb2.ProduceResponse()
     add = response.results.add
     for result in results:
-        # Set one by one: by keywords it takes twice as long.
+        # Set one by one, because keyword arguments take twice as long.
         message = add()
         message.topic, message.topic_id, message.partition = result.name
         message.base_offset = result.base_offset
@@ -405,7 +405,7 @@ def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceRespons
 
 
 def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffsetsResponse:
-    """The position for each query."""
+    """Encode the position for each query."""
     response = log_pb2.ListOffsetsResponse()
     for result in results:
         message = response.results.add(
@@ -430,7 +430,7 @@ def delete_records(message: log_pb2.DeleteRecordsRequest) -> DeleteRecords:
 
 
 def delete_records_response(results: Sequence[DeleteRecordsResult]) -> log_pb2.DeleteRecordsResponse:
-    """Where each partition begins now."""
+    """Encode the new log start of each partition."""
     response = log_pb2.DeleteRecordsResponse()
     for result in results:
         topic, topic_id, partition = result.name
@@ -446,7 +446,7 @@ def delete_records_response(results: Sequence[DeleteRecordsResult]) -> log_pb2.D
 
 
 def write_txn_markers(message: log_pb2.WriteTxnMarkersRequest) -> WriteTxnMarkers:
-    """Raises Refused INVALID_REQUEST for a marker that does not say how the transaction ends."""
+    """Decode the request. Raises Refused INVALID_REQUEST for a marker without an outcome."""
     return WriteTxnMarkers(
         [
             DecidedMarker(_marker(wanted.producer_id, wanted.marker), unchecked_names(wanted.topics))
@@ -468,7 +468,7 @@ def _marker(producer_id: int, message: log_pb2.ControlMarker) -> Marker:
 
 
 def markers_response(results: Sequence[tuple[int, Sequence[MarkerResult]]]) -> log_pb2.WriteTxnMarkersResponse:
-    """What became of each marker in each partition, by producer."""
+    """Encode the result of each marker in each partition, by producer."""
     response = log_pb2.WriteTxnMarkersResponse()
     for producer_id, of_producer in results:
         message = response.results.add(producer_id=producer_id)
@@ -484,7 +484,7 @@ def describe_producers(message: log_pb2.DescribeProducersRequest) -> DescribePro
 
 
 def producers_response(described: Sequence[ProducersDescription]) -> log_pb2.DescribeProducersResponse:
-    """The producers of each partition."""
+    """Encode the producers of each partition."""
     response = log_pb2.DescribeProducersResponse()
     for found in described:
         topic, topic_id, partition = found.name

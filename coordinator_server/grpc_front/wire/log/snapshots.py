@@ -40,7 +40,7 @@ class SnapshotServicer:
 
 
 def filter_of(message: log_pb2.SnapshotFilter) -> SnapshotFilter:
-    """Raises Refused INVALID_REQUEST where there is not an offset for each producer, or a producer is named twice."""
+    """Decode the filter. Raises Refused INVALID_REQUEST if the lists differ in length, or a producer is named twice."""
     producer_ids, first_offsets = message.producer_ids, message.first_offsets
     if len(producer_ids) != len(first_offsets):
         raise Refused(
@@ -55,7 +55,7 @@ def filter_of(message: log_pb2.SnapshotFilter) -> SnapshotFilter:
 
 
 def take_snapshot_response(snapshot: LeasedSnapshot) -> log_pb2.TakeSnapshotResponse:
-    """All partitions of a snapshot."""
+    """Encode all partitions of a snapshot."""
     response = log_pb2.TakeSnapshotResponse(snapshot_id=snapshot.snapshot_id)
     for name, view, head in snapshot.views:
         partition = response.partitions.add(
@@ -67,7 +67,8 @@ def take_snapshot_response(snapshot: LeasedSnapshot) -> log_pb2.TakeSnapshotResp
             last_stable_offset=head.last_stable_offset,
             leader_epoch=view.leader_epoch,
         )
-        # Of lists protobuf knows the length before it begins, which halves the time of the longest part of this turn.
+        # As lists, because protobuf then knows the length in advance. That halves the time of the longest part of this
+        # turn.
         partition.shown.producer_ids.extend(list(view.excluded))
         partition.shown.first_offsets.extend(list(view.excluded.values()))
     return response

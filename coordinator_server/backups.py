@@ -1,4 +1,4 @@
-"""Backups of a store that serves: asked for, or by the clock; on a thread of their own, one at a time."""
+"""Backups of a store that serves, on request or on a schedule. They are made on a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
 from coordinator_server.metrics.instruments import MS, Readings, by_label, counts, single
 
 RETRY_MS: Final = 60_000
-"""How long after one that failed the next backup by the clock begins, unless its turn is earlier."""
+"""Delay of the next scheduled backup after a failed one."""
 
 ResultT = TypeVar("ResultT")
 
@@ -35,16 +35,16 @@ _EXPECTED: Final = (BackupRefused, StoreUnreadable, StoreRefused, StoreFailed)
 
 
 class _Stopped(Exception):
-    """The server ends, and with it what it is copying."""
+    """The server stops, and the backup under way ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
-    """What is set: where, how often and how many."""
+    """Settings of backups: directory, interval and number."""
 
     directory: Path
     interval_ms: int
-    """0: only when asked."""
+    """Time between scheduled backups; 0 if backups are made on request only."""
     kept: int
 
 
@@ -61,7 +61,7 @@ class _Work:
     version: int = 0
     failure: str = ""
     manifest: Manifest | None = None
-    """Set once it is complete."""
+    """Set once the backup is complete."""
 
     def standing(self) -> BackupStanding:
         if self.manifest is not None:
@@ -78,12 +78,13 @@ class _Work:
 
 
 class ServerBackups:
-    """Implements `BackupMaker`. On the loop, but for what says otherwise."""
+    """Implements `BackupMaker`. On the loop thread, except where a method says otherwise."""
 
     def __init__(
         self, checkpoint: Callable[[], StoreDirectory], store_id: str, settings: BackupSettings, clock: Clock
     ) -> None:
-        """`checkpoint`: links the store as of one version, on any thread; the caller removes it."""
+        """Hold the settings; `start` begins the work. `checkpoint` links the store as of one version, on any thread;
+        the caller removes it."""
         self._checkpoint = checkpoint
         self._store_id = store_id
         self._settings = settings
@@ -95,17 +96,17 @@ class ServerBackups:
         self._idle.set()
         self._newest: Manifest | None = None
         self._due_from_ms = clock.wall_ms()
-        """What the age of the newest backup counts from, where there is none."""
+        """Origin for the age of the newest backup while there is none."""
         self._results = counts("made", "failed")
         self._elapsed_ms = 0
 
     @property
     def directory(self) -> str:
-        """The directory that the backups lie in."""
+        """Directory of the backups."""
         return str(self._settings.directory)
 
     def start(self) -> None:
-        """Look for the newest backup, and make others by the clock from then on if that is set."""
+        """Look for the newest backup, and schedule the next ones if an interval is set."""
         self._found().on_settled(self._on_looked)
 
     def _on_looked(self, found: Pending[Sequence[KeptBackup]]) -> None:
@@ -119,7 +120,8 @@ class ServerBackups:
         self._arm(0 if self._newest is None else self._newest.created_ms + self._settings.interval_ms)
 
     def _arm(self, due_ms: int) -> None:
-        """Make the next backup by the clock at this wall time. One that was set back must not put it off for long."""
+        """Schedule the next backup for this wall time, at most one interval ahead. Otherwise a wall clock that was set
+        back would delay it for long."""
         if self._settings.interval_ms and not self._is_stopping:
             delay_ms = min(max(0, due_ms - self._clock.wall_ms()), self._settings.interval_ms)
             self._loop.call_later(delay_ms / MS, self._on_due)
@@ -133,7 +135,7 @@ class ServerBackups:
             self._arm(self._clock.wall_ms() + RETRY_MS)
 
     def create(self, request_id: bytes, *, is_independent: bool) -> Pending[BackupStanding]:
-        """Begin one, as `BackupMaker.create`."""
+        """Begin a backup, as `BackupMaker.create`."""
         work = self._work
         if work is not None and request_id and work.request_id == request_id:
             return work.taken
@@ -166,12 +168,12 @@ class ServerBackups:
         return work.taken
 
     def _go_on(self, _progress: CopyProgress) -> None:
-        """Called on the thread of the backup, after every piece."""
+        """Stop the copy if the server stops. Called on the thread of the backup, after every piece."""
         if self._is_stopping:
             raise _Stopped
 
     def _make(self, work: _Work) -> Manifest:
-        """Make it, on a thread of its own."""
+        """Make the backup, on its own thread."""
         checkpoint = self._checkpoint()
         try:
             work.version = read_mark(checkpoint.durable_mark_path).version
@@ -221,9 +223,9 @@ class ServerBackups:
             self._arm(self._clock.wall_ms() + RETRY_MS)
 
     def standings(self) -> Pending[Sequence[BackupStanding]]:
-        """What there is, as `BackupMaker.standings`."""
+        """Return the backups, as `BackupMaker.standings`."""
 
-        # As of now: it may be complete before the directory has been read, and after it was looked for there.
+        # Read now: the backup may become complete after the directory was listed and before the list is used.
         work = None if self._work is None or self._work.manifest is not None else self._work
 
         def with_newest(found: Sequence[KeptBackup]) -> Sequence[BackupStanding]:
@@ -235,7 +237,7 @@ class ServerBackups:
         return self._found().map(with_newest)
 
     def _found(self) -> Pending[Sequence[KeptBackup]]:
-        """Refused UNKNOWN_SERVER_ERROR."""
+        """List the backups in the directory. Refused UNKNOWN_SERVER_ERROR."""
 
         def look() -> Sequence[KeptBackup]:
             return backups_in(self._settings.directory) if self._settings.directory.exists() else ()
@@ -248,7 +250,8 @@ class ServerBackups:
         return self._on_thread(look).map(lambda found: found, refused)
 
     def _on_thread(self, act: Callable[[], ResultT]) -> Pending[ResultT]:
-        """What `act` returns or raises, done on a thread: files are slow, and the loop must not wait for them."""
+        """Run `act` on a thread and return its result or error. File access is slow, and the loop must not wait for
+        it."""
         answer: Pending[ResultT] = Pending()
 
         def run() -> None:
@@ -259,7 +262,7 @@ class ServerBackups:
             else:
                 self._tell(partial(answer.succeed, result))
 
-        # A daemon, because a process that must end cannot wait for a disk that hangs.
+        # A daemon, because the process must be able to end while a disk hangs.
         threading.Thread(target=run, name="backup", daemon=True).start()  # noqa: TID251  only files are touched there
         return answer
 
@@ -268,15 +271,16 @@ class ServerBackups:
             self._loop.call_soon_threadsafe(settle)
 
     def stop(self) -> None:
-        """Begin none any more; the one under way ends with its next piece, and nothing is left of it. Idempotent."""
+        """Begin no further backup. The one under way ends after its current piece, and its files are removed.
+        Idempotent."""
         self._is_stopping = True
 
     async def stopped(self) -> None:
-        """Return once nobody is at the store's files any more. After `stop`."""
+        """Wait until no thread uses the store's files any more. Call it after `stop`."""
         await self._idle.wait()
 
     def readings(self) -> Readings:
-        """For the metrics."""
+        """Return the metrics of backups."""
         newest, now_ms = self._newest, self._clock.wall_ms()
         work = self._work_under_way()
         return {

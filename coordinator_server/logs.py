@@ -1,7 +1,6 @@
-"""Log lines: events with fields, JSON for machines and readable in a terminal, always on stderr.
+"""Log lines: events with fields, as JSON for machines or readable in a terminal, always on stderr.
 
-An event is logged where it is known, once, with the ids that belong to it as fields; stdout belongs to what commands
-print.
+An event is logged once, where it is known, with its ids as fields. Stdout belongs to the output of commands.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import structlog
 
 
 class LogFormat(StrEnum):
-    """How a line looks."""
+    """Format of a line."""
 
     AUTO = "auto"
     """console in a terminal, json elsewhere."""
@@ -31,7 +30,7 @@ class LogFormat(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The least important lines that are written."""
+    """Least important level that is written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -40,9 +39,9 @@ class LogLevel(StrEnum):
 
 
 AUDIT_FILES_KEPT: Final = 10
-"""Full files of the audit log that are kept, beside the one that is written."""
+"""Number of full audit log files that are kept, beside the current one."""
 AUDIT_WAITING_MAX: Final = 10_000
-"""Lines of the audit log that may wait for a slow disk. Further ones are told on stderr alone."""
+"""Maximum number of audit log lines that wait for a slow disk. Further ones go to stderr alone."""
 
 
 _LEVELS: Final = {
@@ -54,7 +53,7 @@ _LEVELS: Final = {
 
 
 def configure_logs(log_format: LogFormat, log_level: LogLevel, stream: TextIO | None = None) -> None:
-    """Set up logging of the whole process, that of libraries included."""
+    """Set up logging of the whole process, including libraries."""
     stream = sys.stderr if stream is None else stream
     is_console = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and stream.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -87,17 +86,17 @@ def configure_logs(log_format: LogFormat, log_level: LogLevel, stream: TextIO | 
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[log_level])
-    # Whatever else is not wanted: what administrators did is on record.
+    # Acts of administrators are logged at any level.
     logging.getLogger("audit").setLevel(logging.INFO)
-    # Their debug lines are one per selector event and one per call, of no use to anybody here.
+    # Their debug lines, one per selector event and one per call, are of no use here.
     for library in ("asyncio", "_cygrpc"):
         logging.getLogger(library).setLevel(max(logging.WARNING, _LEVELS[log_level]))
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_no_lost_caller)
 
 
 def is_no_lost_caller(line: logging.LogRecord) -> bool:
-    """False for what grpc.aio says, with a traceback, when a caller left before its answer was sent. Whoever connects
-    could fill the log with that; such calls are counted as CANCELLED."""
+    """Return False for a traceback of grpc.aio about a caller that left before its answer was sent. Any client could
+    fill the log with those. Such calls are counted as CANCELLED."""
     return not line.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 
 
@@ -111,10 +110,11 @@ class _AuditFile(RotatingFileHandler):
 
 @contextmanager
 def audit_file(path: Path, *, bytes_max: int) -> Iterator[None]:
-    """Write the lines of the audit log to a file of their own, as JSON, instead of among all others. A thread writes
-    them, so that no slow disk holds up the server; what waits is written before this ends.
+    """Write the audit log to its own file as JSON, instead of to the common log. A thread writes the lines, so that a
+    slow disk does not block the server. Waiting lines are written before this ends.
 
-    Raises: OSError where the file cannot be written."""
+    Raises OSError if the file cannot be written.
+    """
     logger = logging.getLogger("audit")
     written = _AuditFile(path, maxBytes=bytes_max, backupCount=AUDIT_FILES_KEPT, encoding="utf-8")
     written.setFormatter(
@@ -136,7 +136,7 @@ def audit_file(path: Path, *, bytes_max: int) -> Iterator[None]:
 
 
 class _Unformatted(QueueHandler):
-    """Hands lines over as they are: the one who writes them formats them."""
+    """Hands lines over unformatted: the writing thread formats them."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         return record

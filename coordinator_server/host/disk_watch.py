@@ -1,4 +1,4 @@
-"""Looks at how much of the store's disk is free, for the disk guard and for the log."""
+"""Measures the free space of the store's disk, for the disk guard and for the log."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import structlog
 from coordinator_runtime.disk_guard import DiskGuard
 
 LOOK_SECONDS: Final = 0.5
-"""What producers write between two looks must fit into what the guard keeps free."""
+"""Interval of the measurements. The guard's reserve must hold the writes of one interval."""
 
 _log = structlog.get_logger("server")
 
 
 class DiskWatch:
-    """Looks again and again, on a thread of the loop's pool: a disk may be slow."""
+    """Measures at regular intervals, on a thread of the loop's pool, because a disk may be slow."""
 
     def __init__(self, guard: DiskGuard, free_bytes: Callable[[], int]) -> None:
         self._guard = guard
         self._free_bytes = free_bytes
         self._is_blind = False
-        """The last look failed."""
+        """True if the last measurement failed."""
 
     def start(self) -> None:
-        """Look once at once, so that nobody is served before, and then for as long as the running loop runs."""
+        """Measure once at once, before any caller is served, and then for as long as the running loop runs."""
         if self._guard.free_bytes_min:
             self._guard.on_change = log_change
             self._note(self._look())
@@ -51,7 +51,7 @@ class DiskWatch:
             self._look_later()
 
     def _note(self, found: int | OSError) -> None:
-        """What could not be seen changes nothing: whether there is room, the next write will tell."""
+        """Pass a measurement to the guard. A failed one changes nothing: the next write shows if there is space."""
         was_blind, self._is_blind = self._is_blind, isinstance(found, OSError)
         if not isinstance(found, OSError):
             self._guard.looked(found)
@@ -60,7 +60,7 @@ class DiskWatch:
 
 
 def log_change(guard: DiskGuard) -> None:
-    """Write the line that says that no records are taken any more, or again."""
+    """Log that no records are taken any more, or that they are taken again."""
     fields = {"free_bytes": guard.free_bytes, "free_bytes_min": guard.free_bytes_min}
     if guard.refusal is None:
         _log.info("disk_has_room", **fields)

@@ -1,4 +1,4 @@
-"""How the process handles its memory: when garbage is looked for, and when freed memory is given back."""
+"""Memory of the process: the settings of the garbage collector, and the return of freed memory to the system."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
 
 _YOUNG_OBJECTS_MAX: Final = 20_000
-"""New objects after which the collector looks for cycles among them. A transaction makes dozens that live until the
-next flush and are no garbage: at Python's 700 the collector took a tenth of the time of a busy server. At this number
-it looks for about a millisecond at once. It counts objects and not their bytes, so calls must leave it nothing: answers
-of fetches in cycles were 20 MiB at times (`tests/harness/garbage.py` watches)."""
+"""Number of new objects after which the collector looks for cycles among them.
+
+A transaction makes dozens of objects that live until the next flush and are no garbage. At Python's 700 the collector
+took a tenth of the time of a busy server. At this number one pass takes about a millisecond.
+
+The collector counts objects and not their bytes, so calls must leave no cycles. Answers of fetches in cycles were 20
+MiB at times (`tests/harness/garbage.py` watches).
+"""
 _MIDDLE_EVERY: Final = 50
 _OLD_EVERY: Final = 100
 
 
 @contextmanager
 def loading_for_good() -> Iterator[None]:
-    """While state is read that lives as long as the process, and after it.
+    """Suspend the garbage collector while state is read that lives as long as the process.
 
-    Reading makes hundreds of thousands of objects and hardly any garbage. The collector would look through all of them
-    again and again, which takes a third of the time of a load, and later holds up the loop for a quarter of a second at
-    once. So it rests during the load, and never looks at what is there at its end."""
+    Reading makes hundreds of thousands of objects and hardly any garbage. Repeated passes over all of them take a third
+    of the time of a load, and later block the loop for a quarter of a second each. So the collector rests during the
+    load, and never looks at the objects that exist at its end.
+    """
     gc.disable()
     try:
         yield
@@ -43,27 +48,30 @@ _STATM: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _LOOK_S: Final = 1.0
 _GROWN_BYTES: Final = 32 * MEBI
-"""How much must have been allocated since memory was given back last: less is not worth the effort."""
+"""Minimum growth since memory was last given back; less is not worth the effort."""
 _QUIET_SHARE: Final = 0.2
-"""A process that used less than this part of one processor is quiet: nobody is held up then."""
+"""Share of one processor below which the process counts as quiet. Then a pause delays no caller."""
 _WAIT_LOOKS_MAX: Final = 60
-"""How often to wait for a quiet moment; after that memory is given back all the same, with a pause of some 20 ms."""
+"""Maximum number of looks to wait for a quiet moment. After that memory is given back anyway, with a pause of some 20
+ms."""
 
 
 class FreedMemory:
-    """Decides when it is time to give freed memory back. Knows no clock: it is asked at regular times.
+    """Decides when to give freed memory back. Knows no clock: it is asked at regular times.
 
-    What is freed stays resident, so nobody sees it happen. A process that is quiet and has more than it once had tries
-    again, and waits twice as long each time that it gained nothing: what it has may be in use."""
+    Freed memory stays resident, so it cannot be measured. A quiet process that has more than its former minimum tries
+    to give some back. It waits twice as long after each attempt that gained nothing, because the memory may be in use.
+    """
 
     def __init__(self, resident_bytes: int) -> None:
         self._least_bytes = resident_bytes
         self._looks = 0
-        """How often it was asked since it gave memory back last, or had little to give."""
+        """Number of looks since memory was last given back, or since there was little to give."""
         self._pause_looks = 1
 
     def is_due(self, resident_bytes: int, busy_share: float) -> bool:
-        """Say whether to give memory back now. `busy_share` is the part of one processor used since the last time."""
+        """Return True if memory should be given back now. `busy_share` is the part of one processor used since the last
+        time."""
         self._least_bytes = min(self._least_bytes, resident_bytes)
         if resident_bytes < self._least_bytes + _GROWN_BYTES:
             self._looks, self._pause_looks = 0, 1
@@ -72,15 +80,15 @@ class FreedMemory:
         return self._looks >= (self._pause_looks if busy_share < _QUIET_SHARE else _WAIT_LOOKS_MAX)
 
     def gave_back(self, before_bytes: int, after_bytes: int) -> None:
-        """Note that memory was given back, and what was resident before and after it."""
+        """Record that memory was given back, with the resident bytes before and after."""
         has_gained = before_bytes - after_bytes >= _GROWN_BYTES
         self._pause_looks = 1 if has_gained else min(2 * self._pause_looks, _WAIT_LOOKS_MAX)
         self._looks = 0
 
 
 class MemoryKeeper:
-    """Gives freed memory back when the process is quiet, for as long as the loop runs. Freed memory is kept before,
-    because a busy server would need it again at once (`keep_freed_memory`)."""
+    """Gives freed memory back when the process is quiet, for as long as the loop runs. Otherwise it is kept, because a
+    busy server would need it again at once (`keep_freed_memory`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -89,7 +97,7 @@ class MemoryKeeper:
         self._used_s = 0.0
 
     def start(self) -> None:
-        """Begin, on the running loop. Where the system does not say what the process has, nothing is done."""
+        """Begin, on the running loop. Does nothing if the system does not report the resident memory."""
         if _STATM.exists():
             self._look_later()
 

@@ -1,8 +1,8 @@
 """Publishes the readings of all metrics: taken on the loop, rendered on the thread that serves the scrape.
 
-Rendering a thousand children takes about ten milliseconds, which would be felt by every call if it ran on the loop. So
-the loop only copies numbers, in one step, and all metrics of one scrape are of one moment. What only the store knows is
-asked on the scrape's own thread, because that may wait for the disk.
+Rendering a thousand children takes about ten milliseconds, which would delay every call if it ran on the loop. So the
+loop only copies numbers, in one step, and all metrics of one scrape are of one moment. Statistics of the store are read
+on the scrape's own thread, because that may wait for the disk.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from coordinator_server.metrics.families import FAMILIES, Kind, MetricFamily
 from coordinator_server.metrics.instruments import MS, Histogram, Readings, Values, single
 
 READING_MS_MAX: Final = 5_000
-"""A loop that does not answer for so long makes the scrape fail, which is what an alert should see."""
+"""Time limit for the loop to answer. Beyond it the scrape fails, which is what an alert should see."""
 
 
 class ScrapeFailed(Exception):
-    """There are no numbers to publish. The message says why."""
+    """There are no numbers to publish. The message has the reason."""
 
 
 class ReadingsCollector:
@@ -47,12 +47,12 @@ class ReadingsCollector:
         self._reading_ms_max = reading_ms_max
 
     def describe(self) -> Iterator[Metric]:
-        """Every metric, so that the registry does not scrape to find their names."""
+        """Yield every metric without values, so that the registry does not scrape to find their names."""
         for family in FAMILIES:
             yield _metric(family, {})
 
     def collect(self) -> Iterator[Metric]:
-        """Raises ScrapeFailed."""
+        """Yield every metric with its values. Raises ScrapeFailed."""
         readings = {
             **self._from_loop(),
             **_of_store(self._store_statistics()),
@@ -65,7 +65,7 @@ class ReadingsCollector:
         taken: Future[Readings] = Future()
 
         def fill() -> None:
-            # False when the scrape has given up meanwhile: nobody wants the numbers any more.
+            # False if the scrape has given up meanwhile, so that the numbers are not needed.
             if taken.set_running_or_notify_cancel():
                 try:
                     taken.set_result(self._take())
@@ -84,7 +84,7 @@ class ReadingsCollector:
 
 
 def registry_of(collector: ReadingsCollector) -> CollectorRegistry:
-    """A registry of our own: nothing that a library registers by itself is exported unseen."""
+    """Return a registry of our own, so that nothing that a library registers by itself is exported unnoticed."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return registry

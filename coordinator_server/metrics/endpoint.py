@@ -1,4 +1,4 @@
-"""Serves `/metrics` over HTTP or HTTPS, on threads and a port of its own, so that a slow scraper holds up nobody."""
+"""Serves `/metrics` over HTTP or HTTPS, on its own threads and port, so that a slow scraper delays no caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coordinator_server.security.tls import ClientAuth
 PATH: Final = "/metrics"
 
 _SILENCE_SECONDS_MAX: Final = 30.0
-"""How long a scraper may neither send nor take anything over TLS."""
+"""Longest time for which a scraper may neither send nor take anything over TLS."""
 
 _log = structlog.get_logger("metrics")
 
@@ -36,7 +36,7 @@ class MetricsEndpoint:
         return int(self._server.server_port)
 
     def publish(self, registry: CollectorRegistry) -> None:
-        """Answer scrapes from now on with what the registry has."""
+        """Answer scrapes from the registry from now on."""
         self._server.set_app(_guarded(make_wsgi_app(registry)))
 
     def close(self) -> None:
@@ -47,19 +47,19 @@ class MetricsEndpoint:
 
 
 def listen_for_scrapes(host: str, port: int, credentials: ReloadingCredentials | None = None) -> MetricsEndpoint:
-    """Take the port, 0 for a free one, before anything else of the server is there; until `publish`, scrapes fail with
-    a reason. With credentials it speaks HTTPS. Raises OSError where it cannot listen."""
+    """Take the port (0 for any free one) before the rest of the server exists. Scrapes fail with a reason until
+    `publish`. With credentials it speaks HTTPS. Raises OSError if it cannot listen."""
     server, thread = start_http_server(port, host, CollectorRegistry())
     server.set_app(_nothing_yet)
     if credentials is not None:
-        # In the thread of the request. The library's own TLS makes the handshake in the thread that takes connections,
-        # where one scraper that says nothing would hold up all others.
+        # In the thread of the request. The library's own TLS makes the handshake in the accepting thread, where one
+        # silent scraper would block all others.
         vars(server)["finish_request"] = SafeRequests(server.finish_request, credentials).finish
     return MetricsEndpoint(server, thread)
 
 
 class SafeRequests:
-    """Makes the handshake of TLS before each request is read, with the newest credentials."""
+    """Makes the TLS handshake before each request is read, with the newest credentials."""
 
     def __init__(
         self, finish_request: Callable[[socket.socket, tuple[str, int]], object], credentials: ReloadingCredentials
@@ -83,13 +83,13 @@ class SafeRequests:
             try:
                 self._context = _server_context(self._credentials)
             except OSError as error:
-                # The files have changed once more since they were checked: there is a next look.
+                # The files have changed once more since they were checked. They will be checked again.
                 _log.warning("credentials_refused", reason=str(error), advice="the old ones serve")
         return self._context
 
 
 def _server_context(kept: ReloadingCredentials) -> ssl.SSLContext:
-    """Raises OSError."""
+    """Make the TLS context of the endpoint. Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(kept.files.certificate_file, kept.files.key_file)
@@ -105,8 +105,8 @@ def _nothing_yet(_environ: WSGIEnvironment, start_response: StartResponse) -> It
 
 
 def _guarded(publish: WSGIApplication) -> WSGIApplication:
-    """A scrape that fails is answered with 503 and one line in the log; the library would write a traceback to stderr,
-    where the log lines are."""
+    """Answer a failed scrape with 503 and log one line. The library would write a traceback to stderr, among the log
+    lines."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != PATH:

@@ -1,5 +1,5 @@
-"""Numbers of groups and their offsets: what happened, counted as it becomes durable, and what there is, asked of the
-shards, which keep count. On the loop thread only."""
+"""Metrics of groups and their offsets: events, counted as they become durable, and gauges from the totals that shards
+keep. On the loop thread only."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ KINDS: Final = tuple(kind.value for kind in GroupKind)
 STATES: Final[Mapping[GroupKind, tuple[str, ...]]] = MappingProxyType(
     {part.in_shard.kind: part.state_names for part in PARTS if part.in_shard.kind is not None}
 )
-"""The states of each kind of group."""
+"""States of each kind of group."""
 
 OnComputed = Callable[[str, int], None]
-"""Is told of an assignor by name, and how many microseconds it took."""
+"""Callback with the name of an assignor, and its duration (us)."""
 
 
 class GroupNumbers:
-    """What happened to groups since the process started."""
+    """Counts of events of groups since the process started."""
 
     def __init__(self) -> None:
         self._created = counts(*KINDS)
@@ -84,16 +84,16 @@ class GroupNumbers:
             self._assignments[assignor, place] = Distribution(SECONDS, US)
 
     def committed(self, event: OffsetsCommitted, _turn: Turn) -> None:
-        """Offsets are durable, those of a transaction until that ends."""
+        """Count committed offsets, which are durable. Those of a transaction are pending until it ends."""
         self._commits["transactional" if event.is_transactional else "plain"] += event.offset_count
 
     def settled(self, event: OffsetsSettled, _turn: Turn) -> None:
-        """The offsets of a transaction that has ended are committed or dropped."""
+        """Count offsets of an ended transaction that were committed or dropped."""
         self._settled[event.outcome] += event.offset_count
         self._markers[event.outcome] += 1
 
     def count(self, event: object) -> None:
-        """Anything else is durable."""
+        """Count any other event, which is durable."""
         match event:
             case OffsetsExpired(_, offset_count):
                 self._offsets_expired += offset_count
@@ -124,7 +124,7 @@ class GroupNumbers:
                 self._converted[GroupKind.CONSUMER if is_upgrade else GroupKind.CLASSIC] += 1
 
     def computed(self, assignor: str, elapsed_us: int) -> None:
-        """An assignor was asked on the loop."""
+        """Record the duration of an assignor on the loop."""
         self._assignment(assignor, "loop").observe(elapsed_us)
 
     def _target_computed(self, event: TargetComputed) -> None:
@@ -139,7 +139,7 @@ class GroupNumbers:
         return found
 
     def readings(self) -> Readings:
-        """Everything that is counted here."""
+        """Return all counts."""
         return {
             "txn_group_creations_total": by_label(self._created),
             "txn_group_deletions_total": dict(self._deleted),
@@ -165,13 +165,13 @@ class GroupNumbers:
         }
 
     def markers(self) -> Values:
-        """Markers that settled offsets, as `txn_coordinator_markers_total` has them."""
+        """Return the markers that settled offsets, for `txn_coordinator_markers_total`."""
         return {(outcome.name.lower(), "group"): number for outcome, number in self._markers.items()}
 
 
 def group_gauges(runtime: Runtime, now_ms: int) -> Readings:
-    """How many groups and offsets there are in the shards that serve. Looks at no group, only at transactions that hold
-    offsets open."""
+    """Return the numbers of groups and offsets in the shards that serve. Looks at no group, only at transactions that
+    hold pending offsets."""
     shards: list[GroupShard] = runtime.shards(Coordinator.GROUPS)
     groups: dict[Labels, int] = {(kind.value, state): 0 for kind, states in STATES.items() for state in states}
     offsets = pending = 0
@@ -195,8 +195,8 @@ def group_gauges(runtime: Runtime, now_ms: int) -> Readings:
 def measured(
     assignors: Mapping[str, ServerAssignor], clock: Clock, on_computed: OnComputed
 ) -> Mapping[str, ServerAssignor]:
-    """Return the assignors, each of which now tells how long it took. Not for another process, where nobody could be
-    told."""
+    """Return the assignors, wrapped so that each reports its duration. Not for another process, where the report would
+    be lost."""
 
     def of(name: str, assignor: ServerAssignor) -> ServerAssignor:
         def assign(members: Mapping[str, MemberSpec[bytes]], topics: Mapping[bytes, TopicSpec]) -> Shares[bytes]:

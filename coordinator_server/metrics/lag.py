@@ -1,8 +1,8 @@
-"""How far chosen groups are behind, looked up in the background: a scrape must not wait for reads of the log.
+"""Lag of selected groups, measured in the background, because a scrape must not wait for reads of the log.
 
-A round goes over the groups one partition per turn of the loop, so that it holds nobody up, and publishes its numbers
-when it is through; after a pause the next one begins. Only groups that an operator chose are looked at, because a group
-is a label and there may be any number of them.
+A round measures the groups one partition per turn of the loop, to keep turns short. It publishes its numbers when it is
+complete, and the next one begins after a pause. Only groups that an operator selected are measured: a group is a label,
+and there may be any number of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUND_PAUSE_MS: Final = 10_000
 
 _TURN_BATCHES: Final = 512
 _TURN_BYTES: Final = 1 << 20
-"""What is read in one turn of the loop: about a millisecond."""
+"""Limits of the read per turn of the loop, which takes about a millisecond."""
 
 _ISOLATIONS: Final = {isolation: isolation.name.lower() for isolation in Isolation}
 _PREFIX: Final = "*"
@@ -37,15 +37,15 @@ _PREFIX: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class LagConfig:
-    """Which groups are watched."""
+    """Selection of the watched groups."""
 
     groups: tuple[str, ...] = ()
-    """Ids, or beginnings of ids that end in `*`."""
+    """Ids, or prefixes of ids that end in `*`."""
     topics_max: int = 1_000
-    """Most pairs of a group and a topic."""
+    """Maximum number of pairs of a group and a topic."""
 
     def chosen(self, shard: GroupShard) -> list[str]:
-        """The groups of a shard that have offsets on disk and are watched, by id."""
+        """Return the watched groups of a shard that have durable offsets, by id."""
         prefixes = tuple(name.removesuffix(_PREFIX) for name in self.groups if name.endswith(_PREFIX))
         offsets = shard.part(Offsets)
         chosen = {name for name in self.groups if offsets.of(name).has_durable}
@@ -56,16 +56,16 @@ class LagConfig:
 
 @dataclass(slots=True)
 class _TopicLag:
-    """The lag of one group in one topic, over all partitions in which it has committed an offset."""
+    """Lag of one group in one topic, over all partitions in which it has committed an offset."""
 
     records: dict[Isolation, int] = field(default_factory=lambda: dict.fromkeys(Isolation, 0))
     oldest_ms: dict[Isolation, int] = field(default_factory=dict)
-    """Timestamp of the oldest record that was not read. Absent where everything was."""
+    """Timestamp of the oldest unread record; absent if all were read."""
 
 
 @dataclass(slots=True)
 class _Round:
-    """What one round has found so far, by group and topic."""
+    """Results of one round so far, by group and topic."""
 
     lags: dict[tuple[str, str], _TopicLag] = field(default_factory=dict)
     omitted: set[tuple[str, str]] = field(default_factory=set)
@@ -82,7 +82,7 @@ class GroupLags:
         self._finished = _Round()
 
     def start(self) -> None:
-        """Begin a round now, and others after it; nothing happens where no group was chosen."""
+        """Begin a round now, and others after it. Does nothing if no group is selected."""
         if self._config.groups:
             self._begin()
 
@@ -91,7 +91,7 @@ class GroupLags:
         self._go_on(found, self._look(found))
 
     def _go_on(self, found: _Round, turns: Iterator[None]) -> None:
-        """Take one turn, and come again in the next turn of the loop, or after the pause for a new round."""
+        """Take one turn. Continue in the next turn of the loop, or begin a new round after the pause."""
         if next(turns, turns) is turns:
             self._finished = found
             self._runtime.arm("lag", ROUND_PAUSE_MS, self._begin)
@@ -110,7 +110,7 @@ class GroupLags:
         topic_id, number = partition
         placed = self._catalog.find("", topic_id, number)
         if placed is None:
-            return  # The topic was deleted; its offsets go, too.
+            return  # The topic was deleted, and its offsets will be.
         lag = self._lag_of(found, (group_id, placed.ref.topic))
         if lag is None:
             return
@@ -128,7 +128,7 @@ class GroupLags:
                     self._age(lag, ordinal, head, at)
                 at = self._count(lag, ordinal, head, at)
             except (LogDamaged, StoreUnreadable):
-                return  # Told by whoever fetches it. What is behind it is not counted in this round.
+                return  # Reported when it is fetched. Records behind it are not counted in this round.
             is_first = False
             yield
 
@@ -141,21 +141,21 @@ class GroupLags:
         return lag
 
     def _age(self, lag: _TopicLag, ordinal: int, head: PartitionHead, at: int) -> None:
-        """Note since when the oldest record behind an offset has waited."""
+        """Note the timestamp of the oldest record behind an offset."""
         for isolation in Isolation:
             oldest_ms = oldest_unread_ms(self._store, ordinal, head, at, isolation, _turn_budget())
             if oldest_ms is not None:
                 lag.oldest_ms[isolation] = min(oldest_ms, lag.oldest_ms.get(isolation, oldest_ms))
 
     def _count(self, lag: _TopicLag, ordinal: int, head: PartitionHead, at: int) -> int | None:
-        """Add what lies behind an offset; where to go on, or None at the end of the log."""
+        """Count the records behind an offset. Return the next position, or None at the end of the log."""
         counted = count_records(self._store, ordinal, head, at, _turn_budget())
         lag.records[Isolation.READ_COMMITTED] += counted.committed_records
         lag.records[Isolation.READ_UNCOMMITTED] += counted.records
         return counted.next_offset if counted.next_offset < head.log_end_offset else None
 
     def readings(self, now_ms: int) -> Readings:
-        """The newest finished round; ages as of `now_ms`."""
+        """Return the newest finished round, with ages as of `now_ms`."""
         records: dict[Labels, Sample] = {}
         seconds: dict[Labels, Sample] = {}
         for (group_id, topic), lag in self._finished.lags.items():

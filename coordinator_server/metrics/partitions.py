@@ -1,8 +1,7 @@
-"""Numbers of partitions: what was appended and read, counted as it happens, and where each of them stands, looked up
-when somebody asks. On the loop thread only.
+"""Metrics of partitions: appends and reads, counted as they happen, and the positions of each partition, read on
+demand. On the loop thread only.
 
-Of partitions there may be many: beyond a configured number they are not looked at, and `txn_partitions_omitted` says
-how many those are.
+There may be many partitions. Beyond a configured number they are left out, and `txn_partitions_omitted` counts those.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _OUTCOMES: Final = {Outcome.COMMIT: "commit", Outcome.ABORT: "abort"}
 
 
 class _Appended:
-    """What was appended to one topic."""
+    """Appended records, markers and bytes of one topic."""
 
     __slots__ = ("bytes", "marker_bytes", "markers", "records")
 
@@ -36,16 +35,16 @@ class _Appended:
 
 
 class LogNumbers:
-    """What was appended to topics and read from them since the process started. A deleted topic is forgotten, so that
-    the numbers do not grow with every topic that ever was."""
+    """Records appended to topics and read from them since the process started. A deleted topic is forgotten, so that
+    the numbers do not grow with every topic that ever existed."""
 
     def __init__(self) -> None:
         self.partition: Callable[[int], PartitionRef | None] = lambda _ordinal: None
         """Finds a partition by its ordinal; set once there is a catalog (`TopicCatalog.by_ordinal`)."""
         self._appended: dict[str, _Appended] = {}
-        """What was appended, by topic."""
+        """Appended records by topic."""
         self._appended_to: dict[int, _Appended] = {}
-        """What was appended, by partition: the very values of `_appended`, to find them quickly."""
+        """The same values by ordinal of the partition, for quick access."""
         self._read: dict[tuple[str, Isolation], list[int]] = {}
         """Records read by topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
@@ -58,7 +57,7 @@ class LogNumbers:
         """Places by topic and family."""
 
     def grew(self, event: PartitionGrew, _turn: object = None) -> None:
-        """A batch, a marker, or both are durable in a partition."""
+        """Count a batch, a marker, or both that are durable in a partition."""
         appended = self._appended_to.get(event.ordinal) or self._appended_first(event.ordinal)
         if appended is None:
             return
@@ -73,29 +72,29 @@ class LogNumbers:
     def _appended_first(self, ordinal: int) -> _Appended | None:
         ref = self.partition(ordinal)
         if ref is None:
-            return None  # Deleted a moment after, and about to be forgotten.
+            return None  # The topic was deleted a moment later, and is about to be forgotten.
         appended = self._appended_to[ordinal] = self._appended.setdefault(ref.topic, _Appended())
         return appended
 
     def expired(self, event: ProducersExpired) -> None:
-        """A partition forgot producers that did not write."""
+        """Count producers that a partition forgot because they did not write."""
         self._expired_producers += event.count
 
     def deleted(self, event: RecordsDeleted) -> None:
-        """The log start of a partition went ahead."""
+        """Count offsets that the log start of a partition has passed."""
         ref = self.partition(event.ordinal)
         if ref is not None:
             labels = (ref.topic, event.cause.value)
             self._deleted[labels] = self._deleted.get(labels, 0) + event.offsets
 
     def removed(self, event: RowsRemoved) -> None:
-        """Rows before a log start are being removed from the store."""
+        """Count rows before a log start that are being removed from the store."""
         ref = self.partition(event.ordinal)
         if ref is not None:
             self._removed[ref.topic,] = self._removed.get((ref.topic,), 0) + event.size_bytes
 
     def read(self, event: RecordsRead) -> None:
-        """A fetch was answered."""
+        """Count the records of an answered fetch."""
         read = self._read.get((event.topic, event.isolation))
         if read is None:
             read = self._read[event.topic, event.isolation] = [0, 0, 0]
@@ -104,12 +103,12 @@ class LogNumbers:
         read[2] += event.control_hidden
 
     def damaged(self, event: DamageFound) -> None:
-        """A reader met damage at a new place."""
+        """Count a new place at which a reader met damage."""
         labels = (event.topic, event.family.name.lower())
         self._damaged[labels] = self._damaged.get(labels, 0) + 1
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forget a deleted topic."""
         gone = self._appended.pop(topic, None)
         self._appended_to = {ordinal: each for ordinal, each in self._appended_to.items() if each is not gone}
         for isolation in Isolation:
@@ -119,7 +118,7 @@ class LogNumbers:
                 del counted[labels]
 
     def readings(self) -> Readings:
-        """Everything that is counted here."""
+        """Return all counts."""
         records: dict[Labels, Sample] = {}
         size: dict[Labels, Sample] = {}
         for topic, appended in self._appended.items():
@@ -147,7 +146,7 @@ class LogNumbers:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReading:
-    """One partition as it is on disk."""
+    """Durable state of one partition."""
 
     topic: str
     partition: int
@@ -158,13 +157,13 @@ class PartitionReading:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The partitions that were looked at."""
+    """Readings of the partitions that were included."""
 
     standings: tuple[PartitionReading, ...]
     omitted: int
 
     def readings(self, now_ms: int) -> Readings:
-        """Where every partition stands."""
+        """Return the positions of every partition."""
         values: dict[str, dict[Labels, Sample]] = {name: {} for name in _POSITIONS}
         for standing in self.standings:
             head = standing.head
@@ -196,7 +195,7 @@ _POSITIONS: Final = (
 
 
 def survey(runtime: Runtime, catalog: CatalogShard, partitions_max: int) -> Survey:
-    """Look at the first partitions, in the order of topic names and numbers."""
+    """Read the first partitions, in the order of topic names and numbers."""
     topics = catalog.durable_topics()
     standings = []
     for topic, partition, ordinal in islice(_partitions(topics), partitions_max):
@@ -205,7 +204,7 @@ def survey(runtime: Runtime, catalog: CatalogShard, partitions_max: int) -> Surv
             continue  # Its deletion is under way.
         shard: LogShard | None = runtime.table.find(placed.shard)
         if shard is None:
-            continue  # Nobody here can say.
+            continue  # Its shard does not serve here.
         head = shard.durable_head(ordinal)
         assert head is not None, "a topic and its partitions are on disk together"
         opened = shard.durable_open_transactions(ordinal) if head.open_transactions else ()

@@ -1,4 +1,4 @@
-"""What `txnctl probe` exports to Prometheus. It is a process of its own, so it has a registry of its own."""
+"""Metrics of `txnctl probe`. It runs in its own process, so it has its own registry."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PROBE_FAMILIES: Final = (
         "When the last round ended in which every step went well, in Unix seconds; 0 = none did yet.",
     ),
 )
-"""The families of the probe, as `FAMILIES` are those of the server; `docs/reference/metrics.md` has both."""
+"""Metric families of the probe, like `FAMILIES` for the server; `docs/reference/metrics.md` has both."""
 
 
 class ProbeMetrics:
-    """Counts rounds."""
+    """Counters of rounds and steps."""
 
     def __init__(self, steps: Collection[str]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no type for it
@@ -57,11 +57,11 @@ class ProbeMetrics:
             self._seconds.labels(step)
 
     def step(self, step: str, elapsed_us: int) -> None:
-        """It went well."""
+        """Count a step that succeeded."""
         self._seconds.labels(step).observe(elapsed_us / US)
 
     def ended(self, failed_step: str | None, now_ms: int) -> None:
-        """A round is over."""
+        """Count a round that ended."""
         self._rounds.labels("failed" if failed_step else "ok").inc()
         if failed_step:
             self._failures.labels(failed_step).inc()

@@ -36,7 +36,7 @@ SERVED: Final = (
     Coordinator.TRANSACTIONS,
     Coordinator.GROUPS,
 )
-"""The coordinators that this server has shards of."""
+"""Coordinators with shards on this server."""
 
 TIMER_KINDS: Final = (
     "transaction_timeout",
@@ -59,7 +59,7 @@ TIMER_KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """What the numbers need to know of the configuration."""
+    """Part of the configuration that the metrics show."""
 
     node_id: int
     mode: str
@@ -69,7 +69,7 @@ class MetricsConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerNumbers:
-    """Everything that is counted as it happens."""
+    """Counts of events, by area."""
 
     transactions: TransactionNumbers
     calls: CallNumbers
@@ -78,14 +78,15 @@ class ServerNumbers:
     runtime: RuntimeNumbers
 
     def met_defect(self, defect: Exception) -> None:
-        """An operation failed by a bug of ours."""
+        """Count an operation that failed by a bug of ours."""
         self.runtime.met_defect()
         self.transactions.met_defect(defect)
 
 
 @dataclass(slots=True, kw_only=True)
 class AllReadings:
-    """Called by the collector, on the loop. Until the state is loaded it says so, and what callers are told."""
+    """All readings for the collector, which calls it on the loop. Before the state is loaded it leaves out the numbers
+    of transactions, partitions and groups."""
 
     numbers: ServerNumbers
     config: MetricsConfig
@@ -97,7 +98,7 @@ class AllReadings:
     of_backups: Callable[[], Readings]
     audit: AuditLog
     quotas: Budgets | None
-    """None: nobody is bound."""
+    """Quotas of principals; None without quotas."""
     protocol: str
     """Name of the wire protocol."""
     is_loaded: bool = False
@@ -153,8 +154,8 @@ class AllReadings:
         }
 
     def _shards(self) -> Values:
-        """How many shards are in each state. Until the load of all of them begins: the one of each coordinator that
-        loads."""
+        """Return the number of shards in each state. Before the load of all of them begins, one shard of each
+        coordinator counts as loading."""
         loading = {ShardKey(each, 0): ShardState.LOADING for each in SERVED}
         known = self.core.runtime.table.states() if self.is_loaded else loading
         has_failed = self.core.runtime.has_failed

@@ -1,5 +1,5 @@
-"""Numbers of the server itself, whatever it is asked: its calls, counted as they end, and its runtime, which is commit
-groups, the disk, the loop, and calls that had to wait."""
+"""Metrics of the server itself: calls, counted as they end, and the runtime, with commit groups, disk, loop and
+waits."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _REJECTIONS: Final = {
 }
 
 _LAG_INTERVAL_MS: Final = 250
-"""Pause between two looks at how late the loop is: rare enough to cost nothing, often enough to meet a stall that
-somebody feels."""
+"""Interval of the measurements of the loop's lag: rare enough to cost nothing, frequent enough to notice a stall that
+callers notice."""
 
 
 class _MethodNumbers:
-    """The counts and durations of one method."""
+    """Counts and durations of one method."""
 
     __slots__ = ("answered", "errors", "seconds", "service", "unanswered")
 
@@ -55,16 +55,16 @@ class _MethodNumbers:
 
 
 class CallNumbers:
-    """What callers asked since the process started, and what they were told. On the loop thread only."""
+    """Calls since the process started, and their results. On the loop thread only."""
 
     def __init__(self, services: Mapping[str, Collection[Method]]) -> None:
-        """`services`: the methods of each service, as the label `service` names it."""
+        """Set up the counts. `services` has the methods of each service, by its name in the label `service`."""
         self._methods = {method: _MethodNumbers(service) for service, methods in services.items() for method in methods}
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         """Callback for every bug of ours that failed a call."""
 
     def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None:
-        """A call has its response, with these error codes in it."""
+        """Count a call with a response, which has these error codes."""
         numbers = self._methods[method]
         numbers.answered += 1
         numbers.seconds.observe(elapsed_us)
@@ -72,7 +72,7 @@ class CallNumbers:
             numbers.errors[code] += 1
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
-        """A call ended without a response. Calls of unknown methods are not counted."""
+        """Count a call that ended without a response. Calls of unknown methods are not counted."""
         numbers = self._methods.get(method)
         if numbers is None:
             return
@@ -80,11 +80,11 @@ class CallNumbers:
         numbers.seconds.observe(elapsed_us)
 
     def defect(self, defect: Exception) -> None:
-        """A bug of this server failed a call."""
+        """Report a bug of this server that failed a call."""
         self.on_defect(defect)
 
     def readings(self, in_flight: Mapping[Method, int]) -> Readings:
-        """Everything that is counted here, and how many calls are under way at this moment."""
+        """Return all counts, and the number of calls under way."""
         methods = self._methods.items()
         return {
             "txn_rpc_requests_total": {
@@ -106,11 +106,11 @@ class CallNumbers:
         }
 
     def refused_inits(self) -> int:
-        """Calls of InitProducerId that gave no identity."""
+        """Number of InitProducerId calls that gave no identity."""
         return sum(self._methods[Method.INIT_PRODUCER_ID].errors.values())
 
     def fenced(self) -> dict[tuple[str, ...], Sample]:
-        """Calls of producers whose epoch is over, by who kept them out: the coordinator, or a partition."""
+        """Return the calls of fenced producers, by the part that refused them: the coordinator, or a partition."""
         return {
             ("epoch",): sum(numbers.errors.get(ErrorCode.PRODUCER_FENCED, 0) for numbers in self._methods.values()),
             ("zombie_produce",): self._methods[Method.PRODUCE].errors.get(ErrorCode.INVALID_PRODUCER_EPOCH, 0),
@@ -118,12 +118,12 @@ class CallNumbers:
 
 
 class RuntimeNumbers:
-    """What the runtime did since the process started. On the loop thread, but for `synced`."""
+    """Activity of the runtime since the process started. On the loop thread, except for `synced`."""
 
     def __init__(self) -> None:
         self.loop_lag = Distribution(SECONDS, US)
         self._load_us: dict[str, int] = {}
-        """How long the newest load took, by coordinator."""
+        """Duration of the newest load, by coordinator."""
         self._load_failures = {coordinator.name.lower(): 0 for coordinator in Coordinator}
         self._group_rows = Distribution(SIZES)
         self._flush = Distribution(SECONDS, US)
@@ -133,17 +133,17 @@ class RuntimeNumbers:
         self._defects = 0
 
     def group_durable(self, group: StagedGroup) -> None:
-        """A commit group is on disk."""
+        """Count a durable commit group."""
         self._group_rows.observe(group.row_count)
         self._flush.observe(group.elapsed_us)
         self._written_bytes += group.size_bytes
 
     def synced(self, elapsed_us: int) -> None:
-        """The store synced. On the commit thread, which alone observes this."""
+        """Record a sync of the store. Only the commit thread calls this and changes the value."""
         self._sync.observe(elapsed_us)
 
     def waited(self, wait: WaitEnded) -> None:
-        """A call waits no more behind a transaction that was being completed."""
+        """Record the end of a parked call's wait."""
         labels = (wait.method, wait.result)
         waits = self._waits.get(labels)
         if waits is None:
@@ -151,19 +151,19 @@ class RuntimeNumbers:
         waits.observe(wait.elapsed_us)
 
     def shard_loaded(self, coordinator: Coordinator, elapsed_us: int) -> None:
-        """A shard serves."""
+        """Record the load of a shard."""
         self._load_us[coordinator.name.lower()] = elapsed_us
 
     def shard_load_failed(self, coordinator: Coordinator) -> None:
-        """A shard could not be read."""
+        """Count a shard that could not be read."""
         self._load_failures[coordinator.name.lower()] += 1
 
     def met_defect(self) -> None:
-        """One operation failed by a bug of ours."""
+        """Count an operation that failed by a bug of ours."""
         self._defects += 1
 
     def readings(self) -> Readings:
-        """Everything that is counted here."""
+        """Return all counts."""
         waits = copies(self._waits)
         return {
             "txn_coordinator_concurrent_waits_total": {labels: waited.count for labels, waited in waits.items()},
@@ -184,8 +184,8 @@ class RuntimeNumbers:
 
 
 class LoopLag:
-    """Notes how late the loop is, because whatever holds it up holds up everybody: asks to be called at regular times
-    for as long as the loop runs, and measures how much later it was."""
+    """Measures the lag of the loop, because a blocked loop delays every caller. A timer fires at regular intervals
+    while the loop runs, and its delay is recorded."""
 
     def __init__(self, clock: Clock, lag: Distribution) -> None:
         self._clock = clock
@@ -203,7 +203,7 @@ class LoopLag:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code; the number for one that has none here."""
+    """Return Kafka's name of a code, or the number if it has none here."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""Numbers of sinks: their decisions, and the members that wait for one. On the loop thread only."""
+"""Metrics of sinks: their decisions, and the members that wait for one. On the loop thread only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWERS: Final = ("member", "committed")
 
 
 class SinkNumbers:
-    """What was decided since the process started, and which members are undecided now."""
+    """Decisions since the process started, and the members that are undecided now."""
 
     def __init__(self) -> None:
         self._batches = counts(*RESULTS)
@@ -22,7 +22,7 @@ class SinkNumbers:
         self._sealed_since_ms: dict[str, int] = {}
 
     def moved(self, before: Transaction | None, after: Transaction | None) -> None:
-        """A member is in another state. None: it was not known before, or is not any more."""
+        """Record a changed member. `before` is None for a new member, and `after` for a forgotten one."""
         if before is not None:
             self._open.discard(before.transactional_id)
             self._sealed_since_ms.pop(before.transactional_id, None)
@@ -34,15 +34,15 @@ class SinkNumbers:
             self._sealed_since_ms[after.transactional_id] = after.prepared_ms
 
     def decided(self, event: SinkDecided) -> None:
-        """A decision is durable, or was found made."""
+        """Count a decision that is durable, or was found made."""
         self._batches[event.result] += 1
 
     def joined(self, event: SinkJoined) -> None:
-        """A task is answered that wants to join a batch."""
+        """Count the answer to a task that joins a batch."""
         self._joins[event.answer] += 1
 
     def readings(self, now_ms: int) -> Readings:
-        """Everything that is counted here."""
+        """Return all counts."""
         oldest_ms = min(self._sealed_since_ms.values(), default=now_ms)
         return {
             "txn_sink_batches_total": {(result,): number for result, number in self._batches.items()},

@@ -1,8 +1,8 @@
 """The edge that all servicers share: between messages on the wire and values inside.
 
 A servicer function takes a request message and a CallContext, and returns a Pending response message. It only maps. It
-may raise Refused while it does, and the Pending may be refused. The caller of the function (the dispatcher of the
-server, or a test) wraps it in a function of the dispatcher and one of this module, so that no servicer repeats them:
+may raise Refused while it does, and the Pending may be refused. Its caller is the dispatcher of the server, or a test.
+The caller wraps it in a function of the dispatcher and one of this module, so that no servicer repeats them:
 
     call = call_context(request.header, transport_call)
     answer(method, response_type, lambda: servicer.EndTxn(request, call))

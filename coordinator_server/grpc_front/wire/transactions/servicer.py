@@ -1,5 +1,5 @@
-"""TransactionService on the wire: messages to commands, the use case, its answer to a message. Nothing is checked or
-decided here."""
+"""TransactionService on the wire: maps messages to commands, calls the use case, and maps its answer to a message. It
+checks and decides nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transactio
 
 _UNDECIDED = (TransactionState.EMPTY, TransactionState.ONGOING)
 _FORGOTTEN = "Dead"
-"""Kafka's name for an id that expired. Nothing is ever in this state here: it is the end of a history."""
+"""Kafka's name for an expired id. No id is ever in this state here: it marks the end of a history."""
 
 _AddRequest: TypeAlias = transaction_pb2.AddPartitionsToTxnRequest | transaction_pb2.AddPartitionsToTxnTransaction
 _AddResponseT = TypeVar(
@@ -44,7 +44,7 @@ _AddResponseT = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """How clients reach this server."""
+    """Address by which clients reach this server."""
 
     node_id: int
     host: str
@@ -52,8 +52,7 @@ class NodeAddress:
 
 
 class TransactionServicer:
-    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
-    dispatcher."""
+    """One method per RPC. Errors of a whole call are raised or carried by the Pending; the dispatcher answers them."""
 
     def __init__(self, service: TransactionService, reader: TransactionReader, address: NodeAddress) -> None:
         self._service = service
@@ -63,7 +62,7 @@ class TransactionServicer:
     def FindCoordinator(
         self, request: transaction_pb2.FindCoordinatorRequest, context: CallContext
     ) -> Pending[transaction_pb2.FindCoordinatorResponse]:
-        # All keys are with this node.
+        # This node serves all keys.
         address, response = self._address, transaction_pb2.FindCoordinatorResponse()
         for located in self._reader.locate(request.key_type, request.keys, context):
             message = response.coordinators.add(key=located.key)
@@ -179,12 +178,13 @@ class TransactionServicer:
 
 
 class FastTransact(OnFastPath):
-    """Whole transactions, each in one call."""
+    """Whole transactions in one call, on the fast path."""
 
     method: Final = Method.TRANSACT
 
     def take(self, request: transaction_pb2.TransactRequest, context: CallContext) -> bytes | None:
-        """The answer, if it is of the common shape. Raises Refused for what can never be a partition or an offset."""
+        """Return the answer to a call of the common shape, else None. Raises Refused for an invalid partition or
+        offset."""
         if not request.committed:
             return None
         batches = fast_batches(request.batches)
@@ -209,12 +209,12 @@ class FastTransact(OnFastPath):
 
 
 class FastEnd(OnFastPath):
-    """Commits of transactions whose batches came before."""
+    """Commits of transactions whose batches came before, on the fast path."""
 
     method: Final = Method.END_TXN
 
     def take(self, request: transaction_pb2.EndTxnRequest, context: CallContext) -> bytes | None:
-        """The answer, if it is of the common shape."""
+        """Return the answer to a call of the common shape, else None."""
         if not request.committed:
             return None
         identity = (request.producer_id, request.producer_epoch)
@@ -224,12 +224,12 @@ class FastEnd(OnFastPath):
 
 
 class FastInit(OnFastPath):
-    """New identities of producers with a transactional id."""
+    """New identities of producers with a transactional id, on the fast path."""
 
     method: Final = Method.INIT_PRODUCER_ID
 
     def take(self, request: transaction_pb2.InitProducerIdRequest, context: CallContext) -> bytes | None:
-        """The answer, if it is of the common shape."""
+        """Return the answer to a call of the common shape, else None."""
         if (
             request.HasField("expected_producer_id")
             or request.HasField("expected_producer_epoch")
@@ -237,7 +237,7 @@ class FastInit(OnFastPath):
             or request.keep_prepared
         ):
             return None
-        # Without an id it is a plain producer's; an empty one is refused. Neither is for the fast path.
+        # Neither a missing id (a plain producer) nor an empty one (refused) is for the fast path.
         identity = self._fast_path.initialise(request.transactional_id, request.transaction_timeout_ms, context)
         if identity is None:
             return None
@@ -288,7 +288,7 @@ def last_sequences(messages: Iterable[transaction_pb2.LastSequence]) -> list[tup
 
 
 def end_response(context: CallContext, ended: Ended) -> transaction_pb2.EndTxnResponse:
-    """Version 1 keeps its identity and is told none (spec transactions 2.6)."""
+    """Encode the answer. Clients of version 1 keep their identity and get no new one (spec transactions 2.6)."""
     if context.client_txn_version < 2:
         return transaction_pb2.EndTxnResponse(csn=ended.csn)
     return transaction_pb2.EndTxnResponse(
@@ -297,7 +297,7 @@ def end_response(context: CallContext, ended: Ended) -> transaction_pb2.EndTxnRe
 
 
 def transact_command(request: transaction_pb2.TransactRequest) -> requests.Transact:
-    """Raises Refused for what can never be a partition or an offset, and without an outcome."""
+    """Decode the request. Raises Refused for an invalid partition or offset, and without an outcome."""
     return requests.Transact(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
@@ -308,7 +308,7 @@ def transact_command(request: transaction_pb2.TransactRequest) -> requests.Trans
 
 
 def transact_response(result: TransactResult) -> transaction_pb2.TransactResponse:
-    """The answer to a Transact."""
+    """Encode the answer to a Transact."""
     response = transaction_pb2.TransactResponse()
     response.producer_id, response.producer_epoch = result.ended.next_identity
     response.csn = result.ended.csn
@@ -319,10 +319,10 @@ def transact_response(result: TransactResult) -> transaction_pb2.TransactRespons
 def fill_results(
     response: transaction_pb2.TransactResponse, first_offsets: Iterable[tuple[PartitionRef | PartitionName, int]]
 ) -> None:
-    """Tell where the transaction begins in each partition."""
+    """Add the first offset of the transaction in each partition."""
     add = response.results.add
     for target, first_offset in first_offsets:
-        # Set one by one: by keywords it takes twice as long.
+        # Set one by one, because keyword arguments take twice as long.
         message = add()
         message.topic = target.topic
         message.topic_id = target.topic_id
@@ -331,7 +331,7 @@ def fill_results(
 
 
 def transact_refused(request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:
-    """Tells which partition or group is at fault, where the refusal knows. A defect stays an error."""
+    """Encode a refusal, with the partition or group at fault if it is known. A defect is raised again."""
     if not isinstance(error, CoordinatorError):
         raise error
     response = error_response(Method.TRANSACT, transaction_pb2.TransactResponse, error)
@@ -347,7 +347,7 @@ def transact_refused(request: transaction_pb2.TransactRequest, error: Exception)
 
 
 def _is_named(batch: log_pb2.PartitionBatch, part: PartitionRef | PartitionName | str | None) -> bool:
-    """Whether a batch is for this partition, which it may name by its topic, by its id or by both."""
+    """Return True if a batch is for this partition, which it may name by its topic, by its id or by both."""
     return (
         isinstance(part, PartitionRef | PartitionName)
         and batch.partition == part.partition

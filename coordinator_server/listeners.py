@@ -1,7 +1,7 @@
-"""Where a server listens: the settings of one listener, and all of them opened, as one transport.
+"""Listeners of a server: the settings of one, and all of them opened as one transport.
 
-Each listener is a transport of its own, because what protects a call is a matter of the listener it came by, and gRPC
-does not tell that of a call. Below them is the same handler, so a call takes the same path whichever it came by.
+Each listener is a transport of its own. The protection of a call depends on its listener, and gRPC does not tell which
+one a call came by. All of them share one handler, so a call takes the same path from any listener.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from coordinator_server.validation import SettingPath
 
 
 def authentication_methods(text: str) -> frozenset[AuthenticationMethod]:
-    """Raises ValueError."""
+    """Parse a comma-separated list of methods. Raises ValueError."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = sorted(set(names) - set(AuthenticationMethod))
     if unknown:
@@ -70,7 +70,7 @@ PrincipalText = Annotated[str, AfterValidator(checked_principal)]
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """How callers are known, on all listeners that ask."""
+    """Means to identify callers, on all listeners with authentication."""
 
     tokens: ReloadingTokens | None = None
     jwts: JwtPrincipals | None = None
@@ -78,23 +78,23 @@ class Identities:
 
     @classmethod
     def read(cls, tokens_file: Path | None, jwt_rules: JwtRules | None, names: NameRule, clock: Clock) -> Identities:
-        """Raises TokensRefused, KeySetRefused."""
+        """Read the files that the settings name. Raises TokensRefused, KeySetRefused."""
         jwts = None
         if jwt_rules is not None:
-            from coordinator_server.security.jwt_tokens import ReloadingKeySet  # Late, as what reads certificates.
+            from coordinator_server.security.jwt_tokens import ReloadingKeySet  # Imported late, like the certificates.
 
             jwts = ReloadingKeySet(jwt_rules, clock)
         return cls(None if tokens_file is None else ReloadingTokens(tokens_file, clock), jwts, names)
 
     @property
     def kept(self) -> list[Kept]:
-        """What is kept of files."""
+        """Identities that are reloaded from files."""
         return [each for each in (self.tokens, self.jwts) if each is not None]
 
     def authenticator(
         self, methods: frozenset[AuthenticationMethod], credentials: ReloadingCredentials | None, clock: Clock
     ) -> Authenticator | None:
-        """What asks callers on a listener; None: nothing does."""
+        """Return the authenticator of a listener; None without authentication."""
         if not methods:
             return None
         certificates = None
@@ -114,7 +114,7 @@ NOBODY_ASKED: Final = Identities()
 
 
 class Listener(BaseModel):
-    """One address to listen on, and what protects it."""
+    """One address to listen on, and its protection."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -134,11 +134,11 @@ class Listener(BaseModel):
 
     @property
     def methods(self) -> frozenset[AuthenticationMethod]:
-        """What callers can show of themselves; empty: nobody is asked."""
+        """Credentials that callers can show; empty means no authentication."""
         return authentication_methods(self.authentication)
 
     def check_authentication(self) -> None:
-        """Raises ValueError where callers are asked for what they cannot show here."""
+        """Check that callers can show the required credentials here. Raises ValueError."""
         here, methods = f"listen = {self.listen}: authentication = {self.authentication}", self.methods
         if AuthenticationMethod.CERTIFICATE in methods and self.tls_client_auth is ClientAuth.NONE:
             raise ValueError(
@@ -157,12 +157,12 @@ class Listener(BaseModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         return is_local(self.address.host)
 
     def tls_files(self, prefix: str = "") -> TlsFiles | None:
-        """The files of TLS, None without TLS. Raises ValueError where half of them are named; `prefix` is how the names
-        of its settings begin."""
+        """Return the TLS files, or None without TLS. `prefix` is the prefix of its setting names. Raises ValueError for
+        an incomplete set."""
         certificate, key, client_ca = self.tls_certificate_file, self.tls_key_file, self.tls_client_ca_file
         here = f"{prefix}listen = {self.listen}: {prefix}"
         if (certificate is None) != (key is None):
@@ -188,7 +188,7 @@ class Listener(BaseModel):
         return TlsFiles(certificate, key, client_ca, self.tls_client_auth)
 
     def credentials(self, clock: Clock, prefix: str = "") -> ReloadingCredentials | None:
-        """What those files hold, None without TLS. Raises TlsRefused with the setting and the listener."""
+        """Load the TLS files; None without TLS. Raises TlsRefused with the setting and the listener."""
         files = self.tls_files(prefix)
         try:
             return None if files is None else ReloadingCredentials(files, clock)
@@ -197,9 +197,9 @@ class Listener(BaseModel):
 
 
 def why_unsafe(listener: Listener, *, is_asking: bool = True) -> str | None:
-    """Return what somebody on the network can do who should not, and what would prevent that; None where nothing is
-    missing. Such a listener is opened only if the operator says so (`insecure`). `is_asking`: callers of such a
-    listener are asked who they are; those who scrape are not."""
+    """Return the danger of a listener without sufficient protection, and the reason; None if it is protected. The
+    server opens such a listener only if the operator permits it (`insecure`). With `is_asking` its callers should be
+    authenticated, which does not apply to metrics."""
     if listener.is_local:
         return None
     if listener.tls_certificate_file is None:
@@ -214,14 +214,14 @@ class OpenListener:
     """A listener that has its address."""
 
     address: Address
-    """With the port that was taken, if any free one was asked for."""
+    """Address with the port that was taken, if any free one was asked for."""
     transport: ServerTransport
     credentials: ReloadingCredentials | None
-    """None without TLS."""
+    """Credentials for TLS; None without TLS."""
 
     @property
     def protection(self) -> str:
-        """In the words of the log and of the line that says that the server serves."""
+        """Protection in words, for the log and the line that reports that the server serves."""
         match self.credentials:
             case None:
                 return "plaintext"
@@ -232,7 +232,7 @@ class OpenListener:
 
 
 class Listeners:
-    """All listeners of one server. Implements `ServerTransport`, but for `bind`."""
+    """All listeners of one server. Implements `ServerTransport`, except for `bind`."""
 
     def __init__(self) -> None:
         self.opened: list[OpenListener] = []
@@ -251,10 +251,11 @@ class Listeners:
         options: TransportOptions,
         identities: Identities = NOBODY_ASKED,
     ) -> None:
-        """Take all the addresses. Connections are shared out evenly: none of the listeners can take those of another.
-        Of what was opened before one failed, `give_back` gives back.
+        """Take all the addresses. Each listener gets an equal share of the connections, and cannot take those of
+        another. If one of them fails, `give_back` releases the earlier ones.
 
-        Raises TlsRefused, TransportMissing, AddressRefused."""
+        Raises TlsRefused, TransportMissing, AddressRefused.
+        """
         self.identities = identities
         self._idle = options.idle
         share = replace(options, connections_max=max(1, options.connections_max // len(wanted)))
@@ -277,7 +278,7 @@ class Listeners:
             self.opened.append(OpenListener(Address(address.host, port), transport, credentials))
 
     async def give_back(self) -> None:
-        """Give the addresses back without having served them."""
+        """Release the addresses without having served them."""
         await self.stop(0)
         for each in self.opened:
             if is_unix(each.address.host):
@@ -285,33 +286,33 @@ class Listeners:
 
     @property
     def credentials(self) -> list[ReloadingCredentials]:
-        """Those of the listeners with TLS."""
+        """Credentials of the listeners with TLS."""
         return [each.credentials for each in self.opened if each.credentials is not None]
 
     @property
     def first(self) -> OpenListener:
-        """The one that `listen` names."""
+        """The listener of the setting `listen`."""
         return self.opened[0]
 
     def on_failure(self, tell: Callable[[Exception], None]) -> None:
-        """Have `tell` called if one of them cannot serve any more although nobody stopped it."""
+        """Set a callback for an unexpected end of any listener."""
         for each in self._transports:
             each.on_failure = tell
 
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
-        """Serve on all of them."""
+        """Serve on all listeners."""
         for each in self._transports:
             await each.start(handler, room)
         self._check_again()
 
     def check_credentials(self) -> None:
-        """End the sessions whose credentials count no more."""
+        """End the sessions whose credentials are no longer valid."""
         for each in self._authenticators:
             if each is not None:
                 each.sessions.check_again()
 
     def end_idle_sessions(self) -> None:
-        """End the sessions on which nothing has happened for too long."""
+        """End the sessions that have been idle for too long."""
         if self._idle is not None:
             self._idle.look()
 
@@ -321,17 +322,17 @@ class Listeners:
         self._next_check = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._check_again)
 
     async def set_ready(self, is_ready: bool) -> None:
-        """Tell every health service whether the services take work."""
+        """Set the state of the services in every health service: taking work or not."""
         for each in self._transports:
             await each.set_ready(is_ready)
 
     async def set_health(self, name: str, *, is_serving: bool) -> None:
-        """Tell every health service of something else that has a name there."""
+        """Set the state of something else that has a name in every health service."""
         for each in self._transports:
             await each.set_health(name, is_serving=is_serving)
 
     def numbers(self) -> ConnectionNumbers:
-        """The sums of all listeners. On any thread."""
+        """Return the sums of all listeners. On any thread."""
         numbers = [each.numbers() for each in self._transports]
         known = [each.open_connections for each in numbers if each.open_connections is not None]
         harms: Counter[str] = Counter()
@@ -346,12 +347,12 @@ class Listeners:
         )
 
     async def announce_stop(self) -> None:
-        """Tell the health services and all sessions that the process is going, for good."""
+        """Tell the health services and all sessions that the process is shutting down."""
         for each in self._transports:
             await each.announce_stop()
 
     async def stop(self, grace_ms: int) -> None:
-        """Take no further calls and wait for those under way; on all listeners at the same time."""
+        """Take no further calls and wait for those under way, on all listeners at the same time."""
         if self._next_check is not None:
             self._next_check.cancel()
         await asyncio.gather(*(each.stop(grace_ms) for each in self._transports))

@@ -1,5 +1,5 @@
-"""Listening sockets, made here so that a refusal says in the system's words what is wrong. The rights of the file of a
-Unix socket decide which users of this machine may connect."""
+"""Listening sockets. They are made here, so that an error has the system's reason. The file mode of a Unix socket
+decides which users of this machine may connect."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 
 _BACKLOG: Final = 4_096
-"""Connections that may wait to be taken; the system may allow fewer."""
+"""Maximum number of connections that wait to be accepted; the system may allow fewer."""
 
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-"""A name may stand for an address that this machine does not have, as `localhost` does without IPv6."""
+"""Errors for an address that this machine does not have. `localhost` has one such address without IPv6."""
 
 
 _TCP_TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
@@ -26,19 +26,19 @@ _ESTABLISHED: Final = "01"
 _LISTENING: Final = "0A"
 _IPV4_DIGITS: Final = 8
 _IPV4_MAPPED: Final = "0000000000000000FFFF0000"
-"""How the table of IPv6 begins an address of IPv4."""
+"""Prefix of an IPv4 address in the table of IPv6."""
 _OWN_FILES: Final = Path("/proc/self/fd")
 
 _log = structlog.get_logger("transport")
 
 
 class AddressRefused(Exception):
-    """The server cannot listen where it was told to. The message says why."""
+    """The server cannot listen on a configured address. The message has the reason."""
 
 
 def tcp_sockets(host: str, port: int) -> list[socket.socket]:
-    """A bound socket for every address of this machine that the host stands for, all with the same port; a free one if
-    it is 0. Raises AddressRefused."""
+    """Return a bound socket for every address of this machine that the host stands for. All have the same port, a free
+    one if it is 0. Raises AddressRefused."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     bound: list[socket.socket] = []
     missing: OSError | None = None
@@ -73,28 +73,27 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[str | int, ...]
 
 
 def listen(sockets: Iterable[socket.socket]) -> None:
-    """Let callers connect; they wait until somebody serves the sockets."""
+    """Let callers connect. They wait until the sockets are served."""
     for each in sockets:
         each.listen(_BACKLOG)
 
 
 def close(sockets: Iterable[socket.socket]) -> None:
-    """Give the addresses back."""
+    """Release the addresses."""
     for each in sockets:
         each.close()
 
 
 def established_connections(port: int) -> int | None:
-    """Return how many TCP connections this machine has on the port, as Linux counts them; None where that cannot be
-    found out."""
+    """Return the number of TCP connections of this machine on the port, as Linux counts them; None if it is unknown."""
     if port == 0 or not _TCP_TABLES[0].exists():
         return None
     return sum(1 for _ in _sockets_on(port, _ESTABLISHED))
 
 
 def is_shared(port: int) -> bool:
-    """Whether another process listens on an address and port of ours, which Linux allows programs of one user that all
-    ask for it (SO_REUSEPORT): it gives each of them some of the connections. False where that cannot be found out."""
+    """Return True if another process listens on an address and port of ours. Linux allows this for programs of one user
+    that all set SO_REUSEPORT, and gives each some of the connections. Return False if it cannot be determined."""
     try:
         own = {_target(file) for file in _OWN_FILES.iterdir()}
     except OSError:
@@ -109,12 +108,12 @@ def _target(file: Path) -> str:
     try:
         return str(file.readlink())
     except OSError:
-        # It was closed meanwhile, by another thread or by whoever lists the directory.
+        # The file was closed meanwhile, by another thread or by the listing of the directory.
         return ""
 
 
 def _sockets_on(port: int, state: str) -> Iterator[tuple[str, str]]:
-    """Local address and inode of each TCP socket of this machine that has the port and is in this state."""
+    """Yield local address and inode of each TCP socket of this machine that has the port and is in this state."""
     ours = f":{port:04X}"
     for table in _TCP_TABLES:
         if table.exists():
@@ -124,14 +123,14 @@ def _sockets_on(port: int, state: str) -> Iterator[tuple[str, str]]:
 
 
 def _address(host: str) -> str:
-    """An address as a table has it; one of IPv4, and any address, as in the table of IPv4."""
+    """Normalise an address from a table. IPv4 addresses, and the wildcard, are shown as in the table of IPv4."""
     is_ipv4 = host.startswith(_IPV4_MAPPED) or not host.strip("0")
     return host[-_IPV4_DIGITS:] if is_ipv4 else host
 
 
 def log_harm(kind: str, **details: object) -> None:
-    """Log one line about something that was refused or cut so that others are served. Called seldom, however often it
-    happens."""
+    """Log one line about something that was refused or cut to protect other callers. The callers of this function limit
+    its rate."""
     _log.warning("harm", kind=kind, advice=_ADVICE[kind], **details)
 
 
@@ -153,7 +152,7 @@ _ADVICE: Final = {
 
 
 UNIX_PREFIX: Final = "unix:"
-"""The prefix of addresses that name a Unix socket, as in gRPC."""
+"""Prefix of addresses that name a Unix socket, as in gRPC."""
 
 _PATH_BYTES_MAX: Final = 107
 """Longest path that fits into the system's structure."""
@@ -167,7 +166,7 @@ def is_unix(address: str) -> bool:
 
 
 def check_unix_address(address: str) -> None:
-    """Raises ValueError with what is wrong."""
+    """Check the path. Raises ValueError with the reason."""
     path = address.removeprefix(UNIX_PREFIX)
     if not path or "\0" in path:
         raise ValueError(f"{address!r} names no file: write unix:PATH, as in unix:/run/txn/server.sock")
@@ -176,8 +175,8 @@ def check_unix_address(address: str) -> None:
 
 
 def take_unix_address(address: str) -> None:
-    """Make sure that the path is free for a new socket. What a killed server left there is; what somebody listens on is
-    not, and gRPC would not notice. Raises OSError, saying why."""
+    """Make sure that the path is free for a new socket. A socket that a killed server left counts as free. One that a
+    process listens on does not, and gRPC would not notice that. Raises OSError with the reason."""
     path = Path(address.removeprefix(UNIX_PREFIX))
     if not path.parent.is_dir():
         raise OSError("there is no such directory; make it first, and let in whom you trust")
@@ -197,13 +196,13 @@ def take_unix_address(address: str) -> None:
 
 
 def give_unix_address_back(address: str) -> None:
-    """Remove the socket that this process has made there and does not serve."""
+    """Remove the socket that this process has created there and does not serve."""
     Path(address.removeprefix(UNIX_PREFIX)).unlink(missing_ok=True)
 
 
 @contextmanager
 def only_for_the_owner() -> Iterator[None]:
-    """Give files that are made within the block mode 0600: on a socket, only their owner can connect. It holds for the
+    """Create files within the block with mode 0600, so that only their owner can connect to a socket. It applies to the
     whole process, so use it only at the start."""
     before = os.umask(0o177)
     try:

@@ -1,6 +1,7 @@
 """The compiled module, if it has the interface that this server knows: its transport, and functions for the core.
 
-Importing this raises ImportError where the module is not installed or has another interface."""
+Importing this raises ImportError if the module is not installed or has another interface.
+"""
 
 from __future__ import annotations
 
@@ -20,4 +21,4 @@ if native.INTERFACE != _INTERFACE:
 compiled_examine_batch: Final[ExamineBatch] = native.examine_batch
 compiled_row_bytes: Final = RowBytes(native.transaction_value, native.producer_rows)
 COMPILED_FIELDS: Final = native.STORED_FIELDS
-"""The classes of values that `compiled_row_bytes` makes bytes of, and the fields that it knows of each."""
+"""Classes of the values that `compiled_row_bytes` encodes, and the fields that it knows of each."""

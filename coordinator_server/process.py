@@ -1,7 +1,7 @@
 """The life of one server process: open, load, serve, drain or fail, end.
 
-Fail-stop: once the store could not write or sync, nobody knows what is on disk. Waiters are told so, the process ends
-at once without touching the store again, and the next start recovers what had been acknowledged (design 5).
+Fail-stop: once the store could not write or sync, the content of the disk is unknown. Waiting callers are informed, and
+the process ends at once without touching the store again. The next start recovers what was acknowledged (design 5).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from coordinator_server.traffic.quotas.opening import NO_QUOTAS
 from coordinator_server.traffic.quotas.quota_file import QuotasRefused
 
 ANSWERS_LEAVE_MS: Final = 500
-"""How long answers that were given may take to leave the process when it ends."""
+"""Time limit for the last answers to leave the process when it ends."""
 
 _log = structlog.get_logger("server")
 
@@ -64,13 +64,14 @@ class StoreOpener(Protocol):
 
 
 class Announce(Protocol):
-    """Called once the server takes work, with where it listens; what `listen` names is first."""
+    """Called once the server takes work, with its listeners; the one of the setting `listen` is first."""
 
     def __call__(self, listeners: Sequence[OpenListener]) -> None: ...
 
 
 def handle_plan(config: Config) -> HandlePlan:
-    """What the open files of this process are for; as many as the system allows. Raises CommandFailed."""
+    """Return the distribution of the open files of this process. Raises its limit as far as the system allows. Raises
+    CommandFailed."""
     try:
         return plan_handles(raise_handle_limit(), config.connections_max)
     except TooFewHandles as refusal:
@@ -78,7 +79,7 @@ def handle_plan(config: Config) -> HandlePlan:
 
 
 def open_rocks_store(config: Config) -> OpenStore:
-    """The embedded store in the data directory. Raises StoreRefused, CommandFailed."""
+    """Open the embedded store in the data directory. Raises StoreRefused, CommandFailed."""
     refuse_foreign_files(config)
     store = open_store(
         config.data_dir,
@@ -106,7 +107,8 @@ def open_rocks_store(config: Config) -> OpenStore:
 def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:
     """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED after a failure.
 
-    Raises CommandFailed where the server cannot start. After FAILED the caller must use `end_process`."""
+    Raises CommandFailed if the server cannot start. After FAILED the caller must use `end_process`.
+    """
     if not __debug__:
         raise CommandFailed(
             ExitStatus.USAGE,
@@ -123,7 +125,7 @@ def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_sto
 
 @contextmanager
 def _audit_file(path: Path, bytes_max: int) -> Iterator[None]:
-    """Raises CommandFailed."""
+    """Open the audit file for the duration of the block. Raises CommandFailed."""
     with ExitStack() as until_the_end:
         try:
             until_the_end.enter_context(audit_file(path, bytes_max=bytes_max))
@@ -150,7 +152,7 @@ async def _live(config: Config, announce: Announce, opener: StoreOpener) -> Exit
 
 
 def _open(opener: StoreOpener, config: Config) -> OpenStore:
-    """Raises CommandFailed."""
+    """Open the store. Raises CommandFailed."""
     try:
         return opener(config)
     except StoreRefused as refusal:
@@ -158,7 +160,7 @@ def _open(opener: StoreOpener, config: Config) -> OpenStore:
 
 
 def _ending_signals() -> list[signal.Signals]:
-    """What asks the server to end. A terminal that is closed asks as well (SIGHUP), unless `nohup` said that it may."""
+    """Return the signals that end the server. A closed terminal (SIGHUP) is one of them, unless `nohup` ignores it."""
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT] + ([] if is_kept else [signal.SIGHUP])
 
@@ -241,7 +243,7 @@ class _Process:
         self._listeners.on_failure(self._fail)
 
     def _watch_credentials(self) -> None:
-        """Take up certificates, tokens and quotas that change, for as long as the loop runs."""
+        """Reload certificates, tokens and quotas when they change, for as long as the loop runs."""
         others = [each for each in (self._metrics_credentials, self._quotas.kept) if each is not None]
         CredentialsWatch([*self._listeners.credentials, *others, *self._listeners.identities.kept]).start()
 
@@ -309,7 +311,7 @@ class _Process:
             ) from error
 
     def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore) -> None:
-        """Answer scrapes from now on: while the state is loaded, too."""
+        """Answer scrapes from now on, including the time while the state is loaded."""
         loop = asyncio.get_running_loop()
         collector = ReadingsCollector(loop, server.readings, opened.statistics, self._connection_numbers)
         metrics.publish(registry_of(collector))
@@ -320,7 +322,7 @@ class _Process:
         return Address(parse_address(self._config.metrics_listen or "").host, metrics.port)
 
     def _connection_numbers(self) -> ConnectionNumbers:
-        """On the thread of a scrape."""
+        """Return the metrics of connections. On the thread of a scrape."""
         kept = {str(each.address): each.credentials for each in self._listeners.opened}
         if self._metrics is not None:
             kept[str(self._metrics_address(self._metrics))] = self._metrics_credentials
@@ -366,11 +368,11 @@ class _Process:
 
     async def _answer_all(self, server: Server) -> None:
         await server.driver.drain()
-        # In the same step of the loop: who waits for what is staged after it would be told that it was not done.
+        # In the same step of the loop: calls staged after the drain would be answered as not done.
         server.keeper.answer_unanswered()
 
     async def _give_up(self, server: Server, failure: Exception) -> None:
-        """Fail-stop: tell the waiters that their outcome is unknown, and let these answers leave."""
+        """Fail-stop: answer the waiting callers that their outcome is unknown, and let these answers leave."""
         _log.error(
             "fail_stop",
             failure=str(failure),
@@ -388,7 +390,7 @@ class _Process:
         server.payload_worker.close()
 
     async def _unless(self, work: Coroutine[None, None, None], *reasons: asyncio.Future[Any]) -> bool:
-        """Do the work; False if a reason not to came first."""
+        """Run the work. Cancel it and return False if one of the reasons comes first."""
         task = asyncio.get_running_loop().create_task(work)
         try:
             await asyncio.wait({task, *reasons}, return_when=asyncio.FIRST_COMPLETED)
@@ -406,6 +408,6 @@ class _Process:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._signal.done():
-            # Who asks twice does not want to wait. It is a crash like any other: the next start recovers.
+            # A second signal means: stop now. It is a crash like any other, and the next start recovers.
             os._exit(128 + number)
         self._signal.set_result(number)

@@ -1,7 +1,7 @@
-"""Open files: how many the process may have, and what they are for.
+"""Open files: the limit of the process, and their distribution.
 
-Every connection is an open file, and so is every file of the store. A store that finds none left must stop for good; so
-connections get only what the store and the rest of the process cannot need.
+Every connection is an open file, and so is every file of the store. A store that cannot open a file must stop
+permanently. So connections only get the files that the store and the rest of the process cannot need.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _OTHERS: Final = 160
 log, and the files of a compaction."""
 _STORE_FILES_MIN: Final = 64
 _STORE_FILES_MAX: Final = 4_096
-"""Sorted files that the store keeps open. It opens a file again when it needs one that it closed."""
+"""Maximum number of sorted files that the store keeps open. It reopens a closed one on demand."""
 _STORE_SHARE: Final = 4
-"""Fraction of all open files that the store gets: one in so many."""
+"""Divisor for the store's share of all open files."""
 _CONNECTIONS_MIN: Final = 16
 
 HANDLES_MIN: Final = _OTHERS + _STORE_FILES_MIN + _CONNECTIONS_MIN
-"""How many open files a process must be allowed to be a server."""
+"""Minimum number of open files that a server process needs."""
 
 
 class TooFewHandles(Exception):
@@ -30,7 +30,7 @@ class TooFewHandles(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HandlePlan:
-    """How the open files of the process are shared out."""
+    """Distribution of the open files of the process."""
 
     handles_max: int
     store_files_max: int
@@ -38,7 +38,7 @@ class HandlePlan:
 
 
 def plan_handles(handles_max: int, connections_wanted: int) -> HandlePlan:
-    """Share out `handles_max` open files. Connections are fewer than wanted where the rest needs them. Raises
+    """Distribute `handles_max` open files. There are fewer connections than wanted if the rest needs the files. Raises
     TooFewHandles."""
     if handles_max < HANDLES_MIN:
         raise TooFewHandles(
@@ -51,17 +51,17 @@ def plan_handles(handles_max: int, connections_wanted: int) -> HandlePlan:
 
 
 def raise_handle_limit() -> int:
-    """Let the process open as many files as the system allows it without privileges; returns how many those are. A
-    limit that was set for a reason is the hard one, which stays."""
+    """Raise the limit of open files as far as the system allows without privileges, and return it. A limit that was set
+    on purpose is the hard one, which stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            # Some systems call the hard limit boundless and refuse it: then the soft one is what there is.
+            # Some systems report an unlimited hard limit and refuse it. Then the soft one stays.
             return soft
     return _HANDLES_WITHOUT_BOUND if hard == resource.RLIM_INFINITY else hard
 
 
 _HANDLES_WITHOUT_BOUND: Final = 1 << 20
-"""Stands for "as many as you like"."""
+"""Stands for an unlimited number."""

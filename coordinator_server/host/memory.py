@@ -33,7 +33,7 @@ def loading_for_good() -> Iterator[None]:
 
     Reading makes hundreds of thousands of objects and hardly any garbage. Repeated passes over all of them take a third
     of the time of a load, and later block the loop for a quarter of a second each. So the collector rests during the
-    load, and never looks at the objects that exist at its end.
+    load. It never looks at the objects that exist at its end.
     """
     gc.disable()
     try:

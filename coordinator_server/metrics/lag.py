@@ -122,7 +122,7 @@ class GroupLags:
             ordinal = placed.ref.ordinal
             head = None if log is None or not log.is_readable(ordinal) else log.durable_head(ordinal)
             if head is None:
-                return  # It is not served here now, or being deleted.
+                return  # Not served here now, or being deleted.
             try:
                 if is_first:
                     self._age(lag, ordinal, head, at)

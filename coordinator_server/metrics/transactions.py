@@ -1,4 +1,4 @@
-"""Numbers of transactions, counted as their steps become durable. On the loop thread only."""
+"""Metrics of transactions, counted as their steps become durable. On the loop thread only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FENCING_REASONS: Final = {
     "topic_deleted": "topic_deleted",
     "admin": "admin",
 }
-"""Causes of aborts that the client did not ask for, and what each means for the producer that had the transaction."""
+"""Causes of aborts that the client did not ask for, and the fencing reason of each for the producer."""
 
 _COMMIT: Final[Labels] = ("commit",)
 _ABORT: Final[Labels] = ("abort",)
@@ -42,7 +42,7 @@ _CAUSES: Final = (("commit", "client"), *(("abort", cause) for cause in ("client
 
 
 class TransactionNumbers:
-    """What happened to transactions since the process started, and which of them are under way."""
+    """Events of transactions since the process started, and the transactions that are under way."""
 
     def __init__(self) -> None:
         self.sinks = SinkNumbers()
@@ -59,30 +59,30 @@ class TransactionNumbers:
         self._open_since_ms: dict[str, int] = {}
         self._decided_since_ms: dict[str, int] = {}
         self._awaited_since_ms: dict[str, int] = {}
-        """When transactions were prepared for an outside decision that is not known yet, by transactional id."""
+        """Times at which transactions were prepared for a pending outside decision, by transactional id."""
 
     @property
     def known_ids(self) -> int:
         return sum(self._by_state)
 
     def load(self, transactions: Iterable[Transaction]) -> None:
-        """These were in the store."""
+        """Add transactions that were loaded from the store."""
         for transaction in transactions:
             self._move(None, transaction)
 
     def unload(self, transactions: Iterable[Transaction]) -> None:
-        """These are not known here any more. All their steps were told before."""
+        """Remove transactions that are unloaded. All their steps were counted before."""
         for transaction in transactions:
             self._move(transaction, None)
 
     def stepped(self, event: TransactionStepped, now_ms: int) -> None:
-        """A step is durable. `now_ms` is the wall time at which that is known."""
+        """Count a durable step. `now_ms` is the wall time at which it became known."""
         before, after = event.before, event.after
         state = after.state
         if before is None or before.state is not state:
             self._move(before, after)
         if state is TransactionState.ONGOING:
-            # It may be as open as before.
+            # The id may have been open before, with the same start.
             if after.prepared_ms is not None:
                 self._awaited_since_ms[after.transactional_id] = after.prepared_ms
                 if after.member is not None:
@@ -104,28 +104,28 @@ class TransactionNumbers:
         after = event.transaction
         self._move(event.before, after)
         self._participants.observe(len(event.partitions) + len(event.groups))
-        # It was opened and decided at the same moment.
+        # The transaction was opened and decided at the same moment.
         self._open_to_end[_COMMIT].observe(0)
         self._completed["commit", after.cause] += 1
         self._end_to_complete[_COMMIT].observe(max(0, now_ms - after.last_update_ms))
 
     def expired(self, event: TransactionExpired) -> None:
-        """An id that nobody used was forgotten."""
+        """Count an unused id that was forgotten."""
         self._move(event.before, None)
         self._expired += 1
 
     def met_defect(self, defect: BaseException) -> None:
-        """An operation failed by a bug of ours; if it was a step that no table allows, it counts as such."""
+        """Count a failed operation if the defect was a step that no table allows."""
         if isinstance(defect, IllegalStep):
             self._illegal_steps[defect.before.api_name, defect.after.api_name] += 1
 
     def pending_since_ms(self, transactional_ids: Iterable[str]) -> int | None:
-        """Wall time of the oldest decision among these ids, None if none of them is being completed."""
+        """Return the wall time of the oldest decision among these ids; None if none of them is being completed."""
         since = self._decided_since_ms
         return min((since[name] for name in transactional_ids if name in since), default=None)
 
     def readings(self, now_ms: int) -> Readings:
-        """Everything that is counted here."""
+        """Return all counts."""
         return {
             "txn_coordinator_transactions": {(state.api_name,): self._by_state[state] for state in TransactionState},
             "txn_coordinator_transactional_ids": single(self.known_ids),
@@ -145,7 +145,8 @@ class TransactionNumbers:
         }
 
     def _move(self, before: Transaction | None, after: Transaction | None) -> None:
-        """An id is in another state. None: it was not known before, or is not any more."""
+        """Record a changed state of an id. `before` is None for a new id, and `after` for one that is forgotten or
+        unloaded."""
         if (after or before).member is not None:  # type: ignore[union-attr]  # one of them is there
             self.sinks.moved(before, after)
         if before is not None:
@@ -187,7 +188,8 @@ class TransactionNumbers:
 
 
 def is_admin_fence(before: Transaction | None, after: Transaction) -> bool:
-    """An administrator fenced whoever had the id. One that had a transaction open was fenced by the abort before."""
+    """Return True if this step is an administrator's fence. A producer with an open transaction was fenced by the abort
+    before, which counts instead."""
     was_aborted = before is not None and before.cause == "admin" and before.state is TransactionState.COMPLETE_ABORT
     return after.state is TransactionState.EMPTY and after.cause == "admin" and not was_aborted
 

@@ -1,12 +1,11 @@
-"""The audit log: who did what to whom, from where, and what came of it.
+"""The audit log: acts of administrators, refusals and fences, with caller, origin and result.
 
-One line for each administrative call, when it is answered; for each refusal to somebody who may not do what they
-asked, or has taken too much; and for each producer that is fenced by another. A line is written when what it tells is
-certain: an act that the server did not live to answer has none, and the history of its shard tells what of it is
-stored.
+It has one line for each administrative call, when it is answered. It has one for each refusal of a caller that lacks a
+permission or exceeds a quota, and for each producer that is fenced by another. A line is written once its content is
+certain. An act that the server did not live to answer has no line; the history of its shard shows what was stored.
 
-Nobody can fill the disk with it: of lines that say the same of the same caller few are written, and of all lines so
-many in a second. What was not written is counted in the next line.
+Callers cannot fill the disk with it. Of similar lines about one caller only a few are written, and the number of all
+lines per second is limited. The next line has the number of those that were left out.
 
 Source: spec security 9.
 """
@@ -27,48 +26,48 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.traffic.call import Call
 
 ALIKE_MAX: Final = 10
-"""Lines that say the same of the same caller, of which so many are written in `ALIKE_MS`."""
+"""Maximum number of similar lines about one caller that are written in `ALIKE_MS`."""
 ALIKE_MS: Final = 10_000
 LINES_MAX: Final = 200
-"""Lines of all kinds, of which so many are written in `LINES_MS`."""
+"""Maximum number of lines of all kinds that are written in `LINES_MS`."""
 LINES_MS: Final = 1_000
 REMEMBERED_MAX: Final = 1_000
-"""Kinds of lines and callers that are told apart. Those beyond share one place."""
+"""Maximum number of kinds of lines and callers that are counted separately. Those beyond share one count."""
 
 _log = structlog.get_logger("audit")
 
 
 def _written(kind: str, **fields: object) -> None:
-    # Asked for anew each time: logging is configured after this module is loaded.
+    # Read at each call, because logging is configured after this module is loaded.
     _log.info(kind, **fields)
 
 
 class AuditKind(StrEnum):
-    """What a line tells of."""
+    """Kind of a line."""
 
     ACT = "act"
     """An administrative call was answered."""
     REFUSED = "refused"
-    """Somebody may not do what they asked for."""
+    """A caller lacks the permission for a request."""
     FENCED = "fenced"
-    """A producer may not go on, because somebody else has its transactional id now, or an administrator wanted it."""
+    """A producer may not go on, because another one has its transactional id now, or an administrator fenced it."""
     QUOTA = "quota"
-    """A principal has no more of something, and was refused."""
+    """A principal reached a quota and was refused."""
 
 
 class Result(StrEnum):
-    """What came of an act."""
+    """Result of an act."""
 
     DONE = "done"
     REFUSED = "refused"
-    """Some of it was refused, or all: `codes` say why."""
+    """Some or all of it was refused; `codes` has the reasons."""
     UNKNOWN = "unknown"
-    """The store failed, or the server met a defect: it may have been done, or not."""
+    """The store failed, or the server met a defect. The act may have been done."""
 
 
 @dataclass(slots=True)
 class _Window:
-    """Lines that say the same of the same caller."""
+    """Count of similar lines about one caller."""
 
     began_ms: int
     written: int = 0
@@ -79,7 +78,7 @@ class AuditLog:
     """Writes lines and counts them. Called on the loop."""
 
     def __init__(self, clock: Clock, write: Callable[..., None] = _written) -> None:
-        """`write` takes the kind and the fields of a line."""
+        """Start all counts at zero. `write` takes the kind and the fields of a line."""
         self._clock = clock
         self._write = write
         self._alike: dict[tuple[str, ...], _Window] = {}
@@ -89,7 +88,7 @@ class AuditLog:
         self._refusals = {(each, kind): 0 for kind in ResourceType for each in PERMISSIONS_OF[kind]}
 
     def counts(self) -> Mapping[tuple[str, ...], float]:
-        """Return the number of lines by kind, and whether they were written."""
+        """Return the number of lines by kind, and by `yes` (written) or `no`."""
         return {
             (kind.value, written): counts[kind]
             for written, counts in (("yes", self._written), ("no", self._unwritten))
@@ -101,7 +100,7 @@ class AuditLog:
         return {(each.value, kind.value): count for (each, kind), count in self._refusals.items()}
 
     def acted(self, call: Call[Any], outcome: Exception | Collection[int]) -> None:
-        """An administrative call was answered: with this error, or with a result that holds these codes."""
+        """Log the answer to an administrative call: this error, or a result with these codes."""
         result, codes = _outcome(outcome)
         context, method = call.context, call.rule.method
         self._tell(
@@ -117,7 +116,7 @@ class AuditLog:
         )
 
     def refused(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> None:
-        """Somebody may not do this, and gets to see it."""
+        """Log a refusal for lack of permission that the caller gets to see."""
         self._refusals[permission, resource] += 1
         self._tell(
             AuditKind.REFUSED,
@@ -132,17 +131,18 @@ class AuditLog:
         )
 
     def fenced(self, principal: str, client_id: str, host: str, **fields: object) -> None:
-        """The caller took over a transactional id from another, or fenced who had it."""
+        """Log that the caller took over a transactional id from another one, or fenced its owner."""
         self._tell(AuditKind.FENCED, principal, client_id, host, (), **fields)
 
     def over_quota(self, principal: str, quota: str) -> None:
-        """The principal was refused because of this quota."""
+        """Log that the principal was refused because of this quota."""
         self._tell(AuditKind.QUOTA, principal, "", "", (quota,), quota=quota)
 
     def _tell(
         self, kind: AuditKind, principal: str, client_id: str, host: str, alike: tuple[str, ...], **fields: object
     ) -> None:
-        """A field may be a function: what takes time to say is said only where the line is written."""
+        """Write a line unless there were too many. A field may be a function, for values that are costly to make. It is
+        only called if the line is written."""
         window = self._window((kind.value, principal, host, *alike))
         self._renew(self._all, LINES_MS)
         if window.written >= ALIKE_MAX or self._all.written >= LINES_MAX:
@@ -178,7 +178,7 @@ class AuditLog:
 
 
 def _outcome(outcome: Exception | Collection[int]) -> tuple[Result, set[ErrorCode]]:
-    """The result of a call, and the errors in its answer."""
+    """Return the result of a call, and the errors in its answer."""
     match outcome:
         case UnknownOutcome(code=code):
             return Result.UNKNOWN, {code}

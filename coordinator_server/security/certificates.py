@@ -1,7 +1,7 @@
-"""Certificates: those of a server, checked before they are used, and those of callers, which say who they are.
+"""Certificates: those of a server, checked before they are used, and those of callers, which identify them.
 
-The one importer of the library that reads them. It takes 9 MB of memory, so this module is loaded where a listener has
-TLS, and not before.
+Only this module imports the library that reads them. The library takes 9 MB of memory, so this module is only loaded if
+a listener has TLS.
 """
 
 from __future__ import annotations
@@ -120,13 +120,15 @@ def _check_key(files: TlsFiles, leaf: x509.Certificate, key: bytes) -> None:
 
 
 class CertificateNames:
-    """Whose the certificates of callers are, on one listener. Implements `authentication.CertificatePrincipals`.
+    """Maps the certificates of callers to principals, on one listener. Implements
+    `authentication.CertificatePrincipals`.
 
-    The handshake verified them when the connection was made. Who signed them may have lost its place in the CA file
-    since, so that is looked at again, and whether they have expired."""
+    The handshake verified them when the connection was made. Their issuer may have been removed from the CA file since,
+    so that is checked again, and so is their expiry.
+    """
 
     def __init__(self, client_ca: Callable[[], bytes | None], rule: NameRule, clock: Clock) -> None:
-        """`client_ca` gives what the CA file of the listener holds now."""
+        """Set up the rule of one listener. `client_ca` returns the current content of its CA file."""
         self._client_ca = client_ca
         self._rule = rule
         self._pattern = None if rule.pattern is None else re.compile(rule.pattern)
@@ -163,14 +165,14 @@ class CertificateNames:
 
 
 def _certificate(content: bytes) -> x509.Certificate:
-    """PEM or DER, as the transports have them."""
+    """Load a certificate in PEM or DER, as the transports have it."""
     return (x509.load_pem_x509_certificate if content.startswith(_PEM) else x509.load_der_x509_certificate)(content)
 
 
 def _leads_to(
     certificate: x509.Certificate, between: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]
 ) -> bool:
-    """Whether one of the authorities signed it, directly or by way of those in between."""
+    """Return True if one of the authorities signed it, directly or through the certificates in between."""
     if certificate in authorities or any(_is_signed_by(certificate, each) for each in authorities):
         return True
     return any(

@@ -159,7 +159,7 @@ class Core:
     answers: LateAnswers
     news: News
     fast_path: FastPath | None
-    """None if every call takes the general path."""
+    """The fast path; None if every call takes the general path."""
 
     def load_shared(self) -> Pending[None]:
         """Read the state that all shards share. The reply is a refusal if it cannot be read: then nothing can be

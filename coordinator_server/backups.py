@@ -198,7 +198,7 @@ class ServerBackups:
             self._on_failed(work, str(refusal))
         except _Stopped:
             self._on_failed(work, "the server stopped meanwhile")
-        except Exception as defect:  # noqa: BLE001  a backup of which nobody hears would be believed to be there
+        except Exception as defect:  # noqa: BLE001  an unreported failure would look like a backup
             _log.error("defect", exc_info=defect)
             self._on_failed(work, f"this is a defect of the server: {defect!r}")
         else:

@@ -105,7 +105,7 @@ class Server:
     """Metrics for a scrape, available from the start."""
     observer: ShardObserver
     backups: ServerBackups | None
-    """None if no backup directory is set."""
+    """Maker of backups; None if no backup directory is set."""
     audit: AuditLog
 
 

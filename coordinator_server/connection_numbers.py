@@ -22,7 +22,7 @@ class ConnectionNumbers:
 
     connections_max: int
     open_connections: int | None
-    """None if the transport cannot tell."""
+    """Connections that are open now; None if the transport cannot tell."""
     harms: Mapping[str, int] = field(default_factory=dict)
     """Refused or cut connections and calls, by kind; empty if the transport cannot tell."""
     handshakes: int = 0

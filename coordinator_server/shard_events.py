@@ -1,4 +1,4 @@
-"""What becomes of shards, told to those who count and to those who read logs."""
+"""Observer of changes of shards, which updates the metrics and writes the log."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _log = structlog.get_logger("shards")
 
 
 class ShardObserver:
-    """Hands changes of shards to the numbers and to the log."""
+    """Passes changes of shards on to the metrics and to the log."""
 
     def __init__(self, numbers: ServerNumbers) -> None:
         self._numbers = numbers
         self.is_start_over = False
-        """Whether the server has started. Until then one line, written by whoever starts the server, is for all shards
-        that could be loaded."""
+        """True once the server has started. Until then loaded shards have no lines of their own; the code that starts
+        the server logs one for all of them."""
 
     def __call__(self, change: ShardChange) -> None:
         match change:
@@ -56,11 +56,11 @@ class ShardObserver:
                     self._numbers.transactions.unload(shard.durable_transactions())
                 _log.info("shard_unloaded", **_fields(key, "active", "unloaded"))
             case ShardStopped():
-                pass  # What it has staged is still counted.
+                pass  # Its staged work is still counted.
 
 
 def log_control(key: ShardKey, context: CallContext) -> None:
-    """An administrator asks for a load or an unload."""
+    """Log an administrator's request to load or unload a shard."""
     _log.info(
         "shard_control",
         action=context.method,

@@ -1,7 +1,8 @@
-"""Shards in gRPC's health service, so that whoever watches a server by it alone learns of one that failed.
+"""Shards in gRPC's health service, so that a monitor that only uses this service learns of a failed one.
 
-`shards` is NOT_SERVING while any shard has failed, and `shards/groups/17` is for one that did. The services themselves
-stay SERVING: all other shards are served, and a server that is taken out of the rotation serves nobody.
+`shards` is NOT_SERVING while any shard has failed. A failed shard has a name of its own, such as `shards/groups/17`.
+The services themselves stay SERVING: all other shards are served, and a server that is taken out of rotation serves
+none.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ SHARDS: Final = "shards"
 
 
 class ShardHealth:
-    """Listens to the loader. Made on the running loop, once the first load is over."""
+    """Listens to the loader. Made on the running loop, after the first load."""
 
     def __init__(self, loader: ShardLoader, listeners: Listeners) -> None:
         self._loader = loader
         self._listeners = listeners
         self._told: set[ShardKey] = set()
-        """Shards that have a name of their own because they failed once."""
+        """Shards with a name of their own because they failed once."""
         self._telling: set[asyncio.Task[None]] = set()
         loader.listen(self._on_change)
 
     async def tell(self) -> None:
-        """Tell the health service how shards stand now."""
+        """Report the current state of the shards to the health service."""
         failed = {standing.key for standing in self._loader.standings() if standing.state is ShardState.FAILED}
         self._told |= failed
         for key in sorted(self._told):

@@ -1,4 +1,4 @@
-"""Problems that pydantic finds, in the words of people who write the files and flags."""
+"""Problems that pydantic finds, in words for the authors of files and flags."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "less_than_equal": "must be at most {le}",
     "missing": "is not set",
 }
-"""What is said of the kinds of problems that pydantic tells in words of its own."""
+"""Our words for those kinds of problems for which pydantic has its own."""
 
 
 def _given_path(value: object) -> object:
@@ -47,12 +47,12 @@ SettingPath = Annotated[Path, BeforeValidator(_given_path)]
 
 
 def first_problem(error: ValidationError, known: Collection[str]) -> str:
-    """The first thing that is wrong with a file: where it stands, and what would be right. `known` are all names that
-    may stand in it."""
+    """Describe the first problem of a file, with its place and the remedy. `known` are all names that may be in the
+    file."""
     first = error.errors(include_input=False, include_url=False)[0]
     is_unknown = first["type"] == "extra_forbidden"
     name = str(first["loc"][-1]) if first["loc"] else ""
-    # What our own models have between the names of the file is no matter of who writes it.
+    # Our models have levels that are not names of the file. They mean nothing to its author.
     shown = [each for each in first["loc"] if isinstance(each, int) or each in known or (is_unknown and each == name)]
     place = ".".join(str(each) for each in shown)
     if not is_unknown:
@@ -61,7 +61,7 @@ def first_problem(error: ValidationError, known: Collection[str]) -> str:
 
 
 def plain(problem: ErrorDetails) -> str:
-    """What is wrong, or what would be right, in our words."""
+    """Describe the problem or its remedy, in our words."""
     words = _WORDS.get(problem["type"])
     if words is None:
         return problem["msg"].removeprefix("Value error, ")
@@ -69,6 +69,6 @@ def plain(problem: ErrorDetails) -> str:
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, empty if nothing is near."""
+    """Return a hint for a misspelt name, or an empty text if none is similar."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""

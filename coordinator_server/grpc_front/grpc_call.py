@@ -1,4 +1,4 @@
-"""A request of gRPC as the gatekeeper knows it, and the method that it asks for."""
+"""A request of gRPC as the gatekeeper sees it, and the method that it asks for."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ CLIENT_TXN_VERSION_DEFAULT: Final = 2
 REQUEST_CHARACTERS_MAX: Final = 2_000
 """Length of the text of a request in the audit log; the rest is cut off."""
 LISTED_MAX: Final = 100
-"""Elements of each list that are looked at for it."""
+"""Maximum number of elements of each list in that text."""
 
 THROTTLE_FIELD: Final = 4
-"""The number of `throttle_ms` in every response."""
+"""Field number of `throttle_ms` in every response."""
 _THROTTLE_TAG: Final = bytes([THROTTLE_FIELD << 3])
-"""Where a field comes twice in a message, the last one counts: so a pause is added to an answer that is written."""
+"""Tag by which a pause is appended to an encoded answer. If a field occurs twice in a message, the last one counts."""
 
 Reply = bytes | Pieces
 
 
 @dataclass(slots=True)
 class Endpoint:
-    """One method as gRPC serves it. `serve` and `fast` are there once the server is loaded."""
+    """One method as gRPC serves it. `serve` and `fast` are set once the server is loaded."""
 
     rule: MethodRule
     request_type: type[Message]
@@ -56,11 +56,11 @@ class Endpoint:
     answer_bytes_max: int
     serve: Serve | None = None
     fast: FastMethod | None = None
-    """Offers calls to the fast path; None: no call of this method goes that way."""
+    """Offers calls to the fast path; None if the method has no fast path."""
 
 
 def endpoint_of(method: MethodDescriptor, parts_max: int, answer_bytes_max: int) -> Endpoint:
-    """The endpoint of a method, not served yet."""
+    """Return the endpoint of a method, not served yet."""
     return Endpoint(
         rule=METHODS[Method(method.name)],
         request_type=GetMessageClass(method.input_type),
@@ -123,7 +123,7 @@ class GrpcCall:
             try:
                 self._understand(body)
             except (DecodeError, Refused):
-                # `begin` refuses it likewise, and says so.
+                # `begin` refuses the call with the same error, which then reaches the caller.
                 return None
         return endpoint.fast.take(self._request, self.context)
 
@@ -214,11 +214,11 @@ _UNKNOWN: Final = Endpoint(
     parts_max=0,
     answer_bytes_max=0,
 )
-"""For calls that are never decoded: a small call, whose method no front serves alone."""
+"""For calls that are never decoded: a small call, with a method that no front serves alone."""
 
 
 def _check_parts(endpoint: Endpoint, body: bytes) -> None:
-    """Raises: Refused INVALID_REQUEST for a request of too many parts."""
+    """Check the number of parts. Raises Refused INVALID_REQUEST for too many."""
     if parts_are_too_many(body, endpoint.request_kind, endpoint.parts_max):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -227,9 +227,10 @@ def _check_parts(endpoint: Endpoint, body: bytes) -> None:
 
 
 def call_context(header: common_pb2.RequestHeader, call: CallContext, method: str = "") -> CallContext:
-    """What the transport knows of the call, joined with what its request header says.
+    """Return the transport's context of a call, completed from its request header.
 
-    Raises Refused: INVALID_REQUEST (request id of a wrong length, bad client id), UNSUPPORTED_VERSION."""
+    Raises Refused: INVALID_REQUEST (request id of a wrong length, bad client id), UNSUPPORTED_VERSION.
+    """
     request_id = header.request_id
     if request_id and len(request_id) != REQUEST_ID_BYTES:
         raise Refused(
@@ -259,7 +260,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
 
 
 def client_id_in(body: bytes, context: CallContext) -> str:
-    """The client id that a request names; "" where it cannot be read, or is longer than any may be."""
+    """Return the client id that a request names; "" if it cannot be read, or is too long."""
     client_id = context.client_id
     with suppress(DecodeError):
         # Every request begins with the same header.
@@ -276,7 +277,7 @@ def _undecodable(endpoint: Endpoint, body: bytes, error: DecodeError) -> Unanswe
 
 
 def _counted_codes(response: Any, item_fields: tuple[str, ...]) -> Collection[int]:  # noqa: ANN401  of any method
-    """The code of a response, and those of its items: items of one list that share an error count once."""
+    """Return the code of a response, and those of its items. Items of one list that share an error count once."""
     codes = [response.error_code] if response.error_code else []
     for field in item_fields:
         items = getattr(response, field)
@@ -297,7 +298,8 @@ def _codes_in(message: Message) -> Iterator[int]:
 
 
 def _shown(request: Message) -> str:
-    """The beginning of a request, as JSON. Of a long one all lists are cut first: to write them takes seconds."""
+    """Return the beginning of a request, as JSON. The lists of a long one are cut first, because writing them takes
+    seconds."""
     if request.ByteSize() > REQUEST_CHARACTERS_MAX:
         short = type(request)()
         short.CopyFrom(request)

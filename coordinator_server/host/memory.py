@@ -32,7 +32,7 @@ def loading_for_good() -> Iterator[None]:
     """Suspend the garbage collector while state is read that lives as long as the process.
 
     Reading makes hundreds of thousands of objects and hardly any garbage. Repeated passes over all of them take a third
-    of the time of a load, and later block the loop for a quarter of a second each. So the collector rests during the
+    of the time of a load. Later each pass blocks the loop for a quarter of a second. So the collector rests during the
     load. It never looks at the objects that exist at its end.
     """
     gc.disable()

@@ -1,8 +1,8 @@
 """The audit log: acts of administrators, refusals and fences, with caller, origin and result.
 
 It has one line for each administrative call, when it is answered. It has one for each refusal of a caller that lacks a
-permission or exceeds a quota, and for each producer that is fenced by another. A line is written once its content is
-certain. An act that the server did not live to answer has no line; the history of its shard shows what was stored.
+permission or exceeds a quota, and for each producer that another one fences. A line is written once its content is
+certain. An act that the server did not live to answer has no line; the history of its shard shows the stored part.
 
 Callers cannot fill the disk with it. Of similar lines about one caller only a few are written, and the number of all
 lines per second is limited. The next line has the number of those that were left out.

@@ -1,8 +1,8 @@
-"""Who calls: what a caller shows is checked here, before anything of its call is looked at.
+"""Authentication of callers by their credentials, before any other part of a call is examined.
 
-Each listener says what it takes: certificates, tokens, or both. Who shows neither, or something that does not count, is
-told that authentication is required and nothing else; why is in the log and in a metric, for the operator. What is
-right now may be wrong later: a session is asked about again, every few seconds, with what it showed at its beginning.
+Each listener sets which credentials it takes: certificates, tokens, or both. A caller without valid credentials only
+learns that authentication is required. The log and a metric have the reason, for the operator. Credentials may become
+invalid later. So those of an open session are checked again every few seconds.
 
 Source: KIP-368 (a session ends with its credential).
 """
@@ -26,42 +26,42 @@ from coordinator_server.calls import AUTHENTICATION_REQUIRED, CallStatus, Unansw
 from coordinator_server.idle_sessions import IdleSession, IdleSessions
 
 AGAIN_SECONDS: Final = 5.0
-"""How often the credentials of open sessions are checked again."""
+"""Interval of the checks of credentials of open sessions."""
 LEFT_TO_END_SECONDS: Final = 30.0
-"""How long a session whose credential ended may wait for answers to what it asked before."""
+"""Time for which a session with invalid credentials may wait for answers to its earlier calls."""
 SIGNATURES_PER_SECOND: Final = 20
 SIGNATURES_AT_ONCE: Final = 50
-"""Signatures of one host that may be wrong in a second, and at once. A check takes a quarter of a millisecond, so
-unauthenticated callers of one host take half a hundredth of the loop. Beyond that, unknown tokens are refused without
-one."""
+"""Permitted wrong signatures of one host: per second, and in a burst. A check takes a quarter of a millisecond, so the
+unauthenticated callers of one host take half a hundredth of the loop. Beyond the limit, unknown tokens are refused
+without a check."""
 _HOSTS_MAX: Final = 4_096
 _LOG_MS: Final = 1_000
-"""Refusals for one reason are logged once in this time, with how many there were."""
+"""Interval of the log lines about refusals for one reason. A line has the number of refusals since the last one."""
 _BEARER: Final = "bearer "
 TOKEN_PREFIX: Final = "txl_"
-"""How every token of ours begins, so that programs which look for leaked secrets find it."""
+"""Prefix of all our tokens, by which scanners for leaked secrets find them."""
 
 _log = structlog.get_logger("audit")
-"""Who is refused at the door is on record with what is refused inside."""
+"""Failed authentication is logged to the same audit log as denied operations."""
 
 
 class AuthenticationMethod(StrEnum):
-    """What a caller can show of itself."""
+    """Kinds of credentials."""
 
     CERTIFICATE = "certificate"
     """A certificate of the client, by TLS (mTLS)."""
     TOKEN = "token"
     """`authorization: Bearer TOKEN` in the metadata of a call, with a token of ours."""
     JWT = "jwt"
-    """The same, with a JSON Web Token that somebody else signed."""
+    """The same, with a JSON Web Token that an outside issuer signed."""
 
 
 class Reason(StrEnum):
-    """Why a caller is refused: a label of a metric, and never told to the caller."""
+    """Reason of a refusal: the label of a metric, never sent to the caller."""
 
     NOTHING_SHOWN = "nothing_shown"
     NO_TOKEN_TAKEN = "no_token_taken"
-    """A token was shown where the listener takes none."""
+    """The listener takes no tokens."""
     NO_BEARER = "no_bearer"
     UNKNOWN_TOKEN = "unknown_token"
     EXPIRED_TOKEN = "expired_token"
@@ -70,21 +70,21 @@ class Reason(StrEnum):
     WRONG_ALGORITHM = "wrong_algorithm"
     BAD_SIGNATURE = "bad_signature"
     TOO_OFTEN = "too_often"
-    """Its host has shown so many wrong signatures just now that this one was not looked at."""
+    """The caller's host has shown so many wrong signatures recently that this one was not checked."""
     WRONG_ISSUER = "wrong_issuer"
     WRONG_AUDIENCE = "wrong_audience"
     TOO_LONG = "too_long"
-    """It lives longer than tokens may."""
+    """The token's lifetime is longer than permitted."""
     TOKEN_OF_TOMORROW = "token_of_tomorrow"
     EXPIRED_CERTIFICATE = "expired_certificate"
     UNKNOWN_CA = "unknown_ca"
     NO_PRINCIPAL = "no_principal"
-    """No name, or several, in what was shown, by the rule that is configured."""
+    """The configured rule finds no name, or several, in the credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What one caller shows. Printed without its contents, because the token is a secret."""
+    """Credentials of one caller. The repr leaves them out, because the token is a secret."""
 
     authorization: str | None = field(default=None, repr=False)
     certificates: tuple[bytes, ...] = field(default=(), repr=False)
@@ -92,22 +92,22 @@ class Presented:
 
 
 class IdentityRefused(Exception):
-    """A file about callers cannot be used. The message says which, where and why."""
+    """A file about callers cannot be used. The message has the file, the place and the reason."""
 
 
 class Unauthenticated(Unanswered):
-    """Nobody that is known here. The caller learns only that."""
+    """The caller could not be authenticated, which is all that it learns."""
 
     def __init__(self, reason: Reason, details: str = "") -> None:
         super().__init__(CallStatus.UNAUTHENTICATED, AUTHENTICATION_REQUIRED)
         self.reason = reason
         self.details = details
-        """For the operator, without secrets."""
+        """Details for the operator, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class JwtRules:
-    """Which JSON Web Tokens count."""
+    """Conditions of valid JSON Web Tokens."""
 
     key_set_file: Path
     issuer: str
@@ -116,13 +116,13 @@ class JwtRules:
 
 
 class TokenPrincipals(Protocol):
-    """Whose a token is. Raises Unauthenticated."""
+    """Maps tokens to principals. Raises Unauthenticated."""
 
     def of_token(self, token: str) -> str: ...
 
 
 class NameSource(StrEnum):
-    """What of a certificate the principal is taken from."""
+    """Field of a certificate that names the principal."""
 
     SUBJECT = "subject"
     """All of the subject, as RFC 4514 writes it: `CN=etl,O=Example`."""
@@ -134,27 +134,27 @@ class NameSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """How a certificate names its principal."""
+    """Rule by which a certificate names its principal."""
 
     source: NameSource = NameSource.SUBJECT
     pattern: str | None = None
-    """A pattern that all of the name must match, and whose first group is the principal's name; None: all of it is."""
+    """Pattern that the whole name must match; its first group is the principal's name. None takes the whole name."""
 
 
 WHOLE_SUBJECT: Final = NameRule()
 
 
 class JwtPrincipals(TokenPrincipals, Protocol):
-    """Whose a JSON Web Token is, by keys that are kept of a file."""
+    """Maps JSON Web Tokens to principals, by keys that are reloaded from a file."""
 
     def look(self) -> None: ...
 
     def is_known(self, token: str) -> bool:
-        """Whether its signature was looked at, and was right."""
+        """Return True if the token's signature was verified before."""
 
 
 class CertificatePrincipals(Protocol):
-    """Whose a certificate is. Raises Unauthenticated."""
+    """Maps certificates to principals. Raises Unauthenticated."""
 
     def of_certificates(self, certificates: tuple[bytes, ...]) -> str: ...
 
@@ -163,7 +163,7 @@ NOTHING_SHOWN: Final = Presented()
 
 
 class Authenticator:
-    """Says who calls, for one listener. Called on the loop."""
+    """Authenticates the callers of one listener. Called on the loop."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Authenticator:
         jwts: JwtPrincipals | None = None,
         certificates: CertificatePrincipals | None = None,
     ) -> None:
-        """`None`: the listener does not take them."""
+        """Set the credentials that the listener takes; None for those that it does not take."""
         self._clock = clock
         self._tokens = tokens
         self._jwts = jwts
@@ -181,17 +181,17 @@ class Authenticator:
         self._wrong_signatures = _WrongSignatures(clock)
         self._refusals: Counter[str] = Counter()
         self._logged: dict[Reason, tuple[int, int]] = {}
-        """When each was logged last, and how many there had been."""
+        """For each reason the time of its last log line, and the number of refusals up to it."""
         self.sessions = SessionCredentials(self, clock)
 
     @property
     def refusals(self) -> Mapping[str, int]:
-        """How many callers were refused, by reason."""
+        """Number of refused callers, by reason."""
         return self._refusals
 
     def principal(self, shown: Presented, host: str) -> str:
-        """Whose this is: `User:name`. Where there is a token, it decides; a broken one never gives way to the
-        certificate. Raises Unauthenticated."""
+        """Return the principal of the credentials: `User:name`. A token takes precedence, and an invalid one is refused
+        even if there is a valid certificate. Raises Unauthenticated."""
         try:
             return self._principal(shown, host)
         except Unauthenticated as refusal:
@@ -228,12 +228,12 @@ class Authenticator:
 
 
 class _WrongSignatures:
-    """How many wrong signatures each host has shown lately."""
+    """Recent number of wrong signatures by host."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counted: dict[str, tuple[float, int]] = {}
-        """What is left of the number, and when it was that; the newest last."""
+        """Remaining count, and the time of its last change; the newest last."""
 
     def count(self, host: str) -> None:
         counted = self._left(host) + 1, self._clock.monotonic_ms()
@@ -251,7 +251,7 @@ class _WrongSignatures:
 
 
 class Callers:
-    """Who calls, on one listener: whom its authenticator knows, or everybody by the same name."""
+    """Callers of one listener: those that its authenticator knows, or all under one name."""
 
     def __init__(
         self,
@@ -260,45 +260,44 @@ class Callers:
         levels: Levels | None = None,
         idle: IdleSessions | None = None,
     ) -> None:
-        """Without an authenticator nobody is asked, and everybody is `principal`; without `idle` sessions may be idle
-        for ever."""
+        """Set up the callers. Without an authenticator all callers are `principal`. Without `idle` sessions never time
+        out."""
         self._authenticator = authenticator
         self._principal = principal
         self._levels = levels
         self._idle = idle
         self._sessions: dict[WatchedSession, str] = {}
-        """Whose each open session is."""
+        """Principal of each open session."""
         self._connections: dict[int, str] = {}
-        """Whose each connection is, as far as the transport tells when one ends."""
+        """Principal of each connection, if the transport reports when one ends."""
 
     @property
     def are_asked(self) -> bool:
         return self._authenticator is not None
 
     def principal(self, shown: Presented, host: str) -> str:
-        """The principal of a call. Raises Unauthenticated."""
+        """Return the principal of a call. Raises Unauthenticated."""
         return self._principal if self._authenticator is None else self._authenticator.principal(shown, host)
 
     def connection(self, principal: str, connection: int | str) -> Connection:
-        """What a call came by: with whose it is, where callers are asked."""
+        """Return the connection of a call, with its principal if callers are authenticated."""
         return connection if self._authenticator is None else KnownConnection(principal, connection)
 
     def principal_of_session(self, shown: Presented, host: str) -> str:
-        """The principal of a new session. Raises Unauthenticated, and Unanswered where it has as many as it may."""
+        """Return the principal of a new session. Raises Unauthenticated, and Unanswered if it has too many sessions."""
         principal = self.principal(shown, host)
         self._check(Level.SESSIONS, principal)
         return principal
 
     def enter(self, principal: str, connection: int) -> None:
-        """Count a connection as the principal's whose call is the first on it. Raises Unanswered where it has as
-        many as it may."""
+        """Count a connection for the principal of its first call. Raises Unanswered if the principal has too many."""
         if connection not in self._connections and self._levels is not None:
             self._check(Level.CONNECTIONS, principal)
             self._connections[connection] = principal
             self._levels.add(Level.CONNECTIONS, principal)
 
     def left(self, connection: int) -> None:
-        """A connection has ended, which may be nobody's."""
+        """Remove a connection that has ended, if it was counted."""
         principal = self._connections.pop(connection, None)
         if principal is not None and self._levels is not None:
             self._levels.add(Level.CONNECTIONS, principal, -1)
@@ -312,7 +311,7 @@ class Callers:
             raise Unanswered(CallStatus.RESOURCE_EXHAUSTED, refusal.message) from refusal
 
     def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
-        """Count a session, ask about its caller again, and see whether it is idle, for as long as it is open."""
+        """Track an open session: count it, recheck its credentials, and end it when it is idle."""
         if self._levels is not None:
             self._sessions[session] = principal
             self._levels.add(Level.SESSIONS, principal)
@@ -322,7 +321,7 @@ class Callers:
             self._authenticator.sessions.watch(session, shown, host, principal)
 
     def forget(self, session: WatchedSession) -> None:
-        """The session has ended. Idempotent."""
+        """Remove a session that has ended. Idempotent."""
         principal = self._sessions.pop(session, None)
         if principal is not None and self._levels is not None:
             self._levels.add(Level.SESSIONS, principal, -1)
@@ -336,30 +335,30 @@ class WatchedSession(IdleSession, Protocol):
     """A session that ends with its credential."""
 
     def cut(self) -> None:
-        """End the stream now: the caller is nobody that is known."""
+        """End the stream now, because its caller is no longer authenticated."""
 
 
 class SessionCredentials:
-    """What the open sessions of a listener showed at their beginning, to be asked about again."""
+    """Credentials of the open sessions of a listener, for repeated checks."""
 
     def __init__(self, authenticator: Authenticator, clock: Clock) -> None:
         self._authenticator = authenticator
         self._clock = clock
         self._shown: dict[WatchedSession, tuple[Presented, str, str]] = {}
-        """What was shown, from which host, and whose it was."""
+        """Credentials, host and principal of each session."""
         self._revoked_ms: dict[WatchedSession, int] = {}
 
     def watch(self, session: WatchedSession, shown: Presented, host: str, principal: str) -> None:
-        """Ask about it from now on."""
+        """Check the session's credentials from now on."""
         self._shown[session] = shown, host, principal
 
     def forget(self, session: WatchedSession) -> None:
-        """It has ended. Idempotent."""
+        """Remove a session that has ended. Idempotent."""
         self._shown.pop(session, None)
         self._revoked_ms.pop(session, None)
 
     def check_again(self) -> None:
-        """Revoke the sessions whose credential counts no more, and cut those that were revoked long ago."""
+        """Announce the end to sessions with invalid credentials, and cut those that did not end in time."""
         now_ms = self._clock.monotonic_ms()
         for session, since_ms in list(self._revoked_ms.items()):
             if now_ms - since_ms >= LEFT_TO_END_SECONDS * 1_000:
@@ -378,7 +377,7 @@ class SessionCredentials:
 
 
 def refusals_of(authenticators: Iterable[Authenticator | None]) -> Mapping[str, int]:
-    """The sums over all listeners, by reason; every reason has a number."""
+    """Return the sums over all listeners, by reason; every reason has a number."""
     sums: Counter[str] = Counter(dict.fromkeys(Reason, 0))
     for each in authenticators:
         if each is not None:

@@ -32,8 +32,8 @@ from coordinator_server.security.tls import (
 )
 
 _CALLERS_KEPT: Final = 10_000
+"""Size of the cache of parsed certificates of callers."""
 _PEM: Final = b"-----BEGIN"
-"""Certificates of callers that are looked into once."""
 _GENERAL_NAMES: Final[Mapping[NameSource, Any]] = {
     NameSource.URI: x509.UniformResourceIdentifier,
     NameSource.DNS: x509.DNSName,

@@ -1,9 +1,9 @@
-"""JSON Web Tokens of callers: checked with the public keys of a file, which is taken up again when it changes.
+"""JSON Web Tokens of callers: checked with the public keys of a file, which is reloaded when it changes.
 
 Nothing is fetched: the operator puts the key set (JWKS) of the issuer into the file. Only algorithms with public keys
-count, each with a key of its own kind, named by the header's `kid`; a token must say who issued it, for whom, when and
-until when, and lives a day at most. Whoever turns up with something else is refused as cheaply as can be: the signature
-is looked at last, and once for each token.
+are valid. Each needs a key of its own kind, named by the header's `kid`. A token must have issuer, audience, time of
+issue and expiry, and lives a day at most. Invalid tokens are refused as cheaply as possible: the signature is checked
+last, and once for each token.
 
 Source: RFC 7519, RFC 8725.
 """
@@ -28,29 +28,29 @@ from coordinator_server.security.authentication import IdentityRefused, JwtRules
 
 TOKEN_LENGTH_MAX: Final = 8_192
 CLOCK_SKEW_SECONDS: Final = 30
-"""By how much the clock of the issuer may differ from ours."""
+"""Maximum difference between the clock of the issuer and ours."""
 LIFETIME_SECONDS_MAX: Final = 86_400
 ALGORITHMS: Final = frozenset({"RS256", "PS256", "ES256", "EdDSA"})
 _OF_RSA: Final = frozenset({"RS256", "PS256"})
 _RSA_BITS_MIN: Final = 2_048
 _REQUIRED: Final = ("exp", "iat", "iss", "aud")
 _SECONDS_MAX: Final = 253_402_300_799
-"""The end of the year 9999: what is later is no time, and not every number can be reckoned with."""
+"""The end of the year 9999. Later values are invalid, because not every number can be computed with."""
 _SECRET_PARTS: Final = frozenset({"d", "k"})
-"""What a JWK has only if who reads it can sign (RFC 7518)."""
+"""Members of a JWK that only a secret key has: its reader could sign (RFC 7518)."""
 _KNOWN_MAX: Final = 10_000
-"""Tokens whose signature is looked at once. Beyond that all are looked at anew."""
+"""Size of the cache of verified tokens. A full cache is cleared."""
 
 _log = structlog.get_logger("jwt")
 
 
 class KeySetRefused(IdentityRefused):
-    """The key set cannot be used. The message says where and why."""
+    """The key set cannot be used. The message has the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a token says whose signature is right."""
+    """Content of a token with a valid signature."""
 
     principal: str
     begins: float
@@ -59,12 +59,12 @@ class _Known:
 
 
 class _PassedOver(Exception):
-    """A key that no token can be checked with here. The message says which and why."""
+    """A key that cannot verify tokens here. The message names it and has the reason."""
 
 
 def read_key_set(file: Path) -> Mapping[str, jwt.PyJWK]:
-    """The keys of a file by their `kid`. Those of other algorithms are passed over, which the log says: issuers put the
-    keys of all their users into one set. Raises KeySetRefused."""
+    """Return the keys of a file by their `kid`. Keys of other algorithms are skipped and logged, because issuers put
+    the keys of all their users into one set. Raises KeySetRefused."""
     keys, passed_over = [], []
     try:
         for said in json.loads(file.read_text(encoding="utf-8"))["keys"]:
@@ -92,9 +92,10 @@ def _listed(passed_over: Sequence[str]) -> str:
 
 
 def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
-    """One key of a file. Raises KeySetRefused for a secret, which does not belong there, and _PassedOver.
+    """Return one key of a file. Raises _PassedOver, and KeySetRefused for a secret, which does not belong there.
 
-    What the library says of a wrong key is not passed on: it shows the key, which may be a secret."""
+    The library's message about a wrong key is not passed on: it shows the key, which may be a secret.
+    """
     named = f"key {said.get('kid')!a:.100}"
     if _SECRET_PARTS & said.keys():
         raise KeySetRefused(
@@ -114,20 +115,20 @@ def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
 
 
 class ReloadingKeySet:
-    """The newest key set of a file that was right. Implements `authentication.TokenPrincipals`."""
+    """The newest valid key set of a file. Implements `authentication.TokenPrincipals`."""
 
     def __init__(self, rules: JwtRules, clock: Clock) -> None:
-        """Raises KeySetRefused."""
+        """Read the key set. Raises KeySetRefused."""
         self._rules = rules
         self._clock = clock
         self._seen = signature_of(rules.key_set_file)
         self._keys = read_key_set(rules.key_set_file)
         self._known: dict[str, _Known] = {}
         self.refusal: str | None = None
-        """Why the file that lies there now is not used; None if it is."""
+        """Reason for which the current file is not used; None if it is used."""
 
     def look(self) -> None:
-        """Take up what the file holds now, if it has changed and is right. Reads the file."""
+        """Reload the file if it has changed and is valid. Reads the file."""
         signature = signature_of(self._rules.key_set_file)
         if signature == self._seen:
             return
@@ -139,16 +140,16 @@ class ReloadingKeySet:
             _log.warning("key_set_refused", reason=self.refusal, advice="the old keys count until the file is right")
             return
         self.refusal = None
-        # Another object, because this is another thread than the one that adds to it.
+        # A new dict, because `look` runs on another thread than the one that adds to it.
         self._known = {}
         _log.info("key_set_changed", file=str(self._rules.key_set_file), keys=sorted(self._keys))
 
     def is_known(self, token: str) -> bool:
-        """Whether its signature was looked at, and was right."""
+        """Return True if the token's signature was verified before."""
         return token in self._known
 
     def of_token(self, token: str) -> str:
-        """The principal of a token. Raises Unauthenticated."""
+        """Return the principal of a token. Raises Unauthenticated."""
         all_known = self._known
         known = all_known.get(token)
         if known is None:
@@ -180,7 +181,7 @@ class ReloadingKeySet:
                 algorithms=[key.algorithm_name],
                 issuer=self._rules.issuer,
                 audience=self._rules.audience,
-                # Times are compared with our clock, and again whenever the token is shown.
+                # Times are compared with our clock, each time that the token is shown.
                 options={"require": list(_REQUIRED), "verify_exp": False, "verify_iat": False, "verify_nbf": False},
             )
         except jwt.InvalidSignatureError as error:
@@ -194,7 +195,7 @@ class ReloadingKeySet:
         return self._said_by(claims)
 
     def _check_claims(self, claims: Mapping[str, Any]) -> None:
-        """Before the signature, because that costs a hundred times as much."""
+        """Check the claims. Done before the signature, because that costs a hundred times as much."""
         if claims.get("iss") != self._rules.issuer:
             raise Unauthenticated(Reason.WRONG_ISSUER, f"iss {claims.get('iss')!a:.100}")
         begins, ends = _seconds(claims, "iat"), _seconds(claims, "exp")
@@ -217,7 +218,8 @@ class ReloadingKeySet:
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float:
-    """A time in Unix seconds. NaN, which JSON of Python knows, is none: it passes every comparison."""
+    """Return a time in Unix seconds. NaN, which Python's JSON accepts, is refused, because it passes every
+    comparison."""
     value = claims.get(name)
     if not isinstance(value, int | float) or not 0 <= value <= _SECONDS_MAX:
         raise Unauthenticated(Reason.NO_JWT, f"{name} is no time in seconds")

@@ -1,8 +1,8 @@
-"""Credentials of listeners that are taken up again when their files change.
+"""Credentials of listeners, reloaded when their files change.
 
-What is wrong with a file is told to the operator, precisely; a caller only sees a handshake that fails. Files that
-change while the server runs are used for connections made from then on, if they are whole: until then, and so between
-the two steps of a rotation that replaces key and certificate one after the other, the old ones serve.
+Faults in a file are reported to the operator in detail; a caller only sees a failed handshake. Files that change while
+the server runs are used for new connections, if they are complete and valid. Until then the old ones serve. This covers
+the time between the two steps of a rotation that replaces key and certificate one after the other.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from coordinator_server.file_signature import FileSignature, signature_of
 from coordinator_server.security.tls import ClientAuth, Credentials, TlsFiles, TlsRefused
 
 LOOK_SECONDS: Final = 1.0
-"""How often the files are looked at. A look that finds nothing new costs a few microseconds."""
+"""Interval of the checks of the files. A check without changes costs a few microseconds."""
 
 _log = structlog.get_logger("tls")
 
 _Signature = tuple[FileSignature | None, ...]
-"""What changes when a file is replaced, or written again."""
+"""Values that change when a file is replaced or rewritten."""
 
 
 class ReloadingCredentials:
-    """The credentials of one listener: the newest that were right."""
+    """The newest valid credentials of one listener."""
 
     def __init__(self, files: TlsFiles, clock: Clock) -> None:
-        """Raises TlsRefused."""
+        """Read the files. Raises TlsRefused."""
         self._files = files
         self._clock = clock
         self._seen = _signature(files)
@@ -42,9 +42,10 @@ class ReloadingCredentials:
         """Handshakes that began with them."""
         self.current = _read(files, clock.wall_ms())
         self.on_changed: Callable[[Credentials], None] = lambda _new: None
-        """Called with what is about to be used, on the thread that looks; what it refuses with ValueError is not."""
+        """Called with new credentials before they are used, on the checking thread. If it raises ValueError they are
+        not used."""
         self.refusal: str | None = None
-        """Why the files that lie there now are not used; None if they are."""
+        """Reason for which the current files are not used; None if they are used."""
 
     @property
     def files(self) -> TlsFiles:
@@ -60,10 +61,10 @@ class ReloadingCredentials:
             self.handshakes += 1
 
     def look(self) -> None:
-        """Take up what the files hold now, if they have changed and are right. Reads files."""
+        """Reload the files if they have changed and are valid. Reads files."""
         now_ms = self._clock.wall_ms()
         signature = _signature(self._files)
-        # Refused files are tried again: a certificate that is not valid yet becomes so without a change.
+        # Refused files are tried again: a certificate may become valid without a change.
         if signature != self._seen or self.refusal is not None:
             self._seen = signature
             self._read_again(now_ms)
@@ -105,15 +106,15 @@ class ReloadingCredentials:
 
 
 class Taken:
-    """The credentials that one of those who make handshakes uses."""
+    """The credentials that one handshake maker uses at present."""
 
     def __init__(self, kept: ReloadingCredentials) -> None:
         self._kept = kept
         self.current = kept.current
 
     def renew(self) -> bool:
-        """Take the newest; whether they are others than before. Call it for each handshake that begins. On any thread,
-        without waiting for a disk."""
+        """Take the newest credentials. Return True if they are new. Call it for each handshake that begins. On any
+        thread, without waiting for a disk."""
         self._kept.count_handshake()
         newest = self._kept.current
         is_new = newest is not self.current
@@ -136,20 +137,20 @@ def _read(files: TlsFiles, now_ms: int) -> Credentials:
 
 
 class Kept(Protocol):
-    """What is kept of files, and looks at them."""
+    """Something that is reloaded from files."""
 
     def look(self) -> None:
-        """Take up what the files hold now, if they have changed and are right. Reads files."""
+        """Reload the files if they have changed and are valid. Reads files."""
 
 
 class CredentialsWatch:
-    """Looks at the files of certificates and tokens, on a thread of the loop's pool: a disk may be slow."""
+    """Checks the files of certificates and tokens, on a thread of the loop's pool, because a disk may be slow."""
 
     def __init__(self, kept: Sequence[Kept]) -> None:
         self._kept = kept
 
     def start(self) -> None:
-        """Look from now on, for as long as the running loop runs."""
+        """Check from now on, for as long as the running loop runs."""
         if self._kept:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 

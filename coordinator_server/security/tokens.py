@@ -1,8 +1,8 @@
-"""Tokens of callers: made once, kept as hashes in a file, and taken up again when the file changes.
+"""Tokens of callers: made once, kept as hashes in a file, and reloaded when the file changes.
 
-A token is `txl_ID_SECRET`. The file has the SHA-256 of the secret, so who reads the file cannot call with it; a fast
-hash is enough, because a secret has 256 bits that nobody chose. A file that cannot be used leaves the old tokens in
-force, which the log says; a token that is gone from it counts no more within seconds.
+A token is `txl_ID_SECRET`. The file has the SHA-256 of the secret, so a reader of the file cannot call with it. A fast
+hash is enough, because a secret has 256 random bits. If the file cannot be used, the old tokens stay valid, which is
+logged. A token that is removed from the file becomes invalid within seconds.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from coordinator_server.validation import first_problem
 TOKEN_LENGTH_MAX: Final = 200
 
 _NOBODY: Final = "0" * 64
-"""The hash of nothing: compared with where the id is unknown, so that it takes as long."""
+"""Placeholder hash for unknown ids, so that the comparison takes as long as for a known one."""
 
 _NAMES: Final = ("tokens", "id", "principal", "sha256", "expires")
-"""What may stand in the file."""
+"""Names that may be in the file."""
 
 _log = structlog.get_logger("tokens")
 
 
 class TokensRefused(IdentityRefused):
-    """The file of tokens cannot be used. The message says where and why, and what to do."""
+    """The file of tokens cannot be used. The message has the place, the reason and the remedy."""
 
 
 def _principal(name: str) -> str:
@@ -61,7 +61,7 @@ class TokenRow(BaseModel):
     principal: Annotated[str, AfterValidator(_principal)]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
     expires: AwareDatetime | None = None
-    """None: never."""
+    """Expiry; None if the token never expires."""
 
 
 class _TokenFile(BaseModel):
@@ -71,7 +71,7 @@ class _TokenFile(BaseModel):
 
 
 def read_tokens(file: Path) -> Mapping[str, TokenRow]:
-    """The tokens of a file, by id. Raises TokensRefused."""
+    """Return the tokens of a file, by id. Raises TokensRefused."""
     try:
         found = _TokenFile.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).tokens
     except OSError as error:
@@ -87,7 +87,7 @@ def read_tokens(file: Path) -> Mapping[str, TokenRow]:
 
 
 def new_token(token_id: str, secret: bytes, principal: str, expires: datetime | None) -> tuple[str, str]:
-    """A token for the caller, and its table for the file. The secret is random bytes."""
+    """Return a token for the caller, and its table for the file. The secret is random bytes."""
     text = urlsafe_b64encode(secret).rstrip(b"=").decode()
     row = TokenRow(id=token_id, principal=principal, sha256=_hash(text), expires=expires)
     named = json.dumps(row.principal, ensure_ascii=False)
@@ -102,19 +102,19 @@ def _hash(secret: str) -> str:
 
 
 class ReloadingTokens:
-    """The newest tokens of a file that were right. Implements `authentication.TokenPrincipals`."""
+    """The newest valid tokens of a file. Implements `authentication.TokenPrincipals`."""
 
     def __init__(self, file: Path, clock: Clock) -> None:
-        """Raises TokensRefused."""
+        """Read the tokens. Raises TokensRefused."""
         self._file = file
         self._clock = clock
         self._seen = signature_of(file)
         self._tokens = read_tokens(file)
         self.refusal: str | None = None
-        """Why the file that lies there now is not used; None if it is."""
+        """Reason for which the current file is not used; None if it is used."""
 
     def of_token(self, token: str) -> str:
-        """The principal of a token. Raises Unauthenticated."""
+        """Return the principal of a token. Raises Unauthenticated."""
         token_id, _, secret = token[:TOKEN_LENGTH_MAX].removeprefix(TOKEN_PREFIX).partition("_")
         row = self._tokens.get(token_id)
         is_right = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.sha256)
@@ -125,7 +125,7 @@ class ReloadingTokens:
         return row.principal
 
     def look(self) -> None:
-        """Take up what the file holds now, if it has changed and is right. Reads the file."""
+        """Reload the file if it has changed and is valid. Reads the file."""
         signature = signature_of(self._file)
         if signature == self._seen:
             return

@@ -1,1 +1,1 @@
-"""The configuration: its settings, where they come from, and what they may be."""
+"""The configuration: settings, their sources, and their valid values."""

@@ -1,4 +1,4 @@
-"""Settings of who may connect, how, and how much of the service each may take."""
+"""Settings of callers: listeners, authentication, and quotas."""
 
 from __future__ import annotations
 
@@ -28,79 +28,79 @@ class AccessConfig(BaseSettings):
     )
 
     listen: ListenText = "127.0.0.1:7070"
-    """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Anything but a loopback host lets others
-    in, so it needs TLS, or `insecure`. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
-    server can connect, until the mode of the file is changed. Put it into a directory with mode 0700, too."""
+    """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Any host but a loopback one is open to other
+    machines, so it needs TLS, or `insecure`. It may also be unix:PATH, a Unix socket with mode 0600. Then only the user
+    that runs the server can connect, until the mode of the file is changed. Put it into a directory with mode 0700,
+    too."""
 
     tls_certificate_file: SettingPath | None = None
-    """PEM file with the certificate of the server, then those between it and the CA; with it, `listen` speaks TLS (1.2
-    or 1.3) and nothing else. It and the other files are looked at every second: once all of them are right again after
-    a change, connections made from then on use them, and open ones go on."""
+    """PEM file with the certificate of the server, then those between it and the CA. With it, `listen` speaks TLS (1.2
+    or 1.3) and nothing else. This and the other files are checked every second. Once all of them are valid after a
+    change, new connections use them, and open ones go on."""
 
     tls_key_file: SettingPath | None = None
-    """PEM file with the key of that certificate, without a passphrase: give it mode 0600."""
+    """PEM file with the key of that certificate, without a passphrase. Give it mode 0600."""
 
     tls_client_ca_file: SettingPath | None = None
     """PEM file with the CA certificates that sign those of callers (mTLS). Set together with tls_client_auth."""
 
     tls_client_auth: ClientAuth = ClientAuth.NONE
-    """Whether callers show a certificate: none; requested, one that is shown must be right (with the compiled
-    transport only); required, nobody connects without one."""
+    """Policy on the certificates of callers. `none`: callers show none. `requested`: optional, but one that is shown
+    must be valid (with the compiled transport only). `required`: no caller connects without one."""
 
     authentication: AuthenticationText = ""
-    """What callers of `listen` can show of themselves, with commas between: certificate (needs tls_client_auth =
-    required, or requested where others show tokens), token (needs TLS and tokens_file), jwt (needs TLS and
-    jwt_key_set_file). Who shows nothing that counts is refused. Empty: nobody is asked."""
+    """Credentials that callers of `listen` can show, separated by commas. `certificate` needs tls_client_auth =
+    required, or requested if others show tokens. `token` needs TLS and tokens_file. `jwt` needs TLS and
+    jwt_key_set_file. A caller without valid credentials is refused. Empty: no authentication."""
 
     principal: PrincipalText = ANONYMOUS
-    """Who callers of `listen` are where nobody is asked: the `User:NAME` that rules of access are about."""
+    """Principal of all callers of `listen` without authentication: the `User:NAME` that ACLs and quotas refer to."""
 
     tokens_file: SettingPath | None = None
-    """TOML file with the tokens of callers, as hashes: `txnctl token create` makes them. Looked at every second."""
+    """TOML file with the tokens of callers, as hashes; `txnctl token create` makes them. Checked for changes every
+    second."""
 
     jwt_key_set_file: SettingPath | None = None
-    """JSON file with the public keys (JWKS) that sign JSON Web Tokens of callers; for authentication = jwt, together
-    with jwt_issuer and jwt_audience. Nothing is fetched; it is looked at every second. Algorithms: RS256, PS256, ES256,
-    EdDSA."""
+    """JSON file with the public keys (JWKS) that verify JSON Web Tokens of callers; for authentication = jwt, together
+    with jwt_issuer and jwt_audience. Nothing is fetched. Checked for changes every second. Algorithms: RS256, PS256,
+    ES256, EdDSA."""
 
     jwt_issuer: str | None = None
-    """The `iss` of tokens that count."""
+    """Required `iss` of JSON Web Tokens."""
 
     jwt_audience: str | None = None
-    """The `aud` of tokens that count: this server, as their issuer knows it."""
+    """Required `aud` of JSON Web Tokens: the name of this server at their issuer."""
 
     jwt_principal_claim: str = "sub"
-    """The claim of a token that is the name in `User:NAME`."""
+    """Claim of a JSON Web Token that is the name in `User:NAME`."""
 
     principal_source: NameSource = NameSource.SUBJECT
-    """What of a caller's certificate names its principal: subject (such as CN=etl,O=Example), cn, or, of the subject
-    alternative names, uri, dns, email. A certificate with none or several of them is refused."""
+    """Field of a caller's certificate that names its principal. It is subject (such as CN=etl,O=Example), cn, or one of
+    the subject alternative names: uri, dns, email. A certificate with none or several of them is refused."""
 
     principal_pattern: str | None = None
-    """Regular expression that all of that name must match; its first group is the name in `User:NAME`. Names that do
-    not match are left out. Not set: the whole name is taken."""
+    """Regular expression that the whole name must match; its first group is the name in `User:NAME`. Names that do not
+    match are ignored. Not set: the whole name is taken."""
 
     quotas_file: SettingPath | None = None
-    """TOML file that says how much each principal, and each of its clients, may take (docs/quotas.md). Looked at every
-    second. Not set: rates are unlimited, and what may be held has the bounds that are built in, where callers are
-    asked who they are."""
+    """TOML file with the quotas of principals and their clients (docs/quotas.md). Checked for changes every second. Not
+    set: rates are unlimited. With authentication, the amounts that a principal may hold have built-in limits."""
 
     super_users: str = ""
-    """Principals that may do everything whatever the rules of access say, with semicolons between: User:NAME;..."""
+    """Principals that may do everything whatever the ACLs say, separated by semicolons: User:NAME;..."""
 
     insecure: bool = False
-    """Whether to listen without TLS, or without asking who calls, where others than this machine can connect. Not set:
-    such a start is refused. Set: whoever reaches the address may read and change everything; it is logged, and
-    txn_insecure_listeners counts it. For networks in which everybody may do that."""
+    """Permit listeners without TLS, or without authentication, that other machines can reach. Not set: the server
+    refuses to start with one. Set: anyone who reaches the address may read and change everything. This is logged, and
+    txn_insecure_listeners counts it. Only for networks in which everyone may do that."""
 
     listeners: MoreListeners = ()
-    """More addresses to listen on beside `listen`, each with TLS of its own: tables `[[listeners]]` with the settings
-    listen, tls_certificate_file, tls_key_file, tls_client_ca_file, tls_client_auth, authentication and principal, or
-    the same as a list in JSON.
-    Nothing is taken over from those of `listen`. All listeners share `connections_max` evenly."""
+    """Further addresses to listen on, each with its own TLS: tables `[[listeners]]`, or the same as a list in JSON.
+    Their settings are listen, tls_certificate_file, tls_key_file, tls_client_ca_file, tls_client_auth, authentication
+    and principal. No values are taken over from those of `listen`. All listeners share `connections_max` evenly."""
 
     def all_listeners(self) -> tuple[Listener, ...]:
-        """Where the server listens, that of `listen` first."""
+        """Return all listeners, that of `listen` first."""
         own = self.model_dump(include=set(Listener.model_fields))
         return (Listener.model_construct(**own), *self.listeners)
 
@@ -125,17 +125,17 @@ class AccessConfig(BaseSettings):
                 raise ValueError(f"super_users = {self.super_users}: {error}") from error
 
     def super_user_names(self) -> tuple[str, ...]:
-        """Those whom no rule binds."""
+        """Return the principals that no ACL restricts."""
         return tuple(name.strip() for name in self.super_users.split(";") if name.strip())
 
     def jwt_rules(self) -> JwtRules | None:
-        """Which JSON Web Tokens count; None: none do."""
+        """Return the conditions of valid JSON Web Tokens; None if none are accepted."""
         if self.jwt_key_set_file is None or self.jwt_issuer is None or self.jwt_audience is None:
             return None
         return JwtRules(self.jwt_key_set_file, self.jwt_issuer, self.jwt_audience, self.jwt_principal_claim)
 
     def quotas(self, clock: Clock) -> Quotas:
-        """How much callers may take. Raises QuotasRefused."""
+        """Return the quotas of callers. Raises QuotasRefused."""
         listeners = self.all_listeners()
         unasked = (each.principal for each in listeners if not each.methods)
         return Quotas.read(
@@ -146,7 +146,7 @@ class AccessConfig(BaseSettings):
         )
 
     def name_rule(self) -> NameRule:
-        """How certificates name principals."""
+        """Return the rule by which certificates name principals."""
         return NameRule(self.principal_source, self.principal_pattern)
 
     def check_safety(self, listener: Listener, prefix: str) -> None:

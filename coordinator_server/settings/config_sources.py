@@ -1,4 +1,4 @@
-"""Where the settings of a server come from, and where each value came from.
+"""Sources of the settings of a server, and the origin of each value.
 
 A value is taken from the first of: flags, the environment (`TXN_` and the name in capitals), the TOML file, default.
 Unknown names are errors in all of them, because a misspelt limit that is silently ignored is found in an outage.
@@ -21,12 +21,12 @@ from coordinator_server.validation import near_miss, plain
 
 
 class ConfigRefused(Exception):
-    """The configuration is wrong. The message says where, line by line, and what would be right."""
+    """The configuration is wrong. The message lists the faults, one per line, with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration, and for every name where its value came from: "default", "file PATH", "environment VARIABLE" or
+    """A configuration, and the origin of every value by name: "default", "file PATH", "environment VARIABLE" or
     "flag"."""
 
     config: Config
@@ -34,9 +34,10 @@ class LoadedConfig:
 
 
 def load_config(file: Path | None, flags: Mapping[str, object]) -> LoadedConfig:
-    """The configuration from all its sources. `flags` holds only what was given.
+    """Return the configuration from all its sources. `flags` holds only flags that were given.
 
-    Raises ConfigRefused: a file that cannot be read, unknown names, values that make no sense."""
+    Raises ConfigRefused: a file that cannot be read, unknown names, invalid values.
+    """
     if file is None and CONFIG_FILE_VARIABLE in os.environ:
         file = Path(os.environ[CONFIG_FILE_VARIABLE])
     layers: list[tuple[str, Mapping[str, object]]] = []

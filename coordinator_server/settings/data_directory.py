@@ -1,7 +1,7 @@
-"""Whether a new store may be made in the directory that the configuration names.
+"""Protection of foreign files: a new store is not made in a directory with unknown files.
 
-Among files of somebody else it may not: the directory was mistaken, and a directory `store` or `checkpoint` of theirs
-would be taken for ours, and the latter removed. Once a store is there, nobody asks what lies beside it.
+Such files mean that the directory was probably mistaken. A foreign directory `store` or `checkpoint` would be taken for
+ours, and the latter removed. Once the store exists, other files are not checked.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from coordinator_server.settings.config import Config
 _NAMES_SHOWN: Final = 3
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 _SETTINGS_SUFFIX: Final = ".toml"
-"""Configuration, tokens and quotas, which some keep beside the store."""
+"""Configuration, tokens and quotas, which some operators keep beside the store."""
 
 
 def refuse_foreign_files(config: Config) -> None:
-    """Raise StoreRefused where a store would have to be made beside files that nobody expects there. Hidden files and
-    what the configuration names are expected: an audit file, certificates, a socket, backups."""
+    """Raise StoreRefused if a store would have to be made beside unexpected files. Hidden files and those that the
+    configuration names are expected: an audit file, certificates, a socket, backups."""
     directory = StoreDirectory(config.data_dir)
     with refused_in_words(directory.path):
         if not directory.path.is_dir() or directory.restoring_path.exists() or _was_made(directory):
             return
-        # What is left of a start that was cut short before there was anything to keep.
+        # Files of a start that was cut short before the store held any data.
         expected = {directory.lock_path.name, *_OF_THE_FILE_SYSTEM, *_named_inside(config)}
         if directory.store_path.is_dir() and not any(directory.store_path.iterdir()):
             expected.add(directory.store_path.name)
@@ -53,16 +53,16 @@ def _was_made(directory: StoreDirectory) -> bool:
 
 
 def _is_expected(name: str, expected: set[str]) -> bool:
-    """Say whether a file of this name may lie there. A full audit file has a number behind its name."""
+    """Return True if a file of this name is expected. A full audit file has a number behind its name."""
     is_ours = name in expected or name.rpartition(".")[0] in expected
     return is_ours or name.startswith(".") or name.endswith(_SETTINGS_SUFFIX)
 
 
 def _named_inside(config: Config) -> Iterator[str]:
-    """Names in the data directory that settings name, or through which they lead."""
+    """Yield the names in the data directory that settings name, or that are part of a path in them."""
     root = config.data_dir.resolve()
     for path in _paths(config):
-        with suppress(ValueError):  # It lies elsewhere.
+        with suppress(ValueError):  # A path outside the directory.
             yield from path.resolve().relative_to(root).parts[:1]
 
 

@@ -1,4 +1,4 @@
-"""Kinds of settings: what text may stand for each, and what it means."""
+"""Types of settings: the valid texts of each, and their meaning."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _checked_limit(number: int) -> int:
 
 
 def _listeners(value: object) -> object:
-    """Tables of a file come as they are; the environment and flags have only text."""
+    """Parse the listeners. A TOML file gives tables; the environment and flags have only text."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,1 +1,1 @@
-"""Traffic control that every front shares: admission, fairness, room for answers, quotas."""
+"""Traffic control that every front shares: admission, fairness, limits of answers, quotas."""

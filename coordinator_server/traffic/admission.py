@@ -1,11 +1,12 @@
 """Limits on calls in work at once, and the refusal beyond them.
 
-Beyond the bound a call is answered at once, in band, with THROTTLING_QUOTA_EXCEEDED and a pause: a client that reads an
-answer waits and comes again, while one that is cut off by the transport does not know what happened. Ending a
-transaction frees room, so EndTxn and WriteTxnMarkers find some where others are refused. Calls that wait and do no work
-(parked behind a transaction, long polls, members of groups) do not count as work; long polls and members have bounds of
-their own, and parked calls one in the runtime (design 5). Whether a JoinGroup or SyncGroup waits, or ends the wait of
-others, only its group knows: so they find room here where `coordinator_runtime.late_answers` lets no more of them wait.
+Beyond the limit a call is answered at once, in band, with THROTTLING_QUOTA_EXCEEDED and a pause. A client that reads
+this answer waits and retries, while one that is cut off by the transport does not know what happened. EndTxn and
+WriteTxnMarkers have a reserve, because ending a transaction ends the waits of others.
+
+Calls that wait without work do not count as work. Long polls and members of groups have their own limits, and calls
+parked behind a transaction one in the runtime (design 5). Only its group knows if a JoinGroup or SyncGroup waits, or
+ends the wait of others. So these are admitted even if `coordinator_runtime.late_answers` lets no more of them wait.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from coordinator_protocol.methods import METHODS, Method, Waits
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Bounds of what one server holds open."""
+    """Limits of the calls that one server holds open."""
 
     calls_in_work_max: int = 4096
     reserved_calls: int = 1024
-    """More calls in work, for EndTxn and WriteTxnMarkers alone; and as many again of JoinGroup and SyncGroup, to end
-    the wait of others."""
+    """Additional calls in work, for EndTxn and WriteTxnMarkers alone. The same number is reserved for JoinGroup and
+    SyncGroup, to end the wait of others."""
     long_polls_max: int = 10_000
     group_waits_max: int = 100_000
-    """Calls of group members that wait for each other; and as many again that wait for news."""
+    """Calls of group members that wait for each other. The same number may wait for news."""
 
 
 class CallLimit:
-    """How many calls of one kind have no answer yet."""
+    """Count of the unanswered calls of one kind."""
 
     __slots__ = ("calls", "what")
 
     def __init__(self, what: str) -> None:
         self.calls = 0
         self.what = what
-        """What these calls do, for people."""
+        """Activity of these calls, for error messages."""
 
 
 class Admission:
-    """Says where a call counts that has no answer yet. Reads that are answered at once never count."""
+    """Selects the limit for each unanswered call. Reads that are answered at once never count."""
 
     __slots__ = ("_long_polls", "_member_waits", "_news_waits", "_parked_calls", "_work", "places")
 
@@ -63,8 +64,8 @@ class Admission:
             }[rule.waits]
             for method, rule in METHODS.items()
         }
-        """For every method the room that its calls take, and how many calls there make it worth a `check` when one more
-        begins."""
+        """For every method the count of its kind of calls, and the number from which a `check` is needed before one
+        more."""
 
     @property
     def calls_in_work(self) -> int:
@@ -72,8 +73,8 @@ class Admission:
         return self._work.calls - self._parked_calls()
 
     def check(self, method: Method) -> None:
-        """Return only if a call of this method may begin: whoever lets it in counts it in its room until it is
-        answered. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+        """Return only if a call of this method may begin. The caller of this function counts it until it is answered.
+        Raises Refused THROTTLING_QUOTA_EXCEEDED."""
         room, calls_max = self.places[method]
         number = self.calls_in_work if room is self._work else room.calls
         if number >= calls_max:

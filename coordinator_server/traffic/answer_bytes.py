@@ -1,18 +1,18 @@
-"""How many bytes of answers the server holds for callers that have not taken them.
+"""Limits on the bytes of answers that wait for callers to take them.
 
-HTTP/2 lets a caller ask and not read: then the answer waits here. What reads much is refused in band, with a pause,
-while there is no room (THROTTLING_QUOTA_EXCEEDED), before it reads the store. What writes is answered with few bytes
-and is never refused for this: a reader that stands still must not keep others, or itself, from committing.
+With HTTP/2 a caller may ask and not read, and then the answer waits here. Calls that read much are refused in band
+before they read the store, with a pause, while capacity is short (THROTTLING_QUOTA_EXCEEDED). Calls that write have
+short answers and are never refused for this: a stalled reader must not keep others, or itself, from committing.
 
-A connection that holds something may hold as much as is free, without a quarter of the room, and at most its own bound
-(the "dynamic threshold" of network switches, Choudhury and Hahne 1998, and a reserve, because here it may be that
-nothing ever drains). Where callers are asked who they are, the same holds for each principal with all of its
-connections, without the reserve, so that none takes more than half. The size of an answer is known when it is there:
-until then it is taken for a large one.
+A connection that holds something may hold as much as is free less a reserve of a quarter, and at most its own limit.
+This is the "dynamic threshold" of network switches (Choudhury and Hahne 1998). The reserve is added because here it may
+be that nothing ever drains. With authentication, the same applies to each principal with all of its connections, but
+without the reserve. So no principal takes more than half. Until the size of an answer is known, it counts as a large
+one.
 
-Besides, a holder of less than a thirty-second of what is free, or nothing, is served. Such an answer to Fetch ends
-there, or after its first batch: so what is left gets smaller with each connection that stands still, and answers become
-shorter before any is refused. Only an answer that is larger than all that is left is refused once it is there.
+Besides, a caller that holds nothing, or less than a thirty-second of the free bytes, is served. Its answer to Fetch
+ends at that size, or after its first batch. So each stalled connection leaves less for the next, and answers become
+shorter before any is refused. A finished answer is only refused if it is larger than everything that is free.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from coordinator_protocol.limits import MEBI
 from coordinator_runtime.ports import COUNTED_BYTES_MIN, Connection, KnownConnection
 
 _EXPECTED_BYTES: Final = 5 * MEBI
-"""A large answer: what one Fetch reads at most, and the batch that goes beyond it."""
+"""Size of a large answer: the most that one Fetch reads, and the batch that goes beyond it."""
 _ANSWERS_MIN: Final = 4
-"""Where the room of a connection is small, a large answer is expected to take this part of it: one in so many."""
+"""Divisor of a connection's limit. The expected size of a large answer is at most this part of it."""
 _RESERVE: Final = 4
-"""A part of all room, one in so many, that is not for those who hold their share already."""
+"""Divisor of the total limit. This part is reserved for connections that do not hold their share yet."""
 _SHARES: Final = 32
-"""The part of what is free, one in so many, that each connection may hold in any case. So fifty that stand still, with
-batches of up to a mebibyte, leave room, whatever each could take and in whichever order they came."""
+"""Divisor of the free bytes. Each connection may always hold this part. So fifty stalled connections with batches of up
+to a mebibyte leave capacity, whatever each could take and in any order of arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """Bounds of the bytes of answers that wait for callers."""
+    """Limits on the bytes of answers that wait for callers."""
 
     bytes_max: int = 256 * MEBI
     connection_bytes_max: int = 64 * MEBI
 
     @property
     def expected_bytes(self) -> int:
-        """What an answer is taken for before it is there."""
+        """Expected size of an answer before it is known."""
         return min(_EXPECTED_BYTES, self.connection_bytes_max // _ANSWERS_MIN)
 
 
@@ -60,17 +60,17 @@ class AnswerBytes:
         self._ample_bytes = min(
             limits.connection_bytes_max - expected_bytes, (limits.bytes_max - reserved_bytes) // 2 - expected_bytes
         )
-        """While no more is held than this, of all connections, each may hold one more large answer, whatever it has."""
+        """Total of held bytes up to which any connection may hold one more large answer, whatever it holds already."""
         self.is_scarce = self._ample_bytes < 0
         self._by_connection: Counter[Connection] = Counter()
         self._by_principal: Counter[str] = Counter()
         self._refused = {"connection": 0, "principal": 0, "server": 0}
         self.held_bytes = 0
-        """What waits, of all connections."""
+        """Bytes that wait, of all connections."""
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Calls that found no room, by whose room was full: that of their connection, of their principal, or of the
+        """Number of refused calls by the limit that was reached: of their connection, of their principal, or of the
         server."""
         return self._refused
 
@@ -115,12 +115,12 @@ class AnswerBytes:
 
     @property
     def _share_bytes(self) -> int:
-        """The share of each connection, however much the others hold. At most a large answer, and less as room gets
-        scarce."""
+        """Share that each connection may hold, however much the others hold. At most a large answer, and less as
+        capacity gets scarce."""
         return min(self._limits.expected_bytes, (self._limits.bytes_max - self.held_bytes) // _SHARES)
 
     def _may_hold_more(self, held_bytes: int) -> bool:
-        """Whether a connection that holds this may have one more large answer."""
+        """Return True if a connection that holds this many bytes may have one more large answer."""
         limits = self._limits
         free_bytes = limits.bytes_max - self.held_bytes - limits.bytes_max // _RESERVE
         will_hold_bytes = held_bytes + limits.expected_bytes
@@ -150,7 +150,7 @@ Key = TypeVar("Key")
 
 
 def _add_to(held: Counter[Key], key: Key, size_bytes: int) -> None:
-    """Who holds nothing is forgotten."""
+    """Change the bytes of a key; remove it when it holds none."""
     left_bytes = held[key] + size_bytes
     assert left_bytes >= 0, f"{-left_bytes} bytes more were released than held"
     if left_bytes:

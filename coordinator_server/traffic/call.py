@@ -1,4 +1,4 @@
-"""The interface between a front and the gatekeeper: one request on its way in, and what hears of its end.
+"""The interface between a front and the gatekeeper: one request on its way in, and the observers of its end.
 
 A front (gRPC is the first) makes a `Call` of each request. Nothing of the request is decoded before `take` or `begin`,
 so a refusal costs no parsing. Nothing here knows a wire format.
@@ -26,7 +26,7 @@ class EncodedAnswer(Struct, Generic[ReplyT], frozen=True, gc=False):
 
     reply: ReplyT
     codes: Collection[int] = ()
-    """For metrics: the code of the whole, and those of its items, each once per list."""
+    """Error codes for metrics: that of the whole reply, and those of its items, each once per list."""
 
 
 class Call(Protocol[ReplyT]):
@@ -41,11 +41,11 @@ class Call(Protocol[ReplyT]):
 
     @property
     def context(self) -> CallContext:
-        """The caller. Complete once the call `is_understood`: the request itself may say more."""
+        """Context of the call. Complete once the call `is_understood`, because the request itself may add to it."""
 
     @property
     def is_understood(self) -> bool:
-        """Whether the request was decoded, so that the use case is called or was."""
+        """True if the request was decoded, so that the use case is or was called."""
 
     @property
     def answer_bytes_max(self) -> int:
@@ -53,64 +53,65 @@ class Call(Protocol[ReplyT]):
 
     @property
     def refuses_over_rate(self) -> bool:
-        """Whether a caller that comes back before its pause is over is refused. Otherwise it is served, and asked for a
-        pause again: what KIP-219 wants of a front that stops reading from such a connection by itself."""
+        """True if a caller that comes back before its pause is over is refused. Otherwise it is served and gets another
+        pause, as KIP-219 wants of a front that stops reading from such a connection by itself."""
 
     def client_id(self) -> str:
-        """The client id; "" where it cannot be read. Asked only where a quota needs it. No side effects."""
+        """Return the client id; "" if it cannot be read. Called only if a quota needs it. No side effects."""
 
     def take(self) -> ReplyT | None:
-        """The fast path: the reply, to be sent once `FastPathEnd.end` is settled. None: nothing has happened, and
-        `begin` follows in its place."""
+        """Return the reply of the fast path, to be sent once `FastPathEnd.end` is settled. None means that nothing has
+        changed, and that `begin` follows in its place."""
 
     def taken_failed(self, reply: ReplyT, error: Exception) -> Any:  # noqa: ANN401  as of `begin`
-        """The value in place of a reply that was taken and did not become durable. Raises: the error, where there is
-        nothing else to say."""
+        """Return the replacement for a reply that was taken and did not become durable. Raises the error if it is the
+        whole answer."""
 
     def begin(self) -> Pending[Any]:
-        """Check and decode the request, and call the use case. Raises: Refused, Unanswered."""
+        """Check and decode the request, and call the use case. Raises Refused, Unanswered."""
 
     def encode(self, value: Any) -> EncodedAnswer[ReplyT]:  # noqa: ANN401  of any use case
-        """The answer to a use case that was done."""
+        """Return the answer to a use case that succeeded."""
 
     def refused(self, error: CoordinatorError) -> EncodedAnswer[ReplyT]:
-        """The answer that says nothing but this error. Raises: Unanswered, where the request has no answer at all."""
+        """Return an answer that has nothing but this error. Raises Unanswered if the request has no answer at all."""
 
     def paused(self, reply: ReplyT, throttle_ms: int) -> ReplyT:
-        """The reply with a pause in it that the caller should make."""
+        """Return the reply with a requested pause in it."""
 
     def codes_in(self, value: Any) -> Collection[int]:  # noqa: ANN401  of any use case
-        """The error codes anywhere in the result of a use case, for the audit log."""
+        """Return the error codes anywhere in the result of a use case, for the audit log."""
 
     def shown(self) -> str:
-        """The beginning of the request as text, for the audit log. Asked only where a line is written."""
+        """Return the beginning of the request as text, for the audit log. Called only if a line is written."""
 
 
 class FastPathEnd(Protocol):
-    """The end of what calls have taken, all of them together (`coordinator_core`)."""
+    """End of the calls that the fast path has taken, all of them together (`coordinator_core`)."""
 
     def end(self) -> Pending[None]:
-        """Settled once what was taken since the last end is durable. The error is that of all these calls."""
+        """Make everything taken since the last `end` durable. The reply is settled then; an error applies to all these
+        calls."""
 
     def take_back(self) -> None:
-        """Undo what was taken since the last end."""
+        """Discard everything taken since the last `end`."""
 
 
 class Observer(Protocol):
-    """Hears of the end of every call."""
+    """Observes the end of every call."""
 
     def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None:
-        """The call has its answer."""
+        """Record a call with an answer."""
 
     def unanswered(self, method: Method, elapsed_us: int, status: CallStatus) -> None:
-        """The call ended without one."""
+        """Record a call that ended without an answer."""
 
     def defect(self, defect: Exception) -> None:
-        """A bug of this server failed the call."""
+        """Record a bug of this server that failed the call."""
 
 
 class NoObserver:
-    """Implements `Observer` where nothing is counted."""
+    """An `Observer` that counts nothing."""
 
     def answered(self, method: Method, elapsed_us: int, codes: Collection[int] = ()) -> None: ...
 
@@ -120,7 +121,7 @@ class NoObserver:
 
 
 class Auditor(Protocol):
-    """Hears of the outcome of administrative calls."""
+    """Observes the outcome of administrative calls."""
 
     def acted(self, call: Call[Any], outcome: Exception | Collection[int]) -> None:
-        """The call was answered: with the error, or with a result that holds these codes."""
+        """Record the answer to a call: this error, or a result with these codes."""

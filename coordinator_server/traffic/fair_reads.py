@@ -1,10 +1,11 @@
-"""Reads take turns, so that a commit never waits for more than a few of them.
+"""Fair turns for reads, so that a commit never waits for more than a few of them.
 
-The loop does one thing at a time, and a large Fetch takes it for milliseconds. Of hundreds that came together, all
-would be done before a commit that came with them. So one turn of the loop does reading work up to a bound; what is
-beyond waits in a queue for each connection, and the queues are served round robin, one read each. A read that nobody
-waits before begins at once. The reads of one connection begin in the order in which they came; its other calls do not
-wait for them, just as they never waited for a Fetch that waits for records.
+The loop does one thing at a time, and a large Fetch takes it for milliseconds. Hundreds of reads that came together
+with a commit would all be done before it. So one turn of the loop does reading work up to a limit. Further reads wait
+in a queue for each connection, and the queues are served round robin, one read each.
+
+A read begins at once if no others wait. The reads of one connection begin in order of arrival. Its other calls do not
+wait for them, just as they do not wait for a Fetch that waits for records.
 """
 
 from __future__ import annotations
@@ -19,24 +20,23 @@ from coordinator_protocol.limits import MEBI
 from coordinator_runtime.ports import Connection
 
 CALL_WORK_BYTES: Final = 64 * 1_024
-"""What a call costs that finds nothing or is refused, expressed in bytes read: about 80 us."""
+"""Cost of a call that finds nothing or is refused, expressed in bytes read: about 80 us."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bounds of reading work, measured in bytes read or answered."""
+    """Limits of reading work, measured in bytes read or answered."""
 
     turn_bytes_max: int = 4 * MEBI
-    """Reading work after which one turn of the loop begins no more reads: about 5 ms. One read alone may be as
-    large."""
+    """Reading work after which one turn of the loop begins no more reads: about 5 ms. A single read may be as large."""
     rest_turns: int = 8
-    """How many turns without waiting reads follow each turn with one: a commit needs several turns."""
+    """Number of turns without queued reads after each turn with them: a commit needs several turns."""
     waiting_max: int = 16_384
-    """How many reads may wait for their turn."""
+    """Maximum number of queued reads."""
     waiting_bytes_max: int = 64 * MEBI
-    """How many bytes the requests of waiting reads may have. One may wait whatever its size."""
+    """Maximum bytes of the requests of queued reads. A single one may wait whatever its size."""
     connection_share: int = 4
-    """Fraction of both bounds that one connection may use: one in so many."""
+    """Divisor of both limits for the share of one connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Read:
 
 
 class _ReadQueue:
-    """The reads of one connection that wait."""
+    """Queued reads of one connection."""
 
     __slots__ = ("bytes", "reads")
 
@@ -56,14 +56,15 @@ class _ReadQueue:
 
 
 def at_once(turn: Callable[[], None]) -> None:
-    """Take the place of `loop.call_soon` where there is no loop: every read has a turn of its own."""
+    """Replacement for `loop.call_soon` without a loop: every read has its own turn."""
     turn()
 
 
 class FairReads:
     """Decides which read begins in which turn of the loop.
 
-    `soon` has its argument called in the next turn of the loop, as `loop.call_soon` does. On the loop thread only."""
+    `soon` calls its argument in the next turn of the loop, as `loop.call_soon` does. On the loop thread only.
+    """
 
     def __init__(
         self, soon: Callable[[Callable[[], None]], object] = at_once, limits: ReadLimits | None = None
@@ -75,14 +76,15 @@ class FairReads:
         self._is_turn_due = False
         self._rest_turns = 0
         self._queues: dict[Connection, _ReadQueue] = {}
-        """The queues in the order in which they are served. None is empty."""
+        """Queues in the order of service. None of them is empty."""
         self.waiting = 0
         self._waiting_bytes = 0
 
     def begin(self, connection: Connection, request_bytes: int, begin: Callable[[], None]) -> None:
-        """Begin a read now, or have it begun when it is its turn. `begin` raises nothing.
+        """Begin a read now, or queue it until its turn. `begin` raises nothing.
 
-        Raises Refused THROTTLING_QUOTA_EXCEEDED where as many wait as may."""
+        Raises Refused THROTTLING_QUOTA_EXCEEDED if the queues are full.
+        """
         if not self._is_turn_due:
             self._is_turn_due = True
             self._left_bytes = self._limits.turn_bytes_max
@@ -94,11 +96,11 @@ class FairReads:
             self._wait(connection, _Read(begin, request_bytes))
 
     def spent(self, work_bytes: int) -> None:
-        """Count reading work that was done, whoever asked for it."""
+        """Count reading work that was done for any caller."""
         self._left_bytes -= work_bytes
 
     def begin_all(self) -> None:
-        """Begin all reads that wait, in a server that stops: they are refused, which costs little."""
+        """Begin all queued reads when the server stops. They are refused, which costs little."""
         while self._queues:
             self._next().begin()
 

@@ -1,13 +1,13 @@
-"""The way of every request through the server, whichever front it came by.
+"""The way of every request through the server, from any front.
 
     turn (FairReads, FairMessages) -> cancelled? -> gate -> admission -> room for a large answer -> Call.begin ...
     ... the reply -> counts given back -> audit -> Call.encode -> work of reads noted -> observer
 
-The order is fixed: a refusal costs as little as it can, and nothing counts that has not begun. `Metering` puts the
-rates of principals around it. A front knows a wire and no limits; this knows the limits and no wire.
+The order is fixed: a refusal costs as little as it can, and only calls that have begun count. `Metering` puts the rates
+of principals around it. A front knows a wire and no limits; the gatekeeper knows the limits and no wire.
 
-Every call gets an answer of its own; a defect fails the call that met it and is logged here, once, with its traceback,
-while the caller reads INTERNAL and nothing of our inside.
+Every call gets its own answer. A defect fails only the call that met it, and is logged here once, with its traceback.
+The caller gets INTERNAL, and nothing of our inside.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_FAST_PATHS: Final[Mapping[Method, FastPathEnd]] = MappingProxyType({})
 
 
 class Gate(Enum):
-    """Whether the server takes work. The value is the refusal, None = come in."""
+    """State of the server. The value is the refusal; None means that it takes work."""
 
     LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the server is loading its state; try again shortly")
     SERVING = None
@@ -57,11 +57,11 @@ class _Rest:
 
 
 Taken = list[tuple[Pending[Any], Call[Any], Any]]
-"""Calls of the fast path, each with the reply that it will have."""
+"""Calls of the fast path, each with its reply and answer."""
 
 
 class Gatekeeper:
-    """Begins calls, and answers them. One per server: what is counted is counted over all fronts. On the loop only."""
+    """Begins calls, and answers them. One per server: its counts are over all fronts. On the loop only."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class Gatekeeper:
         self.observer: Observer = NoObserver()
         self.auditor: Auditor | None = None
         self._unanswered: dict[Pending[Any], tuple[Method, CallLimit, int]] = {}
-        """The calls in flight: the room that each takes, and for how many it counts: one, or those that the fast path
-        took together."""
+        """Calls in flight: the limit that each counts towards, and its count. That is one, or the number of calls that
+        the fast path took together."""
         self._fast_paths: Mapping[Method, FastPathEnd] = {}
         self._gate = Gate.LOADING
 
@@ -92,7 +92,7 @@ class Gatekeeper:
         self._gate = Gate.SERVING
 
     def close(self) -> None:
-        """Take no new work; what is under way goes on."""
+        """Take no new work. Calls under way go on."""
         self._gate = Gate.DRAINING
 
     @property
@@ -107,10 +107,11 @@ class Gatekeeper:
         return in_flight
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
-        """Answer every call that still waits (parked, long polls), and drop it: with the error, or with the refusal of
+        """Answer and drop every call that still waits (parked, long polls). The answer is the error, or the refusal of
         the closed gate, which says that nothing was done.
 
-        For a server that stops, at the moment when everything staged was answered."""
+        For a server that stops, once everything staged is answered.
+        """
         if error is None:
             assert self._gate.value is not None, "only a closed gate has something to say"
             error = Refused(*self._gate.value)
@@ -121,7 +122,7 @@ class Gatekeeper:
             pending.drop(error)
 
     def begin(self, call: Call[ReplyT]) -> Pending[ReplyT]:
-        """Begin one call. The reply fails with `Unanswered` only; cancelling it says that the caller is gone."""
+        """Begin one call. The reply fails with `Unanswered` only; cancelling it means that the caller is gone."""
         reply: Pending[ReplyT] = Pending()
         if call.rule.method in self._fast_paths:
             self._begin_some([call], [reply])
@@ -130,8 +131,8 @@ class Gatekeeper:
         return reply
 
     def begin_all(self, calls: Sequence[Call[ReplyT]]) -> Sequence[Pending[ReplyT]]:
-        """Begin all calls of one message of one connection, in their order, in this turn of the loop or in turns to
-        come. What the fast path leaves is begun before it goes on."""
+        """Begin all calls of one message of one connection, in order, in this turn of the loop or in later ones. Calls
+        that the fast path leaves begin before it goes on."""
         replies: list[Pending[ReplyT]] = [Pending() for _ in calls]
         if calls:
             connection = calls[0].context.connection
@@ -142,22 +143,23 @@ class Gatekeeper:
         return replies
 
     def refuse(self, call: Call[ReplyT], refusal: Refused) -> Pending[ReplyT]:
-        """Answer a call that is not begun: nothing of it is decoded."""
+        """Answer a call with a refusal. The call is not begun or decoded."""
         reply: Pending[ReplyT] = Pending()
         self._reply(call, reply, self._clock.monotonic_us(), failed(refusal))
         return reply
 
     def is_behind(self, connection: Connection, then: Callable[[], None]) -> bool:
-        """Whether calls of this connection's messages wait for their turn; `then` is called once all have begun."""
+        """Return True if calls of this connection's messages still wait for their turn. `then` is called once all have
+        begun."""
         return self._messages.is_behind(connection, then)
 
     def _begin_rest(self, rest: _Rest) -> bool:
-        """Begin as many as there is time for; whether more are left."""
+        """Begin as many calls as there is time for. Return True if more are left."""
         rest.begun += self._begin_some(rest.calls, rest.replies, rest.begun)
         return rest.begun < len(rest.calls)
 
     def _begin_some(self, calls: Sequence[Call[Any]], replies: Sequence[Pending[Any]], first: int = 0) -> int:
-        """Begin calls from the first on, until the turn has done its work. Returns how many it were."""
+        """Begin calls from `first` on, until the time of this turn is used up. Return their number."""
         place, messages, now_us = first, self._messages, self._clock.monotonic_us
         while place < len(calls):
             if calls[place].rule.method not in self._fast_paths:
@@ -185,12 +187,13 @@ class Gatekeeper:
             self._reply(call, reply, began_us, failed(refusal))
 
     def _take(self, calls: Sequence[Call[Any]], replies: Sequence[Pending[Any]], first: int) -> tuple[int, int]:
-        """Offer calls of one method to the fast path, from this one to the first that is not for it, or until the turn
-        has done its work.
+        """Offer calls of one method to the fast path. It ends at the first call that is not for it, or with the time of
+        this turn.
 
-        Returns how many it took, and how many of the next calls are for the general path: none where some were taken,
-        one where none was, and after a defect all that it took back. They are not offered again, so that a message
-        costs no more than in proportion to its calls, whatever is wrong with the fast path."""
+        Return the number of calls that it took, and the number of next calls for the general path. The latter is 0 if
+        some were taken, and 1 if none was. After a defect it is all that were taken back. Those are not offered again,
+        so the cost of a message stays proportional to its calls, whatever is wrong with the fast path.
+        """
         now_us = self._clock.monotonic_us
         began_us, until_us = now_us(), self._messages.until_us
         rule = calls[first].rule
@@ -254,7 +257,7 @@ class Gatekeeper:
             if rule.is_large_answer:
                 self._room.check(call.context.connection)
             pending = call.begin()
-        except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
+        except Exception as error:  # noqa: BLE001  `_reply` distinguishes refusals and defects
             self._reply(call, reply, began_us, failed(error))
             return
         if pending.is_settled:
@@ -266,7 +269,7 @@ class Gatekeeper:
         pending.on_settled(partial(self._reply, call, reply, began_us))
 
     def _reply(self, call: Call[Any], reply: Pending[Any], began_us: int, done: Pending[Any]) -> None:
-        """Give the caller the answer to a use case that is done, or the reason why it gets none."""
+        """Give the caller the answer to a finished use case, or the reason for which it gets none."""
         waited = self._unanswered.pop(done, None)
         if waited is not None:
             waited[1].calls -= waited[2]
@@ -300,10 +303,10 @@ class Gatekeeper:
             self.auditor.acted(call, call.codes_in(done.result()) if error is None else error)
 
     def _large(self, call: Call[Any], answer: EncodedAnswer[Any]) -> EncodedAnswer[Any]:
-        """Note the work of a read. Returns its answer, or the refusal in its place where it is larger than what is left
-        of the room for answers."""
+        """Count the work of a read. Return its answer, or a refusal if it is larger than the capacity left for
+        answers."""
         self._reads.spent(len(answer.reply))
-        # A Fetch has asked for what it found, before it made an answer of that.
+        # A Fetch has checked the size before it made its answer.
         if not call.rule.answers_records:
             try:
                 self._room.check_answer(len(answer.reply))

@@ -1,12 +1,12 @@
 """Rates and levels of principals, around the gatekeeper.
 
-A message is admitted or not as a whole for each rate: a principal below its rate is served, however large the message,
-and is asked to pause in the answer. One that comes back before the pause is over is refused in band
-(THROTTLING_QUOTA_EXCEEDED, class RETRY, nothing done), or served and asked again, as its front wants. The refusals of a
-caller that does not stop come late and one after the other: so a client that takes no notice comes no more often than
-its calls in flight allow, and not with all of them at once.
+For each rate a message is admitted or not as a whole. A principal below its rate is served, however large the message,
+and the answer asks it to pause. If it comes back before the pause is over, it is refused in band
+(THROTTLING_QUOTA_EXCEEDED, class RETRY, nothing done). Some fronts want it served instead, with another pause. A caller
+that ignores its pauses gets its refusals late and one after the other. So it retries no more often than its calls in
+flight allow, and not with all of them at once.
 
-Where callers have no identity and there is no quotas file, a front calls the gatekeeper itself.
+Without identities of callers and without a quotas file, a front calls the gatekeeper itself.
 
 Source: KIP-219 (serve first, pause afterwards).
 """
@@ -30,11 +30,12 @@ from coordinator_server.traffic.quotas.costs import level_of, rate_of, requests_
 from coordinator_server.traffic.quotas.rules import Rate
 
 LATE_MAX: Final = 8_192
-"""How many refusals wait at most, a kilobyte or two each; beyond, they are told at once."""
+"""Maximum number of delayed refusals, a kilobyte or two each. Beyond, refusals are sent at once."""
 LATE_AT_ONCE: Final = 32
-"""How many of them are told in one turn of the loop, in a millisecond or two: others have theirs in between."""
+"""Maximum number of delayed refusals sent in one turn of the loop. They take a millisecond or two, and others have
+their turn in between."""
 LATE_LOOK_MS: Final = 10
-"""How often it is looked, while some wait, which are due."""
+"""Interval of the checks for due refusals, while some are delayed."""
 
 
 class Keeper(Protocol):
@@ -61,13 +62,14 @@ class Metering:
         clock: Clock,
         later: Callable[[int, Callable[[], None]], None],
     ) -> None:
-        """`later` calls a function after so many milliseconds, in a turn of its own; one call waits at most."""
+        """Wrap the keeper. `later` calls a function after so many milliseconds, in a turn of its own; at most one call
+        waits at a time."""
         self._keeper = keeper
         self._budgets = budgets
         self._clock = clock
         self._later = later
         self._late: list[tuple[int, int, Pending[Any], Call[Any], QuotaExceeded]] = []
-        """A heap of the refusals that are told late: when, their number, the reply, call and reason."""
+        """Heap of the delayed refusals: due time, number, reply, call and reason."""
         self._numbers = count()
 
     def begin(self, call: Call[ReplyT]) -> Pending[ReplyT]:
@@ -88,7 +90,7 @@ class Metering:
         return self._keeper.refuse(call, refusal)
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
-        """Answer every call that still waits, also the refusals that are told late."""
+        """Answer every waiting call, including delayed refusals."""
         late, self._late = self._late, []
         for _due_ms, _number, reply, call, refusal in late:
             self._tell(reply, call, refusal)
@@ -170,7 +172,7 @@ class Metering:
     def _followed(
         self, budget: Budget, buckets: tuple[Buckets, ...], call: Call[ReplyT], reply: Pending[ReplyT]
     ) -> Pending[ReplyT]:
-        """The reply to a call that was begun, with a pause in it where too much was taken."""
+        """Return the reply to a call that was begun. It asks for a pause if too much was taken."""
         rule, size_bytes, level = call.rule, call.size_bytes, level_of(call.rule)
         reply.on_settled(lambda _reply: budget.give_back(level))
         if not any(buckets):
@@ -193,6 +195,6 @@ class Metering:
 
 
 def _of_call(pauses_ms: Mapping[Rate, int], rule: MethodRule) -> dict[Rate, int]:
-    """The pauses of the rates that calls of this method take of."""
+    """Return the pauses of the rates that calls of this method take from."""
     rates = {Rate.REQUESTS, rate_of(rule)}
     return {rate: pause_ms for rate, pause_ms in pauses_ms.items() if rate in rates}

@@ -1,1 +1,1 @@
-"""What one principal may take of the service, so that one greedy client does not take it from the others."""
+"""Quotas: limits on the share of each principal, so that one noisy client does not starve the others."""

@@ -1,4 +1,4 @@
-"""What each principal has taken and holds, beside what it may."""
+"""Consumption of each principal, with its quotas."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from coordinator_server.traffic.quotas.bucket import Bucket, full, pause_us, tak
 from coordinator_server.traffic.quotas.rules import QuotaRules, Rate
 
 LEVEL_PAUSE_MS: Final = 1_000
-"""Pause that a refusal asks for where somebody has to give something back first."""
+"""Pause after a refusal that ends when the principal gives something back."""
 CALLS_PAUSE_MS: Final = 50
-"""The same where calls have to be answered first, which takes some group commits."""
+"""Pause after a refusal that ends when calls are answered, which takes some group commits."""
 PATIENCE_PER_SECOND: Final = 100
-"""Refusals that a principal is told in a second, one after the other, beyond those that are saved up as a rate is."""
+"""Number of refusals per second that a principal gets, one after the other, besides a saved burst."""
 PATIENCE_MS_MAX: Final = 1_000
-"""No refusal waits longer: what ends a transaction may be behind it in the same stream."""
+"""Longest delay of a refusal: a call that ends a transaction may be behind it in the same stream."""
 CLIENTS_MAX: Final = 100
-"""Client ids of a principal that are told apart: all further ones share one bucket, because callers choose them."""
+"""Maximum number of client ids of a principal that are counted separately. Further ones share one bucket, because
+callers choose them."""
 PRINCIPALS_MAX: Final = 10_000
-"""Principals that are kept in mind beyond those that hold something."""
+"""Number of principals from which those that hold nothing are forgotten."""
 _OTHER_CLIENTS: Final = "\0"
-"""No client id has a NUL."""
+"""Key for the shared bucket, as no client id has a NUL."""
 
 Buckets = dict[Rate, Bucket]
 
 
 class QuotaExceeded(Refused):
-    """The principal has no more of something for now. Nothing was done."""
+    """The principal has reached a quota. Nothing was done."""
 
     def __init__(self, quota: str, message: str, pause_ms: int) -> None:
         super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
@@ -41,26 +42,26 @@ class QuotaExceeded(Refused):
 
 
 class Budget:
-    """What one principal has taken and holds."""
+    """Consumption of one principal."""
 
     __slots__ = ("buckets", "clients", "has_clients", "held", "levels", "patience", "principal", "rules")
 
     def __init__(self, principal: str, now_us: int) -> None:
         self.principal = principal
         self.rules: QuotaRules | None = None
-        """By which the following are: the newest, after `Budgets.of`."""
+        """Rules behind the following fields: the newest, after `Budgets.of`."""
         self.levels: Mapping[Level, int] = {}
-        """How many it may hold; what is not in it is unlimited."""
+        """Maximum of each level; absent ones are unlimited."""
         self.buckets: Buckets = {}
         self.clients: dict[str, Buckets] = {}
         self.has_clients = False
-        """Whether the client ids of its calls matter."""
+        """True if the client ids of its calls matter."""
         self.held: Counter[Level] = Counter()
         self.patience = full(PATIENCE_PER_SECOND, now_us)
-        """What is left of the refusals that it is told at once."""
+        """Remaining refusals that are sent at once."""
 
     def give_back(self, level: Level) -> None:
-        """It holds one less."""
+        """Decrement the level."""
         self.held[level] -= 1
 
 
@@ -68,8 +69,8 @@ class Budgets:
     """The budgets of all principals. Implements `coordinator_runtime.ports.Levels`. On the loop only."""
 
     def __init__(self, clock: Clock, rules: Callable[[], QuotaRules], unbound: Iterable[str] = ()) -> None:
-        """`unbound`: principals for whom only tables with their own name count. They are many callers, or those who
-        must get in when something is wrong."""
+        """Set up the budgets. `unbound` are principals that only tables with their own name restrict. They stand for
+        many callers, or must get in when something is wrong."""
         self._clock = clock
         self._rules = rules
         self._unbound = frozenset(unbound)
@@ -79,10 +80,10 @@ class Budgets:
         self.throttled: Counter[str] = Counter()
         """Answers that asked their caller to pause, by quota."""
         self.on_refused: Callable[[str, str], None] = lambda _principal, _quota: None
-        """Told of every refusal: whose it was, and of what quota."""
+        """Called for every refusal, with the principal and the quota."""
 
     def of(self, principal: str) -> Budget:
-        """The budget of a principal, by the newest rules."""
+        """Return the budget of a principal, by the newest rules."""
         budget, rules = self._budgets.get(principal), self._rules()
         if budget is None:
             if len(self._budgets) >= PRINCIPALS_MAX:
@@ -105,7 +106,7 @@ class Budgets:
         }
 
     def buckets(self, budget: Budget, client_id: str | None) -> tuple[Buckets, ...]:
-        """Those that a call takes from: its principal's, and its client's."""
+        """Return the buckets that a call takes from: its principal's, and its client's."""
         if client_id is None:
             return (budget.buckets,)
         found = budget.clients.get(client_id)
@@ -119,14 +120,14 @@ class Budgets:
         return (budget.buckets, found)
 
     def take(self, buckets: Iterable[Buckets], rate: Rate, units: int) -> None:
-        """Count what a call has taken, which may be more than there was."""
+        """Count the units that a call has taken, which may be more than there were."""
         now_us = self._clock.monotonic_us()
         for each in buckets:
             if rate in each:
                 each[rate] = taken(each[rate], units, now_us)
 
     def pauses_ms(self, buckets: Iterable[Buckets]) -> dict[Rate, int]:
-        """How long to wait, for every rate of which too much was taken."""
+        """Return the pause for every rate that is overdrawn."""
         now_us = self._clock.monotonic_us()
         pauses: dict[Rate, int] = {}
         for each in buckets:
@@ -147,7 +148,7 @@ class Budgets:
             raise refusal
 
     def over(self, level: Level, budget: Budget) -> QuotaExceeded | None:
-        """Why the principal may not hold one more; None: it may."""
+        """Return the refusal if the principal may not hold one more, else None."""
         held, level_max = budget.held[level], budget.levels.get(level)
         if level_max is None or held < level_max:
             return None
@@ -159,8 +160,8 @@ class Budgets:
         )
 
     def patience_ms(self, budget: Budget) -> int:
-        """How long the next refusal waits before it is told; 0: it is told at once. Where so many wait that a second is
-        over before its turn, it does not take one."""
+        """Return the delay (ms) of the next refusal; 0 means at once. A refusal whose delay reaches `PATIENCE_MS_MAX`
+        takes nothing from the bucket."""
         now_us = self._clock.monotonic_us()
         pause_ms = -(-pause_us(budget.patience, now_us) // 1_000)
         if pause_ms >= PATIENCE_MS_MAX:
@@ -173,7 +174,7 @@ class Budgets:
         self.of(principal).held[level] += more
 
     def count_refusal(self, refusal: QuotaExceeded, budget: Budget) -> None:
-        """Count that somebody was refused, and tell of it."""
+        """Count and report a refusal."""
         self.refused[refusal.quota] += 1
         self.on_refused(budget.principal, refusal.quota)
 

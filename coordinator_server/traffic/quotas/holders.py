@@ -1,7 +1,7 @@
-"""Whose the transactional ids and open transactions are, from what happens to them.
+"""Principals that hold transactional ids and open transactions, tracked by events.
 
-Who opened a transaction is not stored with it. So after a start an open transaction counts for nobody, which ends with
-the transaction, and an id counts from when it is used again.
+The principal that opened a transaction is not stored with it. So after a start an open transaction counts for no
+principal until it ends, and an id counts from its next use.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from txn_coordinator.state import TransactionState
 
 
 class TransactionHolders:
-    """Counts ids and open transactions by principal. Told of events once they are durable."""
+    """Counts ids and open transactions by principal. Called with events once they are durable."""
 
     def __init__(self, levels: Levels) -> None:
         self._levels = levels
         self._ids: dict[str, str] = {}
-        """The principal that holds each transactional id."""
+        """Principal that holds each transactional id."""
         self._open: dict[str, str] = {}
-        """The principal that opened the transaction of an id."""
+        """Principal that opened the transaction of an id."""
 
     def __call__(self, event: object, turn: Turn) -> None:
-        """Take note of an event."""
+        """Update the counts by an event."""
         if isinstance(event, TransactionStepped):
             self._stepped(event, turn.principal)
         elif isinstance(event, TransactionExpired):
@@ -32,7 +32,7 @@ class TransactionHolders:
     def _stepped(self, event: TransactionStepped, principal: str) -> None:
         after = event.after
         name = after.transactional_id
-        # Members of sinks are ids of the server's own making, and gone with their decision.
+        # Members of sinks are ids that the server makes, and they go with their decision.
         if name not in self._ids and after.member is None and principal != INTERNAL.principal:
             self._begin(self._ids, Level.TRANSACTIONAL_IDS, name, principal)
         if after.state is not TransactionState.ONGOING:

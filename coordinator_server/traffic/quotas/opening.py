@@ -1,4 +1,4 @@
-"""The quotas of one server, from its settings."""
+"""Quotas of one server, from its settings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from coordinator_server.traffic.quotas.rules import QuotaRules
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What bounds callers, and the file that says how much."""
+    """The budgets of callers, and the reloaded file with their quotas."""
 
     budgets: Budgets | None = None
-    """None: nobody is bound, because nobody is asked who they are and no file says anything."""
+    """Budgets of callers; None, without quotas, if there is neither authentication nor a quotas file."""
     kept: ReloadingQuotas | None = None
 
     @classmethod
     def read(cls, file: Path | None, clock: Clock, *, are_callers_asked: bool, unbound: Iterable[str]) -> Quotas:
-        """`unbound`: who is bound by tables with their own name only. Raises QuotasRefused."""
+        """Read the quotas file. `unbound` are principals that only tables with their own name restrict. Raises
+        QuotasRefused."""
         if file is None and not are_callers_asked:
             return NO_QUOTAS
         kept, built_in = None if file is None else ReloadingQuotas(file), QuotaRules()

@@ -1,4 +1,4 @@
-"""The file that says how much callers may take, taken up again when it changes."""
+"""The file with the quotas of callers, reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from coordinator_server.traffic.quotas.rules import LEVELS, QuotaRow, QuotaRules
 from coordinator_server.validation import first_problem
 
 _NAMES = ("quotas", "principal", "client_id", *Rate, *LEVELS)
-"""What may stand in the file."""
+"""Names that may be in the file."""
 
 _log = structlog.get_logger("quotas")
 
 
 class QuotasRefused(Exception):
-    """The file of quotas cannot be used. The message says where and why."""
+    """The file of quotas cannot be used. The message has the place and the reason."""
 
 
 class _QuotaFile(BaseModel):
@@ -29,7 +29,7 @@ class _QuotaFile(BaseModel):
 
 
 def read_quotas(file: Path) -> QuotaRules:
-    """The rules of a file. Raises QuotasRefused."""
+    """Return the rules of a file. Raises QuotasRefused."""
     try:
         rows = _QuotaFile.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).quotas
     except OSError as error:
@@ -45,18 +45,18 @@ def read_quotas(file: Path) -> QuotaRules:
 
 
 class ReloadingQuotas:
-    """The newest rules of a file that were right. Implements `reloading_credentials.Kept`."""
+    """The newest valid rules of a file. Implements `reloading_credentials.Kept`."""
 
     def __init__(self, file: Path) -> None:
-        """Raises QuotasRefused."""
+        """Read the rules. Raises QuotasRefused."""
         self._file = file
         self._seen = signature_of(file)
         self.rules = read_quotas(file)
         self.refusal: str | None = None
-        """Why the file that lies there now is not used; None if it is."""
+        """Reason for which the current file is not used; None if it is used."""
 
     def look(self) -> None:
-        """Take up what the file holds now, if it has changed and is right. Reads the file."""
+        """Reload the file if it has changed and is valid. Reads the file."""
         signature = signature_of(self._file)
         if signature == self._seen:
             return

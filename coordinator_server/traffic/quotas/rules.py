@@ -1,9 +1,9 @@
-"""Which quotas hold for whom.
+"""Quotas of each principal and client, by precedence.
 
-The operator says it in tables `[[quotas]]`, each for one principal (`User:NAME`) or for everyone (`User:*`), of all its
-clients together or, with `client_id`, of one (`*`: of each). What a client may take is part of what its principal may:
-both hold. A value is looked up by itself: a table that leaves it out leaves it to the next more general one, and at
-last to what is built in.
+The operator sets them in tables `[[quotas]]`, each for one principal (`User:NAME`) or for everyone (`User:*`). A table
+is for all clients together or, with `client_id`, for one (`*`: for each). The quotas of a client and of its principal
+both apply. Each value is looked up by itself. If a table leaves it out, the next more general one decides, and finally
+the built-in value.
 
 Source: KIP-13, KIP-257 and KIP-546 (precedence).
 """
@@ -25,7 +25,7 @@ EVERY_CLIENT: Final = "*"
 
 
 class Rate(StrEnum):
-    """What a caller may take only so much of in a second."""
+    """Quantities that are limited per second."""
 
     PRODUCE_BYTES = "produce_bytes_per_second"
     """Bytes of requests that bring records."""
@@ -45,7 +45,7 @@ LEVELS: Final[Mapping[Level, int]] = {
     Level.SNAPSHOTS: 16,
     Level.TOPICS: 1_000,
 }
-"""What a principal may hold of each where the file does not say it."""
+"""Maximum of each level for a principal, unless the file sets one."""
 
 
 _PerSecond = Annotated[int, Field(ge=1, le=10**15)]
@@ -59,14 +59,14 @@ class QuotaRow(BaseModel):
 
     principal: str
     client_id: str | None = None
-    """None: all clients of the principal together."""
+    """Client id; None for all clients of the principal together."""
     rates: dict[Rate, _PerSecond] = {}
     levels: dict[Level, _Number] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _sort(cls, table: Mapping[str, object]) -> dict[str, object]:
-        """The table has rates and levels side by side, by their names."""
+        """Sort rates and levels, which the table has side by side."""
         sorted_: dict[str, object] = {
             "rates": {rate: table[rate] for rate in Rate if rate in table},
             "levels": {level: table[level] for level in Level if level in table},
@@ -87,7 +87,7 @@ class QuotaRow(BaseModel):
 
 
 class QuotaRules:
-    """All quotas there are. Frozen; another file makes other rules."""
+    """All quotas. Frozen; another file makes other rules."""
 
     def __init__(self, rows: Iterable[QuotaRow] = ()) -> None:
         self._rows = {(row.principal, row.client_id): row for row in rows}
@@ -96,27 +96,27 @@ class QuotaRules:
         return len(self._rows)
 
     def rates_of(self, principal: str, client_id: str | None, *, is_bound: bool) -> dict[Rate, int]:
-        """Units per second, for all clients of a principal (None) or for one; what is not in it is unlimited.
-        `is_bound` False: only tables that name the principal count, here as below."""
+        """Return units per second, for all clients of a principal (None) or for one; absent rates are unlimited. With
+        `is_bound` False only tables that name the principal count, here as below."""
         rates: dict[Rate, int] = {}
         for row in self._of(principal, (None,) if client_id is None else (client_id, EVERY_CLIENT), is_bound=is_bound):
             rates = {**row.rates, **rates}
         return rates
 
     def levels_of(self, principal: str, *, is_bound: bool) -> dict[Level, int]:
-        """How many of each a principal may hold; what is not in it is unlimited."""
+        """Return the maximum of each level for a principal; absent ones are unlimited."""
         levels: dict[Level, int] = {}
         for row in self._of(principal, (None,), is_bound=is_bound):
             levels = {**row.levels, **levels}
         return {**LEVELS, **levels} if is_bound else levels
 
     def has_clients(self, principal: str, *, is_bound: bool) -> bool:
-        """Whether a client of the principal may have a quota of its own."""
+        """Return True if a client of the principal may have a quota of its own."""
         names = {principal, ANY_PRINCIPAL} if is_bound else {principal}
         return any(name in names and client_id is not None for name, client_id in self._rows)
 
     def _of(self, principal: str, client_ids: Iterable[str | None], *, is_bound: bool) -> Iterator[QuotaRow]:
-        """The tables that count, the most special one first."""
+        """Yield the tables that apply, the most specific one first."""
         for name in (principal, ANY_PRINCIPAL) if is_bound else (principal,):
             for client_id in client_ids:
                 if (row := self._rows.get((name, client_id))) is not None:

@@ -28,8 +28,8 @@ class AclAuthorizer:
     def __init__(self, runtime: Runtime, acls: AclTable, super_users: Iterable[str]) -> None:
         self._acls = acls
         self.super_users = frozenset(super_users)
-        """Principals that may do everything, whatever the ACLs say. ACLs cannot name them. So a principal that may
-        change ACLs cannot lock out the operators of the server."""
+        """Principals that may do everything, whatever the ACLs say. Only the configuration names them. So a principal
+        that may change ACLs cannot lock out the operators of the server."""
         self._index = AclIndex()
         self._version = 0
         self.acl_count = 0

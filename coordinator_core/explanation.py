@@ -63,7 +63,7 @@ class Blocking(Struct, frozen=True, kw_only=True):
     is_owner_hidden: bool = False
     """True if an id has the producer id and the caller may not describe that id."""
     time_left_ms: int | None = None
-    """Time until the server aborts it (ms); None if it never times out."""
+    """Time until the server aborts it (ms); None if no timeout applies."""
     hanging_reason: HangingReason | None = None
     transactional_id: str = ""
     """For a hanging transaction: the id that currently has its producer id; empty if none has, or if it is hidden."""

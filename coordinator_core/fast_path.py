@@ -506,7 +506,7 @@ class FastPath:
 
 def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
     """Return True if a batch and the marker behind it are appended, and nothing else happens. The transaction
-    coordinator has admitted the batch. True at most once per producer. Raises Refused as `rules.judge_append` and
+    coordinator has admitted the batch. Call it once per producer. Raises Refused as `rules.judge_append` and
     `rules.judge_marker`."""
     entry, head = draft.entry(marker.producer_id), draft.head
     return (
@@ -517,8 +517,8 @@ def _takes(draft: PartitionDraft, batch: BatchHeader, marker: Marker) -> bool:
 
 
 def _admits(draft: PartitionDraft, batch: BatchHeader) -> bool | None:
-    """Return True if a batch of an open transaction is appended at once, at most once per producer. False means that
-    the transaction coordinator must admit it first; None means that something else happens. Raises Refused as
+    """Return True if a batch of an open transaction is appended at once. False means that the transaction coordinator
+    must admit it first; None means that something else happens. Call it once per producer. Raises Refused as
     `rules.judge_append`."""
     entry, log_start_offset = draft.entry(batch.producer_id), draft.head.log_start_offset
     verdict = rules.judge_append(entry, batch, is_admitted=False, log_start_offset=log_start_offset)

@@ -106,9 +106,9 @@ class Config(AccessConfig):
 
     default_retention_ms: KeptLimit = FOR_EVER
     """Retention time of records in topics that have no `retention_ms` of their own; -1 for no limit. It counts from the
-    newest timestamp. It counts from the time of writing if that is earlier, or if there is no timestamp. Records are
-    removed one index entry of the log (1 MiB or 256 batches) at a time. They stay until all transactions that began
-    earlier have ended. Too small: readers that pause lose records. Too large, or -1: the disk fills."""
+    newest timestamp, or from the time of writing if that is earlier or there is no timestamp. Records are removed one
+    index entry of the log (1 MiB or 256 batches) at a time. They stay until all transactions that began earlier have
+    ended. Too small: readers that pause lose records. Too large, or -1: the disk fills."""
 
     default_retention_bytes: KeptLimit = FOR_EVER
     """Bytes of its log that each partition keeps in topics that have no `retention_bytes` of their own; -1 for no
@@ -235,8 +235,8 @@ class Config(AccessConfig):
     grow."""
 
     reserved_calls: Annotated[int, Field(ge=0)] = 1_024
-    """Additional calls in work for EndTxn alone, which ends the waits of others. The same number is reserved for calls
-    of group members that may end the wait of others when no more may wait."""
+    """Additional calls in work for EndTxn and WriteTxnMarkers alone, which end the waits of others. The same number is
+    reserved for calls of group members that may end the wait of others when no more may wait."""
 
     long_polls_max: Positive = 10_000
     """Maximum number of Fetch calls that wait for records."""

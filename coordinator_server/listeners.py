@@ -81,7 +81,7 @@ class Identities:
         """Read the files that the settings name. Raises TokensRefused, KeySetRefused."""
         jwts = None
         if jwt_rules is not None:
-            from coordinator_server.security.jwt_tokens import ReloadingKeySet  # Imported late, like the certificates.
+            from coordinator_server.security.jwt_tokens import ReloadingKeySet  # Imported late, like `certificates`.
 
             jwts = ReloadingKeySet(jwt_rules, clock)
         return cls(None if tokens_file is None else ReloadingTokens(tokens_file, clock), jwts, names)
@@ -198,8 +198,8 @@ class Listener(BaseModel):
 
 def why_unsafe(listener: Listener, *, is_asking: bool = True) -> str | None:
     """Return the danger of a listener without sufficient protection, and the reason; None if it is protected. The
-    server opens such a listener only if the operator permits it (`insecure`). With `is_asking` its callers should be
-    authenticated, which does not apply to metrics."""
+    server opens such a listener only if the operator permits it (`insecure`). `is_asking` is False for the listener of
+    metrics, whose callers are not authenticated."""
     if listener.is_local:
         return None
     if listener.tls_certificate_file is None:

@@ -141,7 +141,7 @@ class Exchange:
             self.give((native.REPLY, token, b"", False))
 
     def _open(self, token: int, method: str, host: str, connection: int, shown: _Shown) -> None:
-        # All streams but sessions are open to everybody and have no principal.
+        # All streams but sessions are open to any caller and have no principal.
         is_session = method == SESSION_METHOD
         principal = self._principal(token, host, shown, is_session=True) if is_session else ANONYMOUS
         if principal is not None:

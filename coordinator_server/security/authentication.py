@@ -32,7 +32,7 @@ LEFT_TO_END_SECONDS: Final = 30.0
 SIGNATURES_PER_SECOND: Final = 20
 SIGNATURES_AT_ONCE: Final = 50
 """Permitted wrong signatures of one host: per second, and in a burst. A check takes a quarter of a millisecond, so the
-unauthenticated callers of one host take half a hundredth of the loop. Beyond the limit, unknown tokens are refused
+unauthenticated callers of one host take half a percent of the loop. Beyond the limit, unknown tokens are refused
 without a check."""
 _HOSTS_MAX: Final = 4_096
 _LOG_MS: Final = 1_000

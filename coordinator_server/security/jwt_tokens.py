@@ -115,7 +115,7 @@ def _key(file: Path, said: Mapping[str, Any]) -> jwt.PyJWK:
 
 
 class ReloadingKeySet:
-    """The newest valid key set of a file. Implements `authentication.TokenPrincipals`."""
+    """The newest valid key set of a file. Implements `authentication.JwtPrincipals`."""
 
     def __init__(self, rules: JwtRules, clock: Clock) -> None:
         """Read the key set. Raises KeySetRefused."""

@@ -327,9 +327,9 @@ class Config(AccessConfig):
 
     disk_free_min_bytes: NotNegative = 512 * MEBI
     """Free space of the store's disk below which records are refused with THROTTLING_QUOTA_EXCEEDED, which producers
-    retry. Transactions can still end, offsets can be committed, and deletion frees space. Measured twice a second;
-    records are taken again once an eighth more is free. 0: off. Too small: the writes between two measurements, or a
-    compaction, fill the disk, which ends the server. Too large: space is left unused."""
+    retry. Transactions can still end, offsets can be committed, and deletion frees space. It is measured twice a
+    second; records are taken again once an eighth more is free. 0: off. Too small: the writes between two measurements,
+    or a compaction, fill the disk, which ends the server. Too large: space is left unused."""
 
     drain_ms_max: Positive = 10_000
     """Longest wait of a shutdown for staged work. After that it ends like a crash, and the next start recovers."""

@@ -191,8 +191,8 @@ class Gatekeeper:
         this turn.
 
         Return the number of calls that it took, and the number of next calls for the general path. The latter is 0 if
-        some were taken, and 1 if none was. After a defect it is all that were taken back. Those are not offered again,
-        so the cost of a message stays proportional to its calls, whatever is wrong with the fast path.
+        some were taken, and 1 if none was. After a defect it is the number of calls that were taken back. Those are not
+        offered again, so the cost of a message stays proportional to its calls, even if the fast path is faulty.
         """
         now_us = self._clock.monotonic_us
         began_us, until_us = now_us(), self._messages.until_us

@@ -105,8 +105,8 @@ def set_item_error(
 def outcome_of(
     message: transaction_pb2.EndTxnRequest | transaction_pb2.TransactRequest | log_pb2.ControlMarker,
 ) -> Outcome:
-    """Return the requested outcome. Raises Refused INVALID_REQUEST if it is missing: as the default would mean abort, a
-    client that forgets it would abort and be answered with success."""
+    """Return the requested outcome. Raises Refused INVALID_REQUEST if it is missing. Otherwise a client that forgets it
+    would abort, and be answered with success."""
     if not message.HasField("committed"):
         raise Refused(
             ErrorCode.INVALID_REQUEST, "the request does not say whether to commit or to abort: set `committed`"

@@ -1,1 +1,1 @@
-"""What the server stores, as protobuf."""
+"""Messages that the server stores, as protobuf."""

@@ -1,20 +1,20 @@
-//! How far a connection is ahead of Python. One with many calls that wait is not read until some were taken: so whoever
-//! sends more than is taken is held up by TCP, and its frames take no time from the others.
+//! The lead of a connection over Python. A connection with many waiting calls is not read until some were taken. TCP
+//! then slows down a caller that sends more than is taken, and its frames take no time from the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 
-/// Calls of one connection that wait, beyond which it is not read. One read may bring some more.
+/// Waiting calls of one connection at which it is not read any more. One read may bring some more.
 const WAITING_MAX: usize = 256;
 
-/// What one connection has begun.
+/// Calls that one connection has begun.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    /// Calls that HTTP/2 let through, since they were last looked at.
+    /// Calls that HTTP/2 let through since the last `take_served`.
     served: AtomicUsize,
-    /// Calls of nobody that is known, since they were last looked at.
+    /// Unauthenticated calls since the last `take_refused`.
     refused: AtomicUsize,
     /// Calls that wait for Python.
     waiting: AtomicUsize,
@@ -22,32 +22,32 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// HTTP/2 let a call through.
+    /// Count a call that HTTP/2 let through.
     pub fn serve(&self) {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many calls were let through since this was asked last.
+    /// Return the number of calls let through since the last call of this.
     pub fn take_served(&self) -> usize {
         self.served.swap(0, Ordering::Relaxed)
     }
 
-    /// Nobody knows who made a call.
+    /// Count an unauthenticated call.
     pub fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many such calls there were since this was asked last.
+    /// Return the number of unauthenticated calls since the last call of this.
     pub fn take_refused(&self) -> usize {
         self.refused.swap(0, Ordering::Relaxed)
     }
 
-    /// One more call waits.
+    /// Count one more waiting call.
     pub fn enter(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A call does not wait any more. On any thread.
+    /// Count one waiting call less. Callable on any thread.
     pub fn leave(&self) {
         if self.waiting.fetch_sub(1, Ordering::SeqCst) == WAITING_MAX {
             self.reader.wake();
@@ -60,7 +60,7 @@ impl Backlog {
             return Poll::Ready(());
         }
         self.reader.register(cx.waker());
-        // Room that was made before there was somebody to wake.
+        // Checked again: a call may have left before the waker was registered.
         if self.has_room() { Poll::Ready(()) } else { Poll::Pending }
     }
 

@@ -1,4 +1,4 @@
-//! What the log must know of a batch that came: a pure function, which `partition_log/codec.py` has in Python, too.
+//! Examination of an incoming batch for the log: a pure function, which `partition_log/codec.py` also has in Python.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -6,10 +6,11 @@ use pyo3::types::PyBytes;
 use crate::records;
 
 const MAGIC: u8 = 2;
-/// Magic and checksum, which lie before what the checksum covers.
+/// Magic and checksum, which precede the bytes that the checksum covers.
 const UNCOVERED_BYTES: usize = 5;
 
-/// The rest of the header with the checksum, the checksum, and how many records the payload is, if that is asked.
+/// Return the rest of the header with the checksum, the checksum, and, if `counts`, the number of records in the
+/// payload.
 #[pyfunction]
 #[pyo3(signature = (covered, payload, counts, /))]
 pub fn examine_batch<'py>(

@@ -1,4 +1,4 @@
-//! The calls and streams that have not ended, and how what Python gives reaches them.
+//! Calls and streams that have not ended, and the delivery of Python's replies to them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,21 +20,21 @@ pub const END: u8 = 1;
 pub const SEND: u8 = 2;
 pub const CREDIT: u8 = 3;
 
-/// One thing that Python gives.
+/// One item that Python gives.
 #[derive(Debug)]
 pub enum Given {
-    /// The answer of a unary call, which ends it.
+    /// The reply of a unary call, which ends it.
     Reply { token: Token, body: Pieces, wants_taken: bool },
-    /// The end of a call without an answer, or of a stream.
+    /// The end of a call without a reply, or of a stream.
     End { token: Token, status: Status },
     /// A message of a stream.
     Send { token: Token, body: Bytes, wants_room: bool },
-    /// So many more messages of a stream may be read.
+    /// Number of further messages of a stream that may be read.
     Credit { token: Token, messages: usize },
 }
 
 impl Given {
-    /// From the tuple that `txn_native_transport.pyi` describes.
+    /// Convert the tuple that `txn_native_transport.pyi` describes.
     pub fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let kind: u8 = tuple.get_item(0)?.extract()?;
         let token: Token = tuple.get_item(1)?.extract()?;
@@ -56,31 +56,32 @@ impl Given {
     }
 }
 
-/// The answer of a unary call. If it goes, whether it was sent or not, who wants to know it is told.
+/// The reply of a unary call. When it is dropped, sent or not, `told` notifies Python.
 #[derive(Debug)]
 pub struct Answer {
     pub body: Pieces,
     pub told: Option<Told>,
 }
 
-/// What a stream sends to its caller.
+/// One item that a stream sends to its caller.
 #[derive(Debug)]
 pub enum Outgoing {
     Message {
         body: Bytes,
         wants_room: bool,
     },
-    /// The status is OK where the stream ends well.
+    /// The status is OK if the stream ends well.
     End(Status),
 }
 
-/// How to reach a call that waits.
+/// Channel to a call that waits.
 enum Waiter {
     Call(oneshot::Sender<Result<Answer, Status>>),
     Stream { outgoing: mpsc::UnboundedSender<Outgoing>, credit: Arc<Semaphore> },
 }
 
-/// All calls and streams that have not ended. But for `open_stream` of callers, used by the I/O thread alone.
+/// All calls and streams that have not ended. Used by the I/O thread alone, except that a `Client` also opens calls and
+/// streams from Python's thread.
 #[derive(Default)]
 pub struct Calls {
     next: AtomicU64,
@@ -88,19 +89,20 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// A new unary call, and where its answer will arrive.
+    /// Return the token of a new unary call, and the receiver of its reply.
     pub fn open_call(&self) -> (Token, oneshot::Receiver<Result<Answer, Status>>) {
         let (sender, receiver) = oneshot::channel();
         (self.insert(Waiter::Call(sender)), receiver)
     }
 
-    /// A new stream, and where its messages will arrive. Nobody bounds that queue but Python, which is told (`Room`).
+    /// Return the token of a new stream, and the receiver of its messages. Only Python bounds that queue, by `Room`.
     pub fn open_stream(&self, credit: Arc<Semaphore>) -> (Token, mpsc::UnboundedReceiver<Outgoing>) {
         let (outgoing, receiver) = mpsc::unbounded_channel();
         (self.insert(Waiter::Stream { outgoing, credit }), receiver)
     }
 
-    /// A call that is made from here. Whoever makes it tells Python what became of it, if Python has not ended it.
+    /// Return the token of a call that this side makes. The task that makes it reports its end to Python, unless Python
+    /// ended it.
     pub fn make_call(&self) -> Token {
         self.open_call().0
     }
@@ -111,12 +113,12 @@ impl Calls {
         token
     }
 
-    /// Hand over what Python gave. The caller may be gone: then nobody wants it.
+    /// Deliver an item that Python gave. It is dropped if the caller is gone.
     pub fn deliver(&self, given: Given, inbox: &Arc<Inbox>) {
         let mut waiting = self.lock();
         match given {
             Given::Reply { token, body, wants_taken } => {
-                // Made in any case: a caller who is gone takes it too.
+                // Created in any case: a reply to a caller that is gone counts as taken too.
                 let told = wants_taken.then(|| Told::new(Arrival::Taken { token }, inbox));
                 if let Some(Waiter::Call(sender)) = waiting.remove(&token) {
                     let _ = sender.send(Ok(Answer { body, told }));
@@ -140,18 +142,18 @@ impl Calls {
         }
     }
 
-    /// Whether it had not ended; now it has.
+    /// End the call; true if it had not ended before.
     pub fn forget(&self, token: Token) -> bool {
         self.lock().remove(&token).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Token, Waiter>> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Held by whoever waits for a call or stream: if he goes before it has ended, Python is told.
+/// Guard held by the task that waits for a call or stream: if dropped before the end, it reports `Gone` to Python.
 pub struct Presence {
     token: Token,
     calls: Arc<Calls>,
@@ -167,7 +169,7 @@ impl Presence {
         self.token
     }
 
-    /// Python does not know of it: it need not be told of its end.
+    /// End the call without a report, because Python does not know of it.
     pub fn never_mind(&self) {
         self.calls.forget(self.token);
     }

@@ -1,4 +1,4 @@
-//! The class for callers: it starts an I/O thread, and its streams are one queue in and one queue out, as the server's.
+//! The class for callers: it starts an I/O thread with one connection, opens streams, makes calls, and takes arrivals.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,13 @@ use crate::pieces::bytes_of;
 
 const THREAD_NAME: &str = "grpc-client-io";
 
-/// The way to one server.
+/// Streams and calls to one server.
 #[pyclass(frozen, module = "txn_native_transport")]
 pub struct Client {
     calls: Arc<Calls>,
     inbox: Arc<Inbox>,
     credit: usize,
-    /// None once it is closed: then the thread ends.
+    /// Channel to the I/O thread; None once closed, and then the thread ends.
     orders: Mutex<Option<mpsc::UnboundedSender<Order>>>,
     process: u32,
 }
@@ -56,7 +56,7 @@ impl Client {
         Ok(Self { calls, inbox, credit: stream_credit, orders: Mutex::new(Some(sender)), process })
     }
 
-    /// The descriptor that is readable while `take` has something.
+    /// Return the descriptor that is readable while `take` has something.
     fn fileno(&self) -> RawFd {
         self.inbox.descriptor()
     }
@@ -80,7 +80,7 @@ impl Client {
         Ok(token)
     }
 
-    /// Up to `count` of the arrivals that wait, as tuples.
+    /// Return up to `count` of the waiting arrivals, as tuples.
     fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         self.check_process()?;
         self.inbox.take(count).into_iter().map(|arrival| arrival.into_tuple(py)).collect()
@@ -94,7 +94,7 @@ impl Client {
         Ok(())
     }
 
-    /// Cut everything and end the thread. Nothing is told of it.
+    /// Cut everything and end the thread. Arrivals after that have no meaning.
     fn close(&self) -> PyResult<()> {
         self.check_process()?;
         drop(self.orders().take());
@@ -108,18 +108,18 @@ fn path_of(method: &str) -> PyResult<PathAndQuery> {
 
 impl Client {
     fn order(&self, order: Order) {
-        // After the end there is nobody who could be told; that it ended, Python has decided or been told.
+        // Fails only after the end of the thread, which Python caused or has a report of (`Stopped`).
         if let Some(orders) = &*self.orders() {
             let _ = orders.send(order);
         }
     }
 
     fn orders(&self) -> std::sync::MutexGuard<'_, Option<mpsc::UnboundedSender<Order>>> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The I/O thread is not in a forked child, and its sockets and descriptors are shared with the parent.
+    /// Refuse to work in a forked child: it has no I/O thread, and shares its sockets and descriptors with the parent.
     fn check_process(&self) -> PyResult<()> {
         if std::process::id() == self.process {
             return Ok(());
@@ -131,7 +131,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            // In a forked child: even to say goodbye would wake the parent.
+            // Not dropped in a forked child: dropping the channel would wake the parent.
             std::mem::forget(self.orders().take());
         }
     }

@@ -1,12 +1,12 @@
-//! Messages are bytes: what they mean, Python knows.
+//! The codec of messages, which are plain bytes here; only Python parses them.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// What a message is expected to take. Larger ones cost further allocations, smaller ones memory.
+/// Expected size of a message. Larger ones cost further allocations, smaller ones memory.
 const BUFFER_BYTES: usize = 2 * 1024;
-/// Messages of a stream that are ready are written together up to here.
+/// Size up to which ready messages of a stream are written together.
 const WRITE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Default)]

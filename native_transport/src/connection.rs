@@ -1,5 +1,5 @@
-//! Connections: taken from the listening sockets that Python bound, counted, named, and ended when they are too old or do
-//! harm.
+//! Connections: accepted from the listening sockets that Python bound, counted, named, and ended when they are too old
+//! or abusive.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,47 +25,47 @@ use crate::peer::Peer;
 use crate::strangers::{Entry, Stranger, Strangers};
 use crate::tls::{Credentials, Socket, shake_hands};
 
-/// Pause after a connection could not be taken, above all because the process has too many files open.
+/// Pause after a connection could not be accepted, usually because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time until the first byte of a connection must be there.
+/// Time within which the first byte of a connection must arrive.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 
-/// The least time between two arrivals that tell of the same kind of harm.
+/// Least time between two arrivals that report the same kind of abuse.
 const HARM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Frames of one connection that are looked at before the others have their turn.
+/// Frames of one connection that are processed before the other connections have their turn.
 const FRAMES_PER_TURN: usize = 64;
-/// How long a connection that floods is kept, and not read, before it is cut: its peer comes back no sooner.
+/// Time that a flooding connection is kept, unread, before it is cut, so that its peer reconnects no sooner.
 const FLOOD_PAUSE: Duration = Duration::from_secs(1);
 
-/// What was refused or cut, so that the others are served.
+/// Kinds of abuse: requests and connections that were refused or cut, so that others are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// A connection more than there may be.
+    /// A connection beyond the maximum.
     Connections,
-    /// The process has no file left for a connection, or the system something else that it takes.
+    /// A connection that could not be accepted: the process has no file left, or the system lacks another resource.
     NotTaken,
-    /// A peer that made no TLS connection: it has no certificate that counts, or speaks no TLS.
+    /// A peer that failed in the TLS handshake: it has no valid certificate, or does not speak TLS.
     Handshakes,
-    /// A connection of a host whose handshakes failed too often just now.
+    /// A connection of a host whose handshakes failed too often recently.
     Strangers,
-    /// A connection on which nobody was known yet, for one that came later; or that one.
+    /// An unauthenticated connection that was cut for a newer one, or a newer one that was refused.
     Unauthenticated,
-    /// A message that is larger than messages may be, or becomes so once it is decompressed.
+    /// A message that exceeds the size limit, as sent or once it is decompressed.
     Messages,
-    /// A request of which a part had come, where all of those held too much.
+    /// A partly received request, given up because all of them together held too much.
     Requests,
-    /// A connection that HTTP/2 ended because its peer broke the rules, or asked for more than it takes.
+    /// A connection that HTTP/2 ended because its peer broke the rules, or requested more than it allows.
     Rules,
-    /// A connection with calls of nobody that is known, again and again.
+    /// A connection with repeated unauthenticated calls.
     Unknown,
-    /// A connection that reset streams, again and again.
+    /// A connection that reset streams repeatedly.
     Resets,
-    /// A connection that sent what carries no call, again and again.
+    /// A connection that repeatedly sent frames without a call.
     Control,
-    /// A connection that began calls and sent no requests, again and again.
+    /// A connection that repeatedly began calls and did not send their requests.
     Unfinished,
-    /// A connection that began more calls than may be open at once, again and again.
+    /// A connection that repeatedly began more calls than may be open at once.
     Refused,
 }
 
@@ -86,7 +86,7 @@ impl Harm {
         Self::Refused,
     ];
 
-    /// As Python names it.
+    /// Return the name that Python uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -118,15 +118,15 @@ impl From<Flood> for Harm {
     }
 }
 
-/// The connections of one server: how many there are, may be, and were refused or cut.
+/// The connections of one server: the number of open ones, their limits, and counts of those refused or cut.
 pub struct Connections {
     pub credentials: Credentials,
     open_max: usize,
     streams_max: u32,
     inbox: Arc<Inbox>,
-    /// On whose connections nobody is known yet.
+    /// Connections that are not authenticated yet.
     strangers: Arc<Strangers>,
-    /// Whether callers are asked who they are; else whoever has shaken hands is no stranger.
+    /// True if callers must authenticate. If false, a connection counts as authenticated after its TLS handshake.
     is_asking: bool,
     numbers: Mutex<Numbers>,
 }
@@ -147,12 +147,12 @@ impl Connections {
         Self { credentials, open_max, streams_max, inbox, strangers, is_asking, numbers: Mutex::default() }
     }
 
-    /// Whether whoever connects is a stranger at first.
+    /// Return true if new connections are unauthenticated at first.
     fn has_strangers(&self) -> bool {
         self.is_asking || self.credentials.current().is_some()
     }
 
-    /// How many are open, how many handshakes began, and of each harm how often it was met.
+    /// Return the number of open connections, of handshakes begun, and of incidents of each kind of abuse.
     pub fn numbers(&self) -> (usize, u64, Vec<(&'static str, u64)>) {
         let numbers = self.lock();
         (
@@ -162,7 +162,7 @@ impl Connections {
         )
     }
 
-    /// The name of one more, unless there are as many as may be.
+    /// Count one more connection and return its number; None if the maximum is reached.
     fn enter(&self) -> Option<u64> {
         let mut numbers = self.lock();
         if numbers.open >= self.open_max {
@@ -173,7 +173,7 @@ impl Connections {
         Some(numbers.next)
     }
 
-    /// Whether the handshakes of this host failed too often just now.
+    /// Return true if the handshakes of this host failed too often recently.
     fn is_stranger(&self, host: &str) -> bool {
         self.lock().failed.is_too_often(host, Instant::now())
     }
@@ -183,7 +183,7 @@ impl Connections {
         shake_hands(stream, config).await
     }
 
-    /// Count it, and tell Python unless that has just heard of the same.
+    /// Count the incident, and report it to Python unless the same kind was reported within `HARM_INTERVAL`.
     pub fn met(&self, harm: Harm, host: &str) {
         let mut numbers = self.lock();
         numbers.harms[harm as usize] += 1;
@@ -197,12 +197,12 @@ impl Connections {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Numbers> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place among the connections, given back when it is dropped, with that among the strangers.
+/// A place among the connections, and among the unauthenticated ones. Dropping it releases both.
 struct Entered {
     among: Arc<Connections>,
     connection: u64,
@@ -222,7 +222,7 @@ impl Drop for Entered {
     }
 }
 
-/// All connections of all listeners, for ever. One that cannot be taken is left to the next attempt.
+/// Return all connections of all listeners, endlessly. After a failed accept it tries again.
 pub fn incoming(
     listeners: Vec<TcpListener>,
     connections: &Arc<Connections>,
@@ -236,7 +236,7 @@ fn of_one(
     connections: Arc<Connections>,
     age_max: Duration,
 ) -> BoxStream<'static, Result<Connection, Infallible>> {
-    // Handshakes go on beside each other: one that takes its time holds up nobody.
+    // Handshakes run concurrently, so that a slow one does not delay the others.
     unfold(
         (listener, connections, FuturesUnordered::new()),
         move |(listener, connections, mut handshakes)| async move {
@@ -249,7 +249,8 @@ fn of_one(
                     }
                     taken = take(&listener, &connections) => match taken {
                         Ok(Some(taken)) => handshakes.push(taken.connected(age_max)),
-                        // Refused by closing it: whoever waited in the system's queue instead would not know why.
+                        // Refused by closing it: a peer that waited in the system's queue instead would not learn the
+                        // reason.
                         Ok(None) => {}
                         Err(error) => {
                             connections.met(Harm::NotTaken, &error.to_string());
@@ -263,7 +264,7 @@ fn of_one(
     .boxed()
 }
 
-/// A connection that was taken, before the handshake of TLS.
+/// A connection that was accepted, before its TLS handshake.
 struct Taken {
     stream: TcpStream,
     peer: Peer,
@@ -301,14 +302,14 @@ async fn take(listener: &TcpListener, connections: &Arc<Connections>) -> io::Res
             }
         }
     }
-    // If that fails the caller is gone, which is noticed soon enough.
+    // A failure means that the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
     let (stranger, backlog) = (entered.stranger.clone(), Arc::default());
     let peer = Peer { host, connection, shown: Arc::default(), stranger, is_told_of, backlog };
     Ok(Some(Taken { stream, peer, cut, entered }))
 }
 
-/// Ready once the connection must make room for another, which ends when somebody is known on it.
+/// Future that is ready once the connection must make room for another. Authentication on the connection cancels it.
 struct Cut(Option<oneshot::Receiver<()>>);
 
 impl Future for Cut {
@@ -323,7 +324,7 @@ impl Future for Cut {
 }
 
 impl Taken {
-    /// With TLS where the server has credentials; None for a peer that failed in the handshake.
+    /// Shake hands if the server has TLS credentials; None for a peer that failed in the handshake.
     async fn connected(self, age_max: Duration) -> Option<Connection> {
         let Self { stream, mut peer, mut cut, entered } = self;
         let connections = &entered.among;
@@ -367,19 +368,19 @@ impl Taken {
     }
 }
 
-/// One connection. It breaks when nothing came for a while, when its peer floods it, or when it is as old as it may get:
-/// tonic asks callers to go elsewhere before that, and this is for those who do not.
+/// One connection. It breaks if nothing arrives for a while, if its peer floods it, or at its maximum age. Before that
+/// age tonic asks callers to reconnect; the cut is for those that do not.
 pub struct Connection {
     stream: Socket,
     peer: Peer,
     is_silent: bool,
-    /// It is not read any more, and about to be cut.
+    /// True if the connection is not read any more, and about to be cut.
     is_flooded: bool,
     oldest: Instant,
     end: Pin<Box<Sleep>>,
     watch: Watch,
     farewell: Farewell,
-    /// That were looked at since the others had their turn.
+    /// Frames processed since the other connections had their turn.
     turn_frames: usize,
     cut: Cut,
     entered: Entered,

@@ -1,4 +1,4 @@
-//! The time that a caller grants, as the header `grpc-timeout` says it: up to eight digits and a unit.
+//! The timeout of a caller, from the header `grpc-timeout`: up to eight digits and a unit.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 const DIGITS_MAX: usize = 8;
 
-/// How long the answer is wanted; None where the caller did not say it, or not in gRPC's words.
+/// Return the time that the caller waits for the answer; None if the header is missing or malformed.
 pub fn time_left(headers: &HeaderMap) -> Option<Duration> {
     parse(headers.get("grpc-timeout")?.to_str().ok()?)
 }

@@ -24,7 +24,7 @@ use crate::inbox::{Arrival, Inbox, Token};
 use crate::service::in_words_of_grpc;
 use crate::thread::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES, words_of};
 
-/// What Python wants of the thread.
+/// Orders from Python to the thread.
 pub enum Order {
     Open(Opening),
     Ask(Asking),
@@ -47,7 +47,7 @@ pub struct Asking {
     pub timeout: Duration,
 }
 
-/// What every stream and call needs.
+/// State that every stream and call needs.
 #[derive(Clone)]
 pub struct Streams {
     pub calls: Arc<Calls>,
@@ -55,7 +55,7 @@ pub struct Streams {
     pub message_bytes_max: usize,
 }
 
-/// Carry out orders until Python has closed the client. It is told if the thread ends for any other reason.
+/// Carry out orders until Python has closed the client. Then, or after a failure, report `Stopped` to Python.
 pub fn run(endpoint: Endpoint, streams: &Streams, orders: mpsc::UnboundedReceiver<Order>) {
     let inbox = Arc::clone(&streams.inbox);
     let failure = match catch_unwind(AssertUnwindSafe(|| carry_out(endpoint, streams, orders))) {
@@ -68,7 +68,7 @@ pub fn run(endpoint: Endpoint, streams: &Streams, orders: mpsc::UnboundedReceive
 
 fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedReceiver<Order>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // What is left of streams and of the connection ends where the runtime is dropped.
+    // Remaining streams and the connection end when the runtime is dropped.
     runtime.block_on(async {
         let channel = endpoint
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -106,7 +106,7 @@ fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedR
     Ok(())
 }
 
-/// One stream, from its opening to its end, of which Python is told unless it was Python that ended it.
+/// Run one stream from its opening to its end, and report the end to Python unless Python ended it.
 async fn converse(channel: Channel, streams: Streams, opening: Opening) {
     let Opening { token, method, outgoing, credit } = opening;
     let mut ending = Ending { token, status: Status::internal("a defect of the native transport"), streams };
@@ -138,7 +138,7 @@ async fn exchange(
     Ok(())
 }
 
-/// One unary call. Python is told of its answer, or of its end without one, unless it was Python that ended it.
+/// Make one unary call. Report its answer, or its end without one, to Python unless Python ended it.
 async fn ask(channel: Channel, streams: Streams, asking: Asking) {
     let Asking { token, method, body, timeout: left } = asking;
     let mut ending = Ending { token, status: Status::internal("a defect of the native transport"), streams };
@@ -153,7 +153,7 @@ async fn ask(channel: Channel, streams: Streams, asking: Asking) {
     }
 }
 
-/// tonic has a timer of its own, and says "cancelled".
+/// Return true for a timeout of tonic's own timer, which has the status "cancelled".
 fn is_late(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -179,7 +179,7 @@ async fn answer(
     Ok(grpc.unary(request, method, Raw).await?.into_inner())
 }
 
-/// Tells Python of the end of a stream or call, also if its task panics.
+/// Guard that reports the end of a stream or call to Python, even if its task panics.
 struct Ending {
     token: Token,
     status: Status,
@@ -195,7 +195,7 @@ impl Drop for Ending {
     }
 }
 
-/// What Python sends on a stream.
+/// Messages that Python sends on a stream.
 struct Requests {
     token: Token,
     outgoing: mpsc::UnboundedReceiver<Outgoing>,

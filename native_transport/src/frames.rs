@@ -1,8 +1,9 @@
-//! What a peer sends, looked at frame by frame: who sends much that costs work and asks for nothing is cut.
+//! Flood protection: a peer's traffic is watched frame by frame, and a peer that causes much work without calls is cut.
 //!
-//! HTTP/2 bounds streams that are open at once and bytes on their way, and neither stops a peer that resets each stream as
-//! soon as it is open, or sends pings for ever. A peer may send so many of such frames at once, and more as time goes by, as
-//! it reads what we send, or as it sends requests: whoever reads opens its windows, and measures the way with pings.
+//! HTTP/2 bounds the streams that are open at once and the bytes in flight. Neither stops a peer that resets each
+//! stream as soon as it is open, or sends pings endlessly. A peer may send a number of such frames at once. It earns
+//! more as time passes, as it reads the server's bytes, and as it sends requests: a reader opens its windows, and
+//! measures the bandwidth with pings.
 
 use tokio::time::Instant;
 
@@ -18,14 +19,14 @@ const PING: u8 = 6;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 
-/// Why a peer is cut.
+/// Reason for which a peer is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
-    /// Calls that were begun, beyond what may be open at once, and whose requests never came.
+    /// Calls without their requests, beyond the number that may be open at once.
     Unfinished,
-    /// Calls that were begun while as many were open as may be.
+    /// Calls that were begun while the maximum number was open.
     Refused,
-    /// Calls of nobody that is known.
+    /// Unauthenticated calls.
     Unknown,
     /// Streams that were reset.
     Resets,
@@ -33,33 +34,34 @@ pub enum Flood {
     Control,
 }
 
-/// How many frames of one kind may come.
+/// Number of frames of one kind that may arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     pub at_once: u32,
     pub per_second: u32,
 }
 
-/// A caller whose deadlines are short resets as many streams as it opens; a server answers many more calls than this.
+/// A caller with short deadlines resets as many streams as it opens; a server answers many more calls than this.
 const RESETS: Allowance = Allowance { at_once: 2_000, per_second: 1_000 };
 const CONTROLS: Allowance = Allowance { at_once: 10_000, per_second: 2_000 };
-/// A frame more for so many bytes that the peer was sent. Windows are opened in larger steps.
+/// Bytes sent to the peer that allow it one more frame. Windows are opened in larger steps.
 const BYTES_PER_CONTROL: usize = 512;
-/// Frames more for each piece of a request. However short an answer is, gRPC's own client opens the window of its call and
-/// that of the connection again, and others send a ping besides.
+/// Additional frames for each piece of a request. However short an answer is, gRPC's own client opens the window of its
+/// call and that of the connection again, and other clients send a ping besides.
 const CONTROLS_PER_DATA: usize = 4;
 
-/// Calls without their requests, more than may be open at once. One that the server ended first is never finished.
+/// Calls without their requests, in addition to those that may be open at once. A call that the server ended first is
+/// never finished.
 const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 100 };
 
-/// Calls that were not served: HTTP/2 refuses them where as many are open as may be. Who has read our settings begins none
-/// of those; but as many calls as fit into one read are seen here before the first of them is served.
+/// Calls that were not served: HTTP/2 refuses them while the maximum number is open. A peer that has read the server's
+/// settings begins none. But as many calls as fit into one read are seen here before the first of them is served.
 const REFUSED: Allowance = Allowance { at_once: 4_000, per_second: 100 };
 
-/// Calls of nobody that is known: of whoever has lost his token, until he notices.
+/// Unauthenticated calls, for example of a client that lost its token and has not noticed yet.
 const UNKNOWN: Allowance = Allowance { at_once: 200, per_second: 10 };
 
-/// What is left of an allowance.
+/// Remaining part of an allowance.
 #[derive(Debug)]
 struct Left {
     allowance: Allowance,
@@ -72,7 +74,7 @@ impl Left {
         Self { allowance, frames: allowance.at_once, since: now }
     }
 
-    /// Whether one more frame is allowed.
+    /// Use up one frame; true if it is allowed.
     fn takes(&mut self, now: Instant) -> bool {
         if self.frames == 0 {
             let earned = (now - self.since).saturating_mul(self.allowance.per_second).as_secs();
@@ -92,7 +94,7 @@ impl Left {
     }
 }
 
-/// Where the next byte belongs.
+/// Part of the connection that the next byte belongs to.
 #[derive(Debug)]
 enum Place {
     Preface(usize),
@@ -101,11 +103,11 @@ enum Place {
         filled: usize,
     },
     Payload(usize),
-    /// Whatever it is, it is no HTTP/2: whoever parses it says so.
+    /// Bytes that are not HTTP/2; their parser reports that.
     Unknown,
 }
 
-/// Watches what one peer sends.
+/// Watches the traffic from one peer.
 #[derive(Debug)]
 pub struct Watch {
     place: Place,
@@ -119,7 +121,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of a peer that may have so many streams open.
+    /// Return the watch of a peer that may have this many streams open.
     pub fn new(streams_max: u32, now: Instant) -> Self {
         let (resets, controls) = (Left::new(RESETS, now), Left::new(CONTROLS, now));
         let at_once = UNFINISHED.at_once.saturating_add(streams_max);
@@ -128,12 +130,12 @@ impl Watch {
         Self { place: Place::Preface(0), resets, controls, unfinished, refused, unknown, frames: 0, sent_bytes: 0 }
     }
 
-    /// How many frames came since this was asked last.
+    /// Return the number of frames since the last call of this.
     pub fn take_frames(&mut self) -> usize {
         std::mem::take(&mut self.frames)
     }
 
-    /// The peer was sent so many bytes.
+    /// Count bytes that were sent to the peer.
     pub fn sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes;
         if self.sent_bytes >= BYTES_PER_CONTROL {
@@ -142,17 +144,17 @@ impl Watch {
         }
     }
 
-    /// So many calls of the peer were not refused.
+    /// Count calls of the peer that were not refused.
     pub fn served(&mut self, calls: usize) {
         self.refused.add(calls);
     }
 
-    /// Nobody knows who made so many calls. Says whether the peer must be cut.
+    /// Count unauthenticated calls; return a flood if the peer must be cut.
     pub fn unknown(&mut self, calls: usize, now: Instant) -> Option<Flood> {
         (!(0..calls).all(|_| self.unknown.takes(now))).then_some(Flood::Unknown)
     }
 
-    /// Look at the next bytes from the peer. Says why it must be cut, if it must.
+    /// Look at the next bytes from the peer; return the reason if the peer must be cut.
     pub fn received(&mut self, mut bytes: &[u8], now: Instant) -> Option<Flood> {
         while !bytes.is_empty() {
             let taken = match &mut self.place {
@@ -228,7 +230,7 @@ impl Watch {
 }
 
 /// Looks for the frame by which HTTP/2 ends a connection whose peer has broken its rules, or asked it for more than it
-/// takes: header fields without end, say, or a request in a great many small pieces.
+/// takes. Examples are endless header fields, or a request in a great many small pieces.
 #[derive(Debug, Default)]
 pub struct Farewell {
     begun: [u8; FAREWELL_BYTES],
@@ -237,11 +239,11 @@ pub struct Farewell {
 }
 
 const GOAWAY: u8 = 7;
-/// The header of such a frame, the last stream and the reason, which is 0 where nothing is wrong.
+/// The header of such a frame, the last stream and the reason, which is 0 if nothing is wrong.
 const FAREWELL_BYTES: usize = HEADER_BYTES + 8;
 
 impl Farewell {
-    /// Look at the next bytes to the peer. Says whether such a frame is among them.
+    /// Look at the next bytes to the peer; true if such a frame is among them.
     pub fn is_in(&mut self, mut bytes: &[u8]) -> bool {
         let mut is_found = false;
         while !bytes.is_empty() {
@@ -402,7 +404,7 @@ mod tests {
         }
     }
 
-    /// What gRPC's own client sends for a call with a short answer, as it was counted.
+    /// Frames that gRPC's own client sends for a call with a short answer, as counted.
     #[test]
     fn a_client_with_many_short_calls_is_no_flood() {
         let (mut watch, now) = watch();
@@ -445,14 +447,14 @@ mod tests {
         }
     }
 
-    /// What a peer may send: frames of every kind, and garbage between them.
+    /// Bytes that a peer may send: frames of every kind, and garbage between them.
     fn sent() -> impl Strategy<Value = Vec<u8>> {
         let frames = (0..10_u8, any::<u8>(), vec(any::<u8>(), 0..40))
             .prop_map(|(kind, flags, payload)| frame(kind, flags, &payload));
         vec(prop_oneof![9 => frames, 1 => vec(any::<u8>(), 0..20)], 0..60).prop_map(|parts| parts.concat())
     }
 
-    /// A watch after the bytes came in these pieces, and whether the peer must be cut.
+    /// Return a watch after the bytes came in these pieces, and the flood if the peer must be cut.
     fn after(bytes: &[u8], cuts: &[Index], now: Instant) -> (Watch, Option<Flood>) {
         let mut watch = Watch::new(STREAMS_MAX, now);
         let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();

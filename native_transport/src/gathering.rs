@@ -1,5 +1,6 @@
-//! Requests of which a part has come, and how many bytes they hold. HTTP/2 opens its windows again as their bytes are gathered,
-//! so nothing else bounds them. Where all of them hold too much, the newest of the connection that holds most is given up.
+//! Partly received requests, and the bytes that they hold. HTTP/2 opens its windows again as their bytes are gathered,
+//! so nothing else bounds them. If all together hold too much, the newest one of the connection that holds most is
+//! given up.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,10 +14,10 @@ use tokio::sync::Notify;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Bytes that all of them may hold. One request may come whatever its size.
+/// Bytes that all of them may hold. One request may arrive whatever its size.
 pub const GATHERED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// The requests of one server that are being gathered.
+/// The partly received requests of one server.
 #[derive(Debug)]
 pub struct Gathering {
     bytes_max: usize,
@@ -27,7 +28,7 @@ pub struct Gathering {
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
-    /// By connection, and by the number of the request, which grows.
+    /// By connection, and by the ascending number of the request.
     connections: HashMap<u64, HashMap<u64, Part>>,
 }
 
@@ -42,14 +43,14 @@ impl Gathering {
         Self { bytes_max, next: AtomicU64::default(), held: Mutex::default() }
     }
 
-    /// A request of this connection, of which nothing has come yet.
+    /// Return the state of a new request of this connection.
     pub fn begin(self: &Arc<Self>, connection: u64) -> Arc<Gathered> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         Arc::new(Gathered { among: Arc::clone(self), connection, number, given_up: Arc::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,7 +72,7 @@ impl Held {
         Some(part)
     }
 
-    /// Give up the newest request of the connection that holds most. False where there is but one request.
+    /// Give up the newest request of the connection that holds most. False if there is only one request.
     fn give_up_one(&mut self) -> bool {
         let bytes = |parts: &HashMap<u64, Part>| parts.values().map(|part| part.bytes).sum::<usize>();
         let Some((connection, parts)) = self.connections.iter().max_by_key(|(_, parts)| bytes(parts)) else {
@@ -86,7 +87,7 @@ impl Held {
     }
 }
 
-/// One request, as far as it has come. It holds nothing any more once it is dropped.
+/// One request, as far as it has arrived. Dropping it releases its bytes.
 #[derive(Debug)]
 pub struct Gathered {
     among: Arc<Gathering>,
@@ -96,19 +97,19 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// So many bytes of it have come, and more will.
+    /// Count bytes of it that arrived before its end.
     pub fn add(&self, bytes: usize) {
         let mut held = self.among.lock();
         held.add(self, bytes);
         while held.bytes > self.among.bytes_max && held.give_up_one() {}
     }
 
-    /// All of it has come; what comes now is another message.
+    /// Mark the request as complete; later bytes belong to another message.
     pub fn complete(&self) {
         self.among.lock().remove(self.connection, self.number);
     }
 
-    /// Ready once it is given up for the others.
+    /// Wait until the request is given up for the others.
     pub async fn given_up(&self) {
         self.given_up.notified().await;
     }
@@ -120,7 +121,7 @@ impl Drop for Gathered {
     }
 }
 
-/// The body of a request, which says what has come of it. What comes with the end is complete and not counted.
+/// The body of a request, which counts its bytes. A part that comes with the end is complete and not counted.
 pub struct Counted {
     body: Body,
     gathered: Arc<Gathered>,

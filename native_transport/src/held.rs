@@ -1,4 +1,4 @@
-//! Bytes of ours as Python reads them: where they lie, without a copy.
+//! Bytes of this module that Python reads in place, without a copy.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A read-only buffer of bytes, which go when nobody looks at them any more.
+/// A read-only buffer of bytes, which are freed once no view refers to them.
 #[pyclass(frozen, module = "txn_native_transport")]
 pub struct HeldBytes(Bytes);
 
@@ -31,8 +31,8 @@ impl HeldBytes {
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let bytes = &slf.get().0;
         let size = bytes.len().try_into().map_err(|_| PyBufferError::new_err("too large for a buffer"))?;
-        // SAFETY: Python hands in a view to fill. The bytes never move or change, and live as long as their object, which
-        // the view keeps.
+        // SAFETY: Python hands in a view to fill. The bytes never move or change, and live as long as their object,
+        // which the view keeps.
         let filled =
             unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), size, 1, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }

@@ -1,4 +1,4 @@
-//! What callers show of themselves, for Python to judge; and hosts whose callers show nothing that counts, too often.
+//! Credentials of callers, for Python to check; and hosts whose TLS handshakes fail too often.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,27 +10,28 @@ use pyo3::types::{PyBytes, PyTuple};
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Handshakes of one host that may fail in a second, and at once: beyond that its connections are closed unread. A
-/// handshake costs less than a millisecond, so one host takes a tenth of a core at most.
+/// Failed handshakes of one host per second, and at once, beyond which its connections are closed unread. A handshake
+/// costs less than a millisecond, so one host takes a tenth of a core at most.
 const FAILED_PER_SECOND: f64 = 100.0;
 const FAILED_AT_ONCE: f64 = 200.0;
-/// Hosts that are remembered.
+/// Maximum number of hosts that are remembered.
 const HOSTS_MAX: usize = 4_096;
 const DROPPED_EVERY: Duration = Duration::from_secs(1);
 
-/// The `authorization` of one call; None where there is none.
+/// The `authorization` of one call; None if it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authorization(Option<Box<str>>);
 
 impl Authorization {
-    /// What is no text is kept as text that nobody can have meant: it must not pass for nothing.
+    /// Read it from the headers. A value that is not text becomes text that no client can mean, so that it does not
+    /// count as missing.
     pub fn of(headers: &HeaderMap) -> Self {
         let value = headers.get_all(header::AUTHORIZATION).iter().next_back();
         Self(value.map(|value| String::from_utf8_lossy(value.as_bytes()).into()))
     }
 }
 
-/// What one connection showed in its handshake, and what of its calls was accepted last.
+/// Certificates that one connection showed in its handshake, and the last authorization that was accepted on it.
 #[derive(Debug, Default)]
 pub struct Shown {
     chain: Vec<CertificateDer<'static>>,
@@ -42,7 +43,8 @@ impl Shown {
         Self { chain: chain.iter().map(|each| each.clone().into_owned()).collect(), accepted: Mutex::default() }
     }
 
-    /// Whether Python accepted the like on this connection before: then a body may be read. Python asks again.
+    /// Return true if Python accepted the same on this connection before, so that a body may be read. Python checks it
+    /// again.
     pub fn is_accepted(&self, authorization: &Authorization) -> bool {
         self.lock().as_ref() == Some(authorization)
     }
@@ -51,27 +53,28 @@ impl Shown {
         *self.lock() = Some(authorization);
     }
 
-    /// `(authorization, certificates)`.
+    /// Return `(authorization, certificates)`.
     pub fn tuple<'py>(&self, py: Python<'py>, authorization: &Authorization) -> PyResult<Bound<'py, PyTuple>> {
         let chain = PyTuple::new(py, self.chain.iter().map(|each| PyBytes::new(py, each)))?;
         (authorization.0.as_deref(), chain).into_pyobject(py)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Authorization>> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How often the handshakes of each host failed lately.
+/// Number of recent failed handshakes of each host.
 #[derive(Default)]
 pub struct FailedHosts {
     failures: HashMap<Arc<str>, Failures>,
-    /// When those that are over were dropped last: among as many hosts as are remembered, that takes its time.
+    /// Time at which expired entries were dropped last. With the maximum number of hosts that takes time, so it is
+    /// rare.
     dropped: Option<Instant>,
 }
 
-/// Failures that count, which become fewer as time passes.
+/// Number of failures that still count, which decreases as time passes.
 struct Failures {
     number: f64,
     counted: Instant,
@@ -95,7 +98,7 @@ impl FailedHosts {
         }
     }
 
-    /// Whether the connections of this host are closed unread for now.
+    /// Return true if the connections of this host are closed unread for now.
     pub fn is_too_often(&self, host: &str, now: Instant) -> bool {
         self.failures.get(host).is_some_and(|failures| failures.left(now) >= FAILED_AT_ONCE)
     }

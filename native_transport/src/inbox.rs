@@ -1,7 +1,7 @@
-//! What waits for Python: calls, messages of streams, and news of both.
+//! The queue to Python: calls, messages of streams, and changes of both.
 //!
-//! Unary calls wait in a line for each connection, and the lines have their turns: whoever asks as fast as he can waits
-//! behind himself. Everything else comes in the order in which it came, and has half of every turn if it needs it.
+//! Unary calls wait in a queue for each connection, and the queues have their turns: a connection with many calls only
+//! delays itself. All other arrivals come in their order, and have half of every turn if they need it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -34,43 +34,44 @@ pub const CALLER: u8 = 10;
 pub const ANSWERED: u8 = 11;
 pub const LEFT: u8 = 12;
 
-/// Names one call or stream until it has ended. Never used again.
+/// Number of one call or stream until it has ended. Never used again.
 pub type Token = u64;
 
-/// One thing that Python is told.
+/// One arrival for Python.
 #[derive(Debug)]
 pub enum Arrival {
     /// A unary call, with its request.
     Call { token: Token, method: Box<str>, body: Bytes, peer: Peer, ms_left: Option<u64>, shown: Option<Authorization> },
     /// A stream began.
     Stream { token: Token, method: Box<str>, peer: Peer, shown: Option<Authorization> },
-    /// Somebody calls who shows this; nothing of the call is read until Python accepts it.
+    /// A caller with credentials that are new on its connection. Its call is not read until Python accepts it.
     Caller { token: Token, peer: Peer, shown: Authorization },
-    /// A connection of which Python was asked about a caller has ended. No call of it follows.
+    /// A connection of which Python got a `Caller` has ended. No call of it follows.
     Left { connection: u64 },
     /// A message of a stream.
     Message { token: Token, body: Bytes },
     /// The caller sends no more messages.
     HalfClosed { token: Token },
-    /// The message that was sent with the wish to be told has left the queue. On a server: its bytes are written.
+    /// A message that was sent with `wants_room` has left the queue. On a server: its bytes are written.
     Room { token: Token },
-    /// The bytes of the answer that was given with the wish to be told are written, or will never be. Follows the end of
-    /// its call.
+    /// The bytes of a reply that was given with `wants_taken` are written, or will never be. Follows the end of its
+    /// call.
     Taken { token: Token },
-    /// Something was refused or cut, so that the others are served: what, and whose it was. Said seldom.
+    /// A request or connection was refused or cut, so that others are served: the kind of abuse, and the host. Sent
+    /// seldom.
     Harm { name: &'static str, host: Box<str> },
     /// The caller does not wait any more. Nothing follows.
     Gone { token: Token },
-    /// A unary call that was made from here was answered. Nothing follows.
+    /// A unary call of this side was answered. Nothing follows.
     Answered { token: Token, body: Bytes },
-    /// A stream or call of ours has ended, and with this status. Nothing follows.
+    /// A stream or call of this side has ended with this status. Nothing follows.
     Ended { token: Token, status: Status },
-    /// The I/O thread has ended, with the reason if it was a failure. Nothing follows.
+    /// The I/O thread has ended; after a failure, with the reason. Nothing follows.
     Stopped { failure: Option<String> },
 }
 
 impl Arrival {
-    /// How many bytes a new call holds, None for what is no new call.
+    /// Return the number of bytes that a new call holds; None for other arrivals.
     fn of_new_call(&self) -> Option<usize> {
         match self {
             Self::Call { body, .. } => Some(body.len()),
@@ -79,7 +80,7 @@ impl Arrival {
         }
     }
 
-    /// The connection in whose line it waits; None for what has no line.
+    /// Return the connection in whose queue it waits; None for arrivals without a queue.
     fn line(&self) -> Option<u64> {
         match self {
             Self::Call { peer, .. } | Self::Caller { peer, .. } => Some(peer.connection),
@@ -87,7 +88,7 @@ impl Arrival {
         }
     }
 
-    /// The backlog that it is part of while it waits in its line.
+    /// Return the backlog that counts it while it waits in its queue.
     fn backlog(&self) -> Option<&Backlog> {
         match self {
             Self::Call { peer, .. } | Self::Caller { peer, .. } => Some(&peer.backlog),
@@ -102,7 +103,8 @@ impl Arrival {
         }
     }
 
-    /// The tuple that `txn_native_transport.pyi` describes. Copies the body, but for that of an answer.
+    /// Convert it to the tuple that `txn_native_transport.pyi` describes. Copies the body, except that of an
+    /// `Answered`.
     pub fn into_tuple(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         match self {
             Self::Call { token, method, body, peer, ms_left, shown } => {
@@ -132,19 +134,20 @@ impl Arrival {
     }
 }
 
-/// What the caller shows; None where nobody asks.
+/// Return the caller's credentials; None where callers need not authenticate.
 fn identity<'py>(py: Python<'py>, peer: &Peer, shown: Option<&Authorization>) -> PyResult<Option<Bound<'py, PyTuple>>> {
     shown.map(|authorization| peer.shown.tuple(py, authorization)).transpose()
 }
 
-/// How many new calls may wait, and how many bytes of requests. One call may wait whatever its size.
+/// Limits of the number of new calls that wait, and of the bytes of their requests. One call may wait whatever its
+/// size.
 #[derive(Clone, Copy, Debug)]
 pub struct InboxLimits {
     pub calls_max: usize,
     pub bytes_max: usize,
 }
 
-/// As many calls wait as may.
+/// Error: as many calls wait as may.
 #[derive(Debug)]
 pub struct Full;
 
@@ -155,21 +158,22 @@ pub struct Inbox {
     waiting: Mutex<Waiting>,
 }
 
-/// Calls of one connection that are taken before Python has answered what it took: others come in between.
+/// Maximum number of calls of one connection in one `take`, so that Python answers these before it takes more, and
+/// calls of others come in between.
 const LINE_CALLS_PER_TAKE: usize = 16;
 
 #[derive(Default)]
 struct Waiting {
-    /// What has no line.
+    /// Arrivals that belong to no connection's queue.
     arrivals: VecDeque<Arrival>,
     lines: HashMap<u64, VecDeque<Arrival>>,
-    /// The connections with a line, the next one first.
+    /// Connections with a queue, the next one first.
     turns: VecDeque<u64>,
-    /// Those in the lines whose callers still wait. Who left is passed over.
+    /// Tokens of queued calls whose callers still wait. Calls of callers that left are skipped.
     wanted: HashSet<Token>,
     calls: usize,
     bytes: usize,
-    /// The bell was rung and Python has not looked since.
+    /// True if the waker was used and Python has not looked since.
     is_rung: bool,
 }
 
@@ -185,7 +189,7 @@ impl Waiting {
                 }
                 line.push_back(arrival);
             }
-            // Python does not know of that call, and need not.
+            // Python does not know of that call, and needs no report of its end.
             (None, Some(token)) if self.wanted.remove(&token) => {}
             _ => self.arrivals.push_back(arrival),
         }
@@ -206,7 +210,7 @@ impl Waiting {
         taken
     }
 
-    /// One of each line, again and again, but not too many of any.
+    /// Take one call of each queue in turn, and at most `LINE_CALLS_PER_TAKE` of any.
     fn take_calls(&mut self, count: usize, taken: &mut Vec<Arrival>) {
         let (mut left, mut rested) = (count, VecDeque::new());
         let mut of_line: HashMap<u64, usize> = HashMap::new();
@@ -228,7 +232,7 @@ impl Waiting {
         self.turns.append(&mut rested);
     }
 
-    /// The next call of a line whose caller still waits. A line that is empty is gone.
+    /// Return the next call of a queue whose caller still waits. An empty queue is removed.
     fn next_of(&mut self, connection: u64) -> Option<Arrival> {
         let line = self.lines.get_mut(&connection)?;
         let mut found = None;
@@ -258,7 +262,7 @@ impl Inbox {
         self.bell.descriptor()
     }
 
-    /// Put a new call in, unless too many wait.
+    /// Add a new call, unless too many wait.
     pub fn offer(&self, arrival: Arrival) -> Result<(), Full> {
         let bytes = arrival.of_new_call().unwrap_or(0);
         let mut waiting = self.lock();
@@ -272,14 +276,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// Put in what follows from calls that Python knows. Their number bounds it.
+    /// Add an arrival of a call that Python knows. The number of such calls bounds these arrivals.
     pub fn push(&self, arrival: Arrival) {
         self.put(self.lock(), arrival);
     }
 
     /// Take up to `count` arrivals. The descriptor stays readable if more are left.
     pub fn take(&self, count: usize) -> Vec<Arrival> {
-        // Before the queue is looked at: whoever puts something in afterwards rings again.
+        // Before looking at the queue, so that a later arrival wakes Python again.
         self.bell.clear();
         let mut waiting = self.lock();
         let taken = waiting.take(count);
@@ -301,7 +305,7 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,15 +1,15 @@
-//! The gRPC server of the transaction coordinator, compiled: tonic in one thread that never waits for Python.
+//! The compiled gRPC server of the transaction coordinator: tonic in one thread that never waits for Python.
 //!
-//! What stands between the two threads are two queues. The I/O thread puts what callers want into the [`inbox`] and
-//! wakes the event loop through one file descriptor; Python takes everything that waits in one call. It gives all its
-//! replies back in one call too, and the I/O thread hands each to the call that waits for it ([`calls`]). The I/O thread
-//! never takes the interpreter's lock, so neither side holds up the other.
+//! Two queues connect the two threads. The I/O thread puts requests of callers into the [`inbox`] and wakes the event
+//! loop through one file descriptor; Python takes everything that waits in one call. It gives all its replies back in
+//! one call too, and the I/O thread hands each to the call that waits for it ([`calls`]). The I/O thread never takes
+//! the interpreter's lock, so neither side holds up the other.
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! Beside it is what takes longer in Python and is called for every batch or transaction: [`batch`] looks at what came,
-//! [`transaction`] and [`producers`] make the bytes of what is stored, and [`joining`] puts together what is read. They
-//! keep nothing, and decide nothing.
+//! The module also has functions that are called for every batch or transaction and are slower in Python. [`batch`]
+//! examines incoming batches, [`transaction`] and [`producers`] encode stored rows, and [`joining`] joins batches that
+//! are read. They keep no state, and decide nothing.
 
 mod arrow;
 mod backlog;
@@ -46,10 +46,11 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
-/// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
+/// Changes when Python must call this module differently; the adapter in Python refuses a version that it does not
+/// know.
 const INTERFACE: u32 = 13;
 
-/// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
+/// The module as Python sees it; `txn_native_transport.pyi` documents each name.
 #[pymodule]
 fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
@@ -80,7 +81,7 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server::Server>()
 }
 
-/// What is known of each class of frozen values that rows are made of.
+/// Known fields of each frozen Python class from which rows are made.
 fn stored_fields() -> HashMap<&'static str, Vec<&'static str>> {
     let known = [
         producers::CachedBatch::KNOWN,

@@ -1,4 +1,4 @@
-//! The other end of a connection, as its calls and streams carry it into the inbox.
+//! The other end of a connection, which its calls and streams carry into the inbox.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,22 +7,22 @@ use crate::backlog::Backlog;
 use crate::identity::Shown;
 use crate::strangers::Stranger;
 
-/// Who calls.
+/// The peer of a call.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub host: Arc<str>,
-    /// Names the connection. Never used again.
+    /// Number of the connection. Never used again.
     pub connection: u64,
     pub shown: Arc<Shown>,
-    /// Its place among those of whom nobody is known; None where there are no strangers.
+    /// Its place among the unauthenticated connections; None if the server does not count those.
     pub stranger: Option<Arc<Stranger>>,
-    /// Whether Python was asked about a caller of the connection, and so wants to hear when it ends.
+    /// True if Python was asked about a caller of the connection, and so needs a report of its end.
     pub is_told_of: Arc<AtomicBool>,
     pub backlog: Arc<Backlog>,
 }
 
 impl Peer {
-    /// Its connection is no stranger's any more. Idempotent.
+    /// Mark the connection as authenticated. Idempotent.
     pub fn becomes_known(&self) {
         if let Some(stranger) = &self.stranger {
             stranger.leave();

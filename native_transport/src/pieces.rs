@@ -1,6 +1,7 @@
-//! What Python gives to be sent, in the pieces that it has it in: what was stored goes out from where it was read.
+//! Bytes that Python gives to be sent, in the pieces that it has them in: stored batches are sent from the buffer they
+//! were read into.
 //!
-//! Each piece becomes frames of HTTP/2 of its own. So only large ones stay where they are; what lies between them is
+//! Each piece becomes frames of HTTP/2 of its own. So only large ones stay in place; small ones between them are
 //! joined.
 
 use bytes::{Bytes, BytesMut};
@@ -9,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
-/// From so many bytes on, what Python gives stays where it is; less is copied.
+/// Size from which on Python's bytes stay in place; smaller ones are copied.
 pub const COPIED_BYTES_MAX: usize = 32 * 1024;
 
 /// The bytes of an answer, one piece after the other. Most answers have one.
@@ -20,7 +21,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// From `bytes`, or from a list of `bytes` and of views. Views of anything but `bytes` are copied.
+    /// Convert `bytes`, or a list of `bytes` and of views. Views of anything but `bytes` are copied.
     pub fn from_python(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let Ok(list) = given.cast::<PyList>() else {
             return Ok(bytes_of(given.clone().cast_into::<PyBytes>()?).into());
@@ -36,7 +37,7 @@ impl Pieces {
         self.first.len() + self.others.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// All of it, copied if it is more than one piece.
+    /// Return all of it, copied if it is more than one piece.
     pub fn joined(self) -> Bytes {
         if self.others.is_empty() {
             return self.first;
@@ -49,7 +50,7 @@ impl Pieces {
             .freeze()
     }
 
-    /// The last one, which HTTP/2 lets go of after all others.
+    /// Return the last piece, which HTTP/2 drops after all others.
     pub fn last_mut(&mut self) -> &mut Bytes {
         self.others.last_mut().unwrap_or(&mut self.first)
     }
@@ -70,7 +71,7 @@ impl IntoIterator for Pieces {
     }
 }
 
-/// Pieces as they are found: large ones, and small ones that wait to be one.
+/// Pieces as they are found: large ones, and small ones that wait to be joined.
 #[derive(Default)]
 struct Gathered {
     pieces: Vec<Bytes>,
@@ -89,13 +90,13 @@ impl Gathered {
         let part = owner.and_then(|owner| viewed(owner.as_bytes(), view.buf_ptr() as usize, view.len_bytes()));
         match (owner, part) {
             (Some(owner), Some(part)) => self.add_part_of(owner, part),
-            // Its owner might change it, or be gone.
+            // Copied: its owner might change it, or be freed.
             _ => self.small.extend_from_slice(&view.to_vec(piece.py())?),
         }
         Ok(())
     }
 
-    /// Python gets the owner of a large part back some later time that it calls this module.
+    /// The owner of a large part returns to Python during some later call of this module.
     fn add_part_of(&mut self, owner: &Bound<'_, PyBytes>, part: &[u8]) {
         if part.len() < COPIED_BYTES_MAX {
             self.small.extend_from_slice(part);
@@ -119,7 +120,7 @@ impl Gathered {
     }
 }
 
-/// The same bytes, for the I/O thread. Large ones stay where they are: Python gets them back some later time that it calls
+/// Return the same bytes for the I/O thread. Large ones stay in place, and return to Python during some later call of
 /// this module. For small ones that costs more than a copy.
 pub fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
     if body.as_bytes().len() < COPIED_BYTES_MAX {
@@ -129,7 +130,7 @@ pub fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
     }
 }
 
-/// The bytes that a view of `owner` shows, which begin at this address. None where they are not its own.
+/// Return the bytes of `owner` that a view at this address shows; None if they are not its own.
 pub fn viewed(owner: &[u8], address: usize, size: usize) -> Option<&[u8]> {
     let start = address.checked_sub(owner.as_ptr() as usize)?;
     owner.get(start..start.checked_add(size)?)

@@ -1,19 +1,19 @@
-//! Counts the records of a payload: the message `Records` of `log.proto`, looked through as protobuf does, and nothing
-//! kept of it.
+//! Counts the records of a payload: parses the message `Records` of `log.proto` as protobuf does, without keeping any
+//! of it.
 //!
-//! Where versions of protobuf disagree about bytes that no writer makes, this takes them for no message, and who asked
-//! asks the protobuf that is there.
+//! Versions of protobuf disagree about some bytes that no writer makes. This parser counts those as no message, and the
+//! caller then asks the installed protobuf.
 
 /// Fields of `Records`, `Record` and `Header`.
 const RECORDS: u32 = 1;
 const HEADERS: u32 = 4;
 const KEY: u32 = 1;
 
-/// How many groups may lie in each other in `Records` itself; one less in each message further in.
+/// Maximum depth of nested groups in `Records` itself; one less in each message further in.
 const GROUPS_MAX: u32 = 100;
 const NUMBER_BYTES_MAX: u32 = 10;
 const TAG_BYTES_MAX: u32 = 5;
-/// Some versions take more.
+/// Some versions accept more.
 const SIZE_BYTES_MAX: u32 = 5;
 
 enum Field<'a> {
@@ -22,7 +22,7 @@ enum Field<'a> {
     Other,
 }
 
-/// How many records a payload holds. None: it is no such message.
+/// Return the number of records in a payload; None if it is not such a message.
 pub fn count(payload: &[u8]) -> Option<usize> {
     let mut count = 0;
     each_field(payload, GROUPS_MAX, |number, record| {
@@ -43,7 +43,7 @@ fn check_field_of_header(number: u32, key: &[u8]) -> Option<()> {
     if number == KEY { std::str::from_utf8(key).ok().map(drop) } else { Some(()) }
 }
 
-/// Show the fields of a message that are bytes. What has another type than it should is like an unknown field.
+/// Show the fields of a message that are bytes. A field of the wrong type counts as an unknown field.
 fn each_field(message: &[u8], groups_max: u32, mut show: impl FnMut(u32, &[u8]) -> Option<()>) -> Option<()> {
     let mut rest = message;
     while !rest.is_empty() {
@@ -110,7 +110,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// A field that is bytes. Its size takes two.
+    /// Return a field that is bytes. Its size takes two.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         let [low, high] = [content.len() % 128, content.len() / 128].map(|part| u8::try_from(part).unwrap());
         [&[number << 3 | 2, 0x80 | low, high], content].concat()

@@ -1,4 +1,4 @@
-//! The class that Python uses: it starts the I/O thread, takes what came in, and gives what goes out.
+//! The class that Python uses: it starts the I/O thread, takes arrivals, and gives replies.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,7 +86,7 @@ impl Server {
         })
     }
 
-    /// The descriptor that is readable while `take` has something.
+    /// Return the descriptor that is readable while `take` has something.
     fn fileno(&self) -> RawFd {
         self.service.inbox.descriptor()
     }
@@ -111,7 +111,7 @@ impl Server {
         Ok(())
     }
 
-    /// Up to `count` of the arrivals that wait, as tuples.
+    /// Return up to `count` of the waiting arrivals, as tuples.
     fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         self.check_process()?;
         self.service.inbox.take(count).into_iter().map(|arrival| arrival.into_tuple(py)).collect()
@@ -121,12 +121,12 @@ impl Server {
     fn give(&self, given: &Bound<'_, PyList>) -> PyResult<()> {
         self.check_process()?;
         let batch: PyResult<Vec<Given>> = given.iter().map(|each| Given::from_tuple(each.cast()?)).collect();
-        // After the end of the I/O thread there is nobody left to be answered.
+        // Fails only after the end of the I/O thread, when no caller is left.
         let _ = self.given.send(batch?);
         Ok(())
     }
 
-    /// Serve connections made from now on with TLS, with these PEM files. Usable from any thread, any time.
+    /// Serve connections made from now on with TLS, with these PEM files. Callable from any thread, at any time.
     fn set_credentials(
         &self,
         certificate: &[u8],
@@ -140,7 +140,7 @@ impl Server {
         Ok(())
     }
 
-    /// How many connections are open, how many handshakes of TLS began, and how often each kind of harm was met.
+    /// Return the number of open connections, of TLS handshakes begun, and of incidents of each kind of abuse.
     fn connections(&self) -> (usize, u64, Vec<(&'static str, u64)>) {
         self.connections.numbers()
     }
@@ -156,7 +156,7 @@ impl Server {
 }
 
 impl Server {
-    /// The I/O thread is not in a forked child, and its sockets and descriptors are shared with the parent.
+    /// Refuse to work in a forked child: it has no I/O thread, and shares its sockets and descriptors with the parent.
     fn check_process(&self) -> PyResult<()> {
         if std::process::id() == self.process {
             return Ok(());
@@ -165,7 +165,7 @@ impl Server {
     }
 
     fn replace_state(&self, state: State) -> State {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), state)
     }
 }
@@ -174,15 +174,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let state = self.replace_state(State::Ended);
         if std::process::id() != self.process {
-            // In a forked child: even to say goodbye would wake the parent.
+            // Not dropped in a forked child: dropping the channels would wake the parent.
             std::mem::forget(state);
         }
     }
 }
 
-/// The socket behind a descriptor that Python detached.
+/// Take ownership of the socket behind a descriptor that Python detached.
 #[expect(unsafe_code, reason = "a number cannot be turned into an owned descriptor in any other way")]
 fn owned(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: the caller hands over a descriptor that is open and that nobody else closes (`socket.detach`).
+    // SAFETY: the caller hands over an open descriptor that no other owner closes (`socket.detach`).
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }

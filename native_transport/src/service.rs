@@ -1,4 +1,4 @@
-//! One gRPC service for all names of methods: a call becomes an arrival for Python, and what Python gives its answer.
+//! One gRPC service for all method names: a call becomes an arrival for Python, and Python's reply its answer.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,12 +32,12 @@ use crate::whole::Whole;
 
 type Eventually<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What may be said, and how much of it.
+/// The methods that exist as streams or without authentication, and the limits of messages.
 pub struct Rules {
     /// The methods that are streams in both directions; all others are unary.
     pub streams: Vec<String>,
     pub message_bytes_max: usize,
-    /// The methods for which nobody is asked who calls; None if nobody is asked at all.
+    /// The methods that need no authentication; None if no method does.
     pub unasked: Option<Vec<String>>,
     /// Messages of a stream that are read before Python grants more.
     pub stream_credit: usize,
@@ -53,7 +53,7 @@ impl Rules {
     }
 }
 
-/// What every call needs.
+/// State that every call needs.
 #[derive(Clone)]
 pub struct Service {
     pub rules: Arc<Rules>,
@@ -84,12 +84,12 @@ impl tower_service::Service<http::Request<Body>> for Service {
         let ms_left = time_left(request.headers());
         let method = Method {
             name: request.uri().path().into(),
-            // Taken at once, because tonic has a timer of its own, which would say "cancelled".
+            // Computed at once, because tonic's own timer would answer with "cancelled".
             deadline: ms_left.map(|left| (left, Instant::now() + left)),
             shown: self.rules.is_asking(request.uri().path()).then(|| Authorization::of(request.headers())),
             service: self.clone(),
         };
-        // Who compresses what he sends is understood, as by every gRPC server. Answers are not compressed.
+        // Compressed requests are accepted, as by every gRPC server. Answers are not compressed.
         let mut grpc = Grpc::new(Raw)
             .max_decoding_message_size(self.rules.message_bytes_max)
             .accept_compressed(CompressionEncoding::Gzip)
@@ -112,7 +112,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
-/// What gRPC over HTTP/2 demands for requests of others.
+/// Return the response that gRPC over HTTP/2 demands for requests of another protocol.
 fn not_grpc() -> http::Response<Body> {
     let mut response = http::Response::new(Body::empty());
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -160,16 +160,16 @@ impl tower_service::Service<Request<Streaming<Bytes>>> for Method {
     }
 }
 
-/// Who makes one call.
+/// The caller of one call.
 struct Caller {
     peer: Peer,
-    /// None where nobody asks.
+    /// Credentials of the call; None if its method needs no authentication.
     shown: Option<Authorization>,
 }
 
 impl Service {
-    /// Have Python look at what the caller shows before anything of the call is read, unless it accepted the same on this
-    /// connection before.
+    /// Have Python check the caller's credentials before anything of the call is read, unless it accepted the same on
+    /// this connection before.
     async fn admit(&self, caller: &Caller) -> Result<(), Status> {
         let Caller { peer, shown: Some(shown) } = caller else { return Ok(()) };
         if peer.shown.is_accepted(shown) {
@@ -232,7 +232,7 @@ impl Service {
         Ok(watched(Response::new(Replies::Many(Box::new(many))), leaving))
     }
 
-    /// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
+    /// Pass the messages of a stream to Python, as long as it grants credit, and their end.
     async fn read(
         self,
         mut messages: Messages,
@@ -275,14 +275,14 @@ impl Service {
     }
 }
 
-/// What the caller of one call sends.
+/// Messages that the caller of one call sends.
 struct Messages {
     messages: Streaming<Bytes>,
     gathered: Arc<Gathered>,
 }
 
 impl Messages {
-    /// The next message; None after the last. One that cannot be taken is counted.
+    /// Return the next message; None after the last. A message that is too large or was given up is counted.
     async fn next(&mut self, connections: &Connections, peer: &Peer) -> Result<Option<Bytes>, Status> {
         let message = tokio::select! {
             message = self.messages.message() => message,
@@ -305,13 +305,13 @@ impl Messages {
 const GIVEN_UP: &str =
     "requests that have come in part hold more than this server gives them, and this one did not begin; try again";
 
-/// Have it told of what is in the response when its bytes are gone.
+/// Attach the notifications that are due once the bytes of the response are gone.
 fn watched(mut response: Response<Replies>, leaving: Leaving) -> Response<Replies> {
     response.extensions_mut().insert(leaving);
     response
 }
 
-/// tonic calls a message that is too large out of range; everybody else says that a resource is exhausted.
+/// Replace tonic's code for a message that is too large, "out of range", by "resource exhausted" as elsewhere in gRPC.
 pub fn in_words_of_grpc(status: Status) -> Status {
     if status.code() == Code::OutOfRange { Status::resource_exhausted(status.message()) } else { status }
 }
@@ -328,13 +328,13 @@ impl Drop for StopReading {
     }
 }
 
-/// What is sent to the caller: one answer, or what a stream says.
+/// Messages to the caller: one answer, or those of a stream.
 pub enum Replies {
     One(Option<Bytes>),
     Many(Box<Many>),
 }
 
-/// The messages to the caller of a stream. Dropped when it has ended, whoever ended it.
+/// Messages to the caller of a stream. Dropped when the stream has ended, from either side.
 pub struct Many {
     outgoing: mpsc::UnboundedReceiver<Outgoing>,
     failure: mpsc::Receiver<Status>,

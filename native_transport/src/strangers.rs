@@ -1,7 +1,7 @@
-//! Connections on which nobody is known yet: bounded in number, so that strangers leave room for the others.
+//! Unauthenticated connections: bounded in number, so that they leave room for others.
 //!
-//! A connection is a stranger's until the first of its calls is accepted. If there is one too many, the oldest of the host
-//! that has most of them goes: so a host that opens one connection after the other crowds out itself.
+//! A connection is unauthenticated until the first of its calls is accepted. If there is one too many, the oldest of
+//! the host with the most of them is cut, so a host that opens one connection after the other crowds out itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long a connection may at least take to become known, while others of its own host come after it.
+/// Minimum time that a connection has to authenticate, while newer ones of its own host arrive.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
-/// The strangers of one server.
+/// The unauthenticated connections of one server.
 #[derive(Debug)]
 pub struct Strangers {
     at_most: usize,
@@ -34,13 +34,13 @@ struct Waiting {
     cut: oneshot::Sender<()>,
 }
 
-/// Whether a newcomer has a place.
+/// Result of the request for a place for a new connection.
 pub enum Entry {
-    /// It is told through the receiver if it must make room for another.
+    /// There is a place. The receiver fires if it must make room for another.
     Taken {
         stranger: Arc<Stranger>,
         cut: oneshot::Receiver<()>,
-        /// Whether another one was cut for it.
+        /// True if another connection was cut for it.
         has_cut: bool,
     },
     /// All places are taken, most of them by its own host, and none of those for long.
@@ -52,7 +52,7 @@ impl Strangers {
         Self { at_most, hosts: Mutex::default() }
     }
 
-    /// One more, from this host.
+    /// Add a connection of this host.
     pub fn enter(self: &Arc<Self>, host: &Arc<str>, connection: u64, now: Instant) -> Entry {
         let mut hosts = self.lock();
         let has_cut = hosts.number >= self.at_most;
@@ -67,13 +67,14 @@ impl Strangers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Hosts> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Hosts {
-    /// Cut the oldest of the host that has most, unless that is the newcomer's own and it has come just now.
+    /// Cut the oldest connection of the host with the most, unless that host is the newcomer's own and the oldest is
+    /// too new.
     fn make_room(&mut self, newcomer: &Arc<str>, now: Instant) -> bool {
         let own = self.waiting.get(newcomer).map_or(0, VecDeque::len);
         let Some((host, most)) = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len()) else { return false };
@@ -85,7 +86,7 @@ impl Hosts {
         }
         let connection = oldest.connection;
         if let Some(gone) = self.remove(&host, connection) {
-            // Whoever has ended meanwhile needs not be told.
+            // Fails if that connection has ended meanwhile.
             let _ = gone.cut.send(());
         }
         true
@@ -103,7 +104,7 @@ impl Hosts {
     }
 }
 
-/// A place among the strangers.
+/// A place among the unauthenticated connections.
 #[derive(Debug)]
 pub struct Stranger {
     among: Arc<Strangers>,
@@ -112,7 +113,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Who calls is known now, or has gone. Idempotent.
+    /// Release the place: the caller has authenticated, or is gone. Idempotent.
     pub fn leave(&self) {
         self.among.lock().remove(&self.host, self.connection);
     }

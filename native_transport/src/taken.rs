@@ -1,7 +1,7 @@
-//! Who is told when what was sent needs no memory any more.
+//! Notifications that sent bytes need no memory any more.
 //!
-//! A message becomes bytes, the bytes wait in HTTP/2 until the peer's windows are open, and then they are written. So what
-//! must be told is tied to the bytes themselves: it is said when HTTP/2 lets go of them, written or not.
+//! A message becomes bytes, the bytes wait in HTTP/2 until the peer's windows are open, and then they are written. So a
+//! notification is tied to the bytes themselves: it is sent when HTTP/2 drops them, written or not.
 
 use std::mem::take;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tonic::body::Body;
 
 use crate::inbox::{Arrival, Inbox};
 
-/// Tells Python of its arrival when it is dropped.
+/// Sends its arrival to Python when it is dropped.
 pub struct Told {
     arrival: Option<Arrival>,
     inbox: Arc<Inbox>,
@@ -41,8 +41,8 @@ impl Drop for Told {
     }
 }
 
-/// Those of the messages that were turned into bytes and have not left yet. Shared by who gives messages and who sends
-/// the bytes.
+/// Notifications of messages that were turned into bytes and have not left yet. Shared by the producer of the messages
+/// and the sender of the bytes.
 #[derive(Clone, Default)]
 pub struct Leaving(Arc<Mutex<Vec<Told>>>);
 
@@ -56,7 +56,7 @@ impl Leaving {
     }
 }
 
-/// Ties to each piece of the body whoever is to be told of the messages in it.
+/// Ties the notifications of the messages in a piece of the body to that piece.
 pub struct Watched {
     body: Body,
     leaving: Leaving,
@@ -99,7 +99,7 @@ impl AsRef<[u8]> for Tied {
     }
 }
 
-/// The same bytes, which tell when they are gone.
+/// Return the same bytes, which send these notifications when they are dropped.
 pub fn tie(bytes: Bytes, told: Vec<Told>) -> Bytes {
     if told.is_empty() { bytes } else { Bytes::from_owner(Tied { bytes, told }) }
 }

@@ -1,4 +1,4 @@
-//! The thread that does all I/O: one runtime without further workers, from start to the end of its last connection.
+//! The thread that does all I/O: one runtime without further workers, from the start to the end of its last connection.
 
 use std::any::Any;
 use std::io;
@@ -16,29 +16,30 @@ use crate::connection::{Connections, incoming};
 use crate::inbox::{Arrival, Inbox};
 use crate::service::Service;
 
-/// Streams that a caller reset before they were looked at, beyond which h2 ends his connection. More than [`frames`]
-/// allows of all resets, so that a flood is ended there, where it is counted.
+/// Limit of streams that a caller reset before they were processed, beyond which h2 ends its connection. It is more
+/// than [`frames`] allows of all resets, so that [`frames`] ends a flood first, and counts it.
 ///
 /// [`frames`]: crate::frames
 const EARLY_RESETS_MAX: usize = 4_000;
-/// Streams that we reset because of what a caller did wrong, beyond which his connection is ended. More than [`frames`]
-/// allows of refused calls in a minute, each of which may be two such streams: it ends a flood first, and counts it.
+/// Limit of streams that this side reset because of a caller's errors, beyond which its connection is ended. It is more
+/// than [`frames`] allows of refused calls in a minute, each of which may be two such streams. So [`frames`] ends a
+/// flood first, and counts it.
 const ERRORS_MAX: usize = 20_000;
-/// Of a connection and of one call: what may arrive before it was read.
+/// Bytes of a connection, and of one call, that may arrive before they are read.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// Of what arrives: large requests come in fewer pieces than HTTP/2's 16 KiB.
+/// Largest incoming frame: large requests come in fewer pieces than with HTTP/2's 16 KiB.
 pub const FRAME_BYTES_MAX: u32 = 256 * 1024;
 
-/// What keeps connections alive, and what ends them.
+/// Keepalive and limits of connections.
 #[derive(Clone, Copy)]
 pub struct ConnectionOptions {
     pub keepalive: Duration,
     pub keepalive_timeout: Duration,
     pub age_max: Duration,
-    /// How long a connection that was asked to end may go on with what it has begun.
+    /// Time that a connection may go on with its calls once it was asked to end.
     pub age_grace: Duration,
-    /// Calls and streams of one connection that have not ended.
+    /// Maximum number of unfinished calls and streams of one connection.
     pub streams_max: u32,
 }
 
@@ -52,7 +53,7 @@ pub struct Work {
     pub stop: oneshot::Receiver<Duration>,
 }
 
-/// Do all of it. Python is told when it has ended, also if that is because of a panic.
+/// Run the server. Report its end to Python, even if a panic causes it.
 pub fn run(work: Work) {
     let inbox = Arc::clone(&work.service.inbox);
     let failure = match catch_unwind(AssertUnwindSafe(|| serve_until_stopped(work))) {
@@ -65,18 +66,18 @@ pub fn run(work: Work) {
 
 fn serve_until_stopped(work: Work) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // What is left of connections ends here too, where the runtime is dropped.
+    // Remaining connections end here too, when the runtime is dropped.
     runtime.block_on(async {
         let (calls, inbox) = (Arc::clone(&work.service.calls), Arc::clone(&work.service.inbox));
         tokio::select! {
             ended = serve(work.sockets, work.options, &work.connections, work.service, work.stop) => ended,
-            // Here and not in a task of its own, so that its panic would end the thread, and be told.
+            // Here and not in a task of its own, so that its panic would end the thread, and be reported.
             () = deliver(work.given, &calls, &inbox) => Ok(()),
         }
     })
 }
 
-/// Hand what Python gives to the calls that wait, until it has forgotten the server.
+/// Deliver Python's items to the calls that wait, until Python has dropped the server.
 async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: &Calls, inbox: &Arc<Inbox>) {
     while let Some(batch) = given.recv().await {
         for each in batch {
@@ -99,7 +100,7 @@ async fn serve(
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(options.keepalive))
         .http2_keepalive_timeout(Some(options.keepalive_timeout))
-        // Without tonic's own grace: with one it does not ask before it cuts. `Connection` cuts.
+        // Without tonic's own grace: with one, tonic cuts connections without asking them to end. `Connection` cuts.
         .max_connection_age(options.age_max)
         .max_concurrent_streams(options.streams_max)
         .http2_max_pending_accept_reset_streams(Some(EARLY_RESETS_MAX))
@@ -108,7 +109,7 @@ async fn serve(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .serve_with_incoming_shutdown(service, connections, async {
-            // An error means that nobody can ask any more, which asks for the same.
+            // An error means that the sender is gone, which counts as a request to stop.
             let _ = drained.await;
         });
     let grace = async {

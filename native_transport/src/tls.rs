@@ -1,4 +1,4 @@
-//! TLS of a server: its credentials at the moment, and the socket of one connection, with TLS or without.
+//! TLS of a server: its current credentials, and the socket of one connection, with TLS or without.
 
 use std::error::Error;
 use std::io;
@@ -18,18 +18,18 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// HTTP/2, which is all that gRPC speaks.
+/// HTTP/2, the only protocol of gRPC.
 const ALPN: &[u8] = b"h2";
-/// How long a peer may take for its handshake.
+/// Maximum time for a peer's handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The credentials that connections made from now on are served with; None without TLS.
+/// The credentials for connections made from now on; None without TLS.
 #[derive(Default)]
 pub struct Credentials(Mutex<Option<Arc<ServerConfig>>>);
 
 impl Credentials {
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
-        // Nothing that is done under the lock panics half way.
+        // The lock cannot be poisoned: no code under it panics.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -38,8 +38,8 @@ impl Credentials {
     }
 }
 
-/// TLS 1.2 and 1.3 with these PEM files; with a CA, callers show a certificate that it signed, and must if it is
-/// required.
+/// Return the configuration for TLS 1.2 and 1.3 with these PEM files. With a CA, callers show a certificate that it
+/// signed; they must if it is required.
 pub fn configuration(
     certificate: &[u8],
     key: &[u8],
@@ -66,7 +66,7 @@ pub fn configuration(
     Ok(config)
 }
 
-/// Make the handshake. The error says what the peer did wrong, for the operator alone.
+/// Make the handshake. The error describes the peer's mistake, for the operator alone.
 pub async fn shake_hands(stream: TcpStream, config: Arc<ServerConfig>) -> Result<Socket, String> {
     match timeout(HANDSHAKE_MAX, TlsAcceptor::from(config).accept(stream)).await {
         Err(_) => Err(format!("no handshake within {} s", HANDSHAKE_MAX.as_secs())),
@@ -83,7 +83,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// What the peer showed and the handshake verified: its own first.
+    /// Return the peer's certificates, verified in the handshake: its own first.
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         match self {
             Self::Plain(_) => &[],

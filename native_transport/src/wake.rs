@@ -1,4 +1,4 @@
-//! What wakes Python's event loop: one descriptor that becomes readable. An eventfd on Linux, elsewhere a pipe.
+//! The waker of Python's event loop: one descriptor that becomes readable. An eventfd on Linux, elsewhere a pipe.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -28,17 +28,17 @@ impl Bell {
         Ok(Self { reader, writer })
     }
 
-    /// What the event loop watches.
+    /// Return the descriptor that the event loop watches.
     pub fn descriptor(&self) -> RawFd {
         self.reader.as_raw_fd()
     }
 
-    /// Make it readable. Fails only where it is readable already, because it is full.
+    /// Make it readable. Fails only if it is full, and then it is readable already.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.writer, &1_u64.to_ne_bytes());
     }
 
-    /// Make it silent. One read is enough: it is rung once for each time that Python looks.
+    /// Make it unreadable. One read is enough: it is rung at most once between two looks of Python.
     pub fn clear(&self) {
         let mut buffer = [0_u8; 64];
         let _ = rustix::io::read(&self.reader, &mut buffer);

@@ -1,5 +1,5 @@
-//! A large answer on its way out: HTTP/2 takes its bytes from where Python made them. (tonic would copy them into a buffer
-//! of its own.)
+//! A large reply on its way out: HTTP/2 sends its bytes from Python's buffer. (tonic would copy them into a buffer of
+//! its own.)
 //!
 //! Source: gRPC over HTTP/2, "Length-Prefixed-Message" and "Trailers".
 
@@ -27,7 +27,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// None for more bytes than a message can have.
+    /// Return the body; None if it has more bytes than a message can have.
     pub fn new(message: Pieces) -> Option<Self> {
         let size = u32::try_from(message.len()).ok()?;
         let mut prefix = BytesMut::with_capacity(PREFIX_BYTES);

@@ -1,56 +1,57 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python.
 
 Servers use `Server` (`coordinator_server.grpc_front.native_transport`), the SDK's sessions `Client`
-(`coordinator_client.transport.native_channel`). The core uses `examine_batch`, `transaction_value` and `producer_rows`,
-whichever transport its server has, and readers of Arrow use `join_arrow`.
+(`coordinator_client.transport.native_channel`). The core uses `examine_batch`, `transaction_value` and `producer_rows`
+with any transport of its server. Readers of Arrow use `join_arrow`.
 
 An arrival is a tuple that begins with its kind and the token of its call or stream:
 
     (CALL, token, method, body, host, connection, ms_left, shown)
-                                                a unary call; ms_left is None without a deadline; connection is a
-                                                number; shown is what the caller shows of itself, (authorization,
-                                                certificates): the metadata or None, and DER, its own first. shown is
-                                                None where nobody is asked
+                                                a unary call. ms_left is None without a deadline; connection is a
+                                                number. shown are the caller's credentials, (authorization,
+                                                certificates): the metadata or None, and certificates in DER, the
+                                                caller's own first. shown is None where callers need not authenticate
     (STREAM, token, method, host, connection, shown)
                                                 a stream began, on a server
-    (CALLER, token, host, connection, shown)    somebody calls and shows this, for the first time on its connection:
-                                                nothing of the call is read until REPLY, and END refuses it. A CALL or
-                                                STREAM with a token of its own follows a REPLY
-    (LEFT, connection)                          a connection of which there was a CALLER has ended
+    (CALLER, token, host, connection, shown)    a caller with credentials that are new on its connection. Its call is
+                                                not read until REPLY; END refuses it. A CALL or STREAM with a token
+                                                of its own follows a REPLY
+    (LEFT, connection)                          a connection with an earlier CALLER has ended
     (MESSAGE, token, body)                      a message of a stream, which used one credit
     (HALF_CLOSED, token)                        the caller of a stream sends no more, on a server
     (ROOM, token)                               a message sent with wants_room has left the queue; on a server, it was
                                                 written
-    (TAKEN, token)                              the answer given with wants_taken was written, or its caller is gone.
+    (TAKEN, token)                              the reply given with wants_taken was written, or its caller is gone.
                                                 The call has ended before
-    (HARM, kind, details)                       something was refused or cut so that others are served: the host, or
-                                                the system's words, or the host and what was wrong with its
-                                                handshake. Said at most every ten seconds of each kind
-    (GONE, token)                               the caller does not wait any more, on a server; nothing follows. Of a
-                                                unary call that nobody took, neither CALL nor GONE comes
+    (HARM, kind, details)                       abuse: a request or connection was refused or cut so that others are
+                                                served. details is the host, or the system's error, or the host and
+                                                the error of its handshake. At most one in ten seconds of each kind
+    (GONE, token)                               the caller does not wait any more, on a server; nothing follows. A
+                                                unary call that was not taken yet has neither CALL nor GONE
     (ANSWERED, token, body)                     the answer of a unary call, on a client: a `HeldBytes`. Nothing
                                                 follows
     (ENDED, token, status, message)             a stream ended, or a unary call without an answer, on a client; status
                                                 is gRPC's number. Nothing follows
-    (STOPPED, failure)                          the I/O thread has ended; failure is None, or says why. Nothing follows
+    (STOPPED, failure)                          the I/O thread has ended; failure is None or the reason. Nothing
+                                                follows
 
-What is given is a tuple that begins in the same way. What comes for a call that has ended is dropped.
+An item that Python gives is a tuple that begins in the same way. Items for calls that have ended are dropped.
 
-    (REPLY, token, body, wants_taken)           the answer of a unary call: bytes, or a list of bytes and of views,
-                                                which are sent one after the other; large bytes, and large views
-                                                of bytes, from where they lie
-    (END, token, status, message)               the end of a call without an answer, or of a stream; status is gRPC's
-                                                number, 0 where a stream ends well. A client cuts a stream or gives up a
-                                                call so, whatever the status, and hears nothing more of it
+    (REPLY, token, body, wants_taken)           the reply of a unary call: bytes, or a list of bytes and of views,
+                                                which are sent one after the other. Large bytes, and large views
+                                                of bytes, are sent in place
+    (END, token, status, message)               the end of a call without a reply, or of a stream; status is gRPC's
+                                                number, 0 where a stream ends well. With it a client cuts a stream or
+                                                gives up a call, with any status, and gets no more arrivals of it
     (SEND, token, body, wants_room)             a message of a stream
-    (CREDIT, token, messages)                   so many more messages of a stream may come
+    (CREDIT, token, messages)                   number of further messages of a stream that may come
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 INTERFACE: Final[int]
-"""Which version of all this the module has."""
+"""Version of this interface; the adapter in Python refuses one that it does not know."""
 
 CALL: Final[int]
 STREAM: Final[int]
@@ -72,33 +73,39 @@ SEND: Final[int]
 CREDIT: Final[int]
 
 def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[bytes, int, int | None]:
-    """The rest of a batch's header with the checksum, the checksum, and how many records the payload holds, as the
-    message `Records`. `covered` is what the checksum covers besides the payload. None: `counts` is false, or it is no
-    such message, or one of which versions of protobuf disagree whether it is; whoever needs to know must parse it."""
+    """Return the rest of a batch's header with the checksum, the checksum, and the number of records in the payload, a
+    message `Records`. `covered` are the bytes that the checksum covers besides the payload.
+
+    The number is None if `counts` is false. It is also None if the payload is not such a message, or one that only some
+    versions of protobuf accept; then the caller must parse it."""
 
 STORED_FIELDS: Final[Mapping[str, Sequence[str]]]
-"""The classes of frozen values that `transaction_value` and `producer_rows` read, with the fields that they know. A
-field that is not among them they would leave out."""
+"""Classes of the frozen values that `transaction_value` and `producer_rows` read, with their known fields. Other
+fields of a value would be left out."""
 
 def transaction_value(transaction: object, cause: int, /) -> bytes:
-    """The bytes of the message `TransactionValue` for a `Transaction`; `cause` is the number that its cause is stored
-    as. Raises for what its field cannot hold."""
+    """Return the bytes of the message `TransactionValue` for a `Transaction`; `cause` is the stored number of its
+    cause. Raises for a value that its field cannot hold."""
 
 def producer_rows(ordinal: int, producers: Iterable[tuple[int, Any]], /) -> list[tuple[bytes, bytes]]:
-    """Key and value of each producer's row in the partition with the ordinal, from producer ids and each one's
-    `ProducerEntry`. Raises for what its place cannot hold."""
+    """Return key and value of each producer's row in the partition with this ordinal, from pairs of producer id and
+    `ProducerEntry`. Raises for a value that its place cannot hold."""
 
 def join_arrow(
     asked: Sequence[tuple[memoryview, int, int, int]], wanted: tuple[bool, bool, bool], /
 ) -> tuple[HeldBytes, Sequence[tuple[int, tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]]] | None:
-    """The wanted columns of Arrow v1 payloads, key, value and timestamp, joined: bytes that hold them, and of each
-    column how many places are null and where its buffers lie, start and size: who is present (None: everybody), offsets
-    (None: it has numbers) and data. Asked for is of each payload how many records it must hold, and from which up to,
-    not including, which they are wanted. None: a payload is not as writers make it, is a view of what might change, or
-    a column is too large to be one; Arrow can tell."""
+    """Return the wanted columns of Arrow v1 payloads, joined: bytes that hold them, and a description of each column.
+    The columns are key, value and timestamp, in this order.
+
+    Each element of `asked` is a payload, the number of records that it must hold, and the first and the end (not
+    included) of the wanted ones. The description of a column is its number of nulls, and start and size of its buffers:
+    validity (None: no nulls), offsets (None: a column of numbers) and data.
+
+    None if a payload is not as writers make it or is a view of mutable bytes, or if a column is too large for one
+    array. Then use Arrow itself."""
 
 class Server:
-    """One server. It starts and stops once, and does not work in a forked child: RuntimeError."""
+    """One server. It starts and stops once. RuntimeError in a forked child."""
 
     def __init__(
         self,
@@ -117,52 +124,55 @@ class Server:
         strangers_max: int,
         unasked: Sequence[str] | None = None,
     ) -> None:
-        """`streams` are the full names of the methods that are streams, and `unasked` of those that are for everybody;
-        all others are for callers who are known (None: nobody is asked who calls). `stream_credit` is how many messages
-        of a stream come before credit is given. Beyond the two limits for what waits for `take`, a new call is answered
-        with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is closed at once. `strangers_max` is how many
-        connections may be open on which no caller is known yet, or, where nobody is asked, that have not shaken hands:
-        beyond it the oldest of the host that has most of them is cut. `streams_max` is how many calls and streams of
-        one connection may be open."""
+        """`streams` are the full names of the methods that are streams. `unasked` are the full names of the methods
+        that need no authentication; None: no method needs it. `stream_credit` is the number of messages of a stream
+        that come before credit is given.
+
+        `waiting_calls_max` and `waiting_bytes_max` limit the calls that wait for `take`, and the bytes of their
+        requests; a new call beyond them is answered with RESOURCE_EXHAUSTED. A connection beyond `connections_max` is
+        closed at once. `streams_max` limits the open calls and streams of one connection.
+
+        `strangers_max` limits the unauthenticated connections, on which no call was accepted yet. Without
+        authentication, these are the connections before the end of the TLS handshake. Beyond the limit the oldest one
+        of the host with the most of them is cut."""
 
     def fileno(self) -> int:
-        """The descriptor that is readable while something waits for `take`."""
+        """Return the descriptor that is readable while something waits for `take`."""
 
     def start(self, sockets: Sequence[int]) -> None:
-        """Serve the listening TCP sockets of these descriptors. They must be detached, because they belong to the
-        server from now on, and must not block."""
+        """Serve the listening TCP sockets of these descriptors. They belong to the server from now on, so they must be
+        detached. They must not block."""
 
     def set_credentials(self, certificate: bytes, key: bytes, client_ca: bytes | None, is_required: bool) -> None:
-        """Serve connections made from now on with TLS 1.2 or 1.3, with these PEM files; open ones go on as they are.
-        With a CA, callers are asked for a certificate that it signed, and must show one if it `is_required`. The first
-        time before `start`, later on any thread; ValueError for what cannot be used, which changes nothing."""
+        """Serve connections made from now on with TLS 1.2 or 1.3, with these PEM files; open ones go on unchanged.
+        With a CA, callers are asked for a certificate that it signed, and must show one if `is_required`. Call it
+        before `start` first, later on any thread. ValueError for files that cannot be used; then nothing changes."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
-        """Up to `count` arrivals. Unary calls come in turns, one of each connection, and no more than 64 of one; all
-        else in the order in which it came."""
+        """Return up to `count` arrivals. Unary calls come in turns, one of each connection, and no more than 16 of one.
+        Other arrivals come in their order, and have half of `count` if they need it."""
 
     def give(self, given: list[tuple[object, ...]]) -> None:
         """Hand over all of these, in this order."""
 
     def connections(self) -> tuple[int, int, list[tuple[str, int]]]:
-        """How many are open, how many handshakes of TLS began, and for each kind of harm how often it was met. On
+        """Return the number of open connections, of TLS handshakes begun, and of incidents of each kind of abuse. On
         any thread."""
 
     def stop(self, grace_ms: int) -> None:
-        """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""
+        """Take no further calls, and cut those that have not ended after the grace. STOPPED follows."""
 
 class HeldBytes:
-    """Bytes where they lie, such as an answer where it arrived: a read-only buffer (`memoryview`), which is not
-    copied."""
+    """Bytes in place, such as an answer in the buffer that it arrived in: a read-only buffer (`memoryview`), which is
+    not copied."""
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Client:
-    """The streams and calls of one process to one server, over one connection. It does not work in a forked child:
-    RuntimeError.
+    """The streams and calls of one process to one server, over one connection. RuntimeError in a forked child.
 
-    The connection is made when it is first needed, and anew by the next stream or call after it broke."""
+    The connection is made when it is first needed, and again by the next stream or call after it broke."""
 
     def __init__(
         self,
@@ -174,24 +184,24 @@ class Client:
         keepalive_timeout_ms: int,
         connect_timeout_ms: int,
     ) -> None:
-        """`address` is HOST:PORT; ValueError for what HTTP cannot name. `stream_credit` is as for a server."""
+        """`address` is HOST:PORT; ValueError if it cannot be part of a URL. `stream_credit` is as for a server."""
 
     def fileno(self) -> int:
-        """As of a server."""
+        """Return the descriptor, as `Server.fileno`."""
 
     def open(self, method: str) -> int:
-        """Open a stream of the method with this full name, and return its token. What is sent waits for the
-        connection; ENDED tells if there will be none."""
+        """Open a stream of the method with this full name, and return its token. Sent messages wait for the
+        connection; ENDED follows if it cannot be made."""
 
     def call(self, method: str, body: bytes, timeout_ms: int) -> int:
-        """Make a unary call of the method with this full name, and return its token. ANSWERED or ENDED tells what
-        became of it, after `timeout_ms` at the latest."""
+        """Make a unary call of the method with this full name, and return its token. ANSWERED or ENDED follows, after
+        `timeout_ms` at the latest."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
-        """As of a server."""
+        """Return up to `count` arrivals, as `Server.take`."""
 
     def give(self, given: list[tuple[object, ...]]) -> None:
-        """As of a server."""
+        """Hand over all of these, in this order, as `Server.give`."""
 
     def close(self) -> None:
-        """Cut everything. No event follows that matters."""
+        """Cut everything. Later arrivals have no meaning."""

@@ -56,7 +56,7 @@ impl Given {
     }
 }
 
-/// The reply of a unary call. When it is dropped, sent or not, `told` notifies Python.
+/// The reply of a unary call. Python gets a notification once it is dropped, sent or not, if it asked for one.
 #[derive(Debug)]
 pub struct Answer {
     pub body: Pieces,

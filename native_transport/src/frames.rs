@@ -2,8 +2,8 @@
 //!
 //! HTTP/2 bounds the streams that are open at once and the bytes in flight. Neither stops a peer that resets each
 //! stream as soon as it is open, or sends pings endlessly. A peer may send a number of such frames at once. It earns
-//! more as time passes, as it reads the server's bytes, and as it sends requests: a reader opens its windows, and
-//! measures the bandwidth with pings.
+//! more as time passes, as it reads the server's bytes, and as it sends requests. That covers the window updates and
+//! pings of an honest reader.
 
 use tokio::time::Instant;
 
@@ -46,8 +46,8 @@ const RESETS: Allowance = Allowance { at_once: 2_000, per_second: 1_000 };
 const CONTROLS: Allowance = Allowance { at_once: 10_000, per_second: 2_000 };
 /// Bytes sent to the peer that allow it one more frame. Windows are opened in larger steps.
 const BYTES_PER_CONTROL: usize = 512;
-/// Additional frames for each piece of a request. However short an answer is, gRPC's own client opens the window of its
-/// call and that of the connection again, and other clients send a ping besides.
+/// Additional frames for each piece of a request. For an answer of any size, gRPC's own client opens the windows of its
+/// call and of the connection again. Other clients send a ping besides.
 const CONTROLS_PER_DATA: usize = 4;
 
 /// Calls without their requests, in addition to those that may be open at once. A call that the server ended first is

@@ -158,8 +158,8 @@ pub struct Inbox {
     waiting: Mutex<Waiting>,
 }
 
-/// Maximum number of calls of one connection in one `take`, so that Python answers these before it takes more, and
-/// calls of others come in between.
+/// Maximum number of calls of one connection in one `take`. Python answers these before it takes more, and calls of
+/// others come in between.
 const LINE_CALLS_PER_TAKE: usize = 16;
 
 #[derive(Default)]

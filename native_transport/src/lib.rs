@@ -1,15 +1,15 @@
 //! The compiled gRPC server of the transaction coordinator: tonic in one thread that never waits for Python.
 //!
 //! Two queues connect the two threads. The I/O thread puts requests of callers into the [`inbox`] and wakes the event
-//! loop through one file descriptor; Python takes everything that waits in one call. It gives all its replies back in
+//! loop through one file descriptor. Python takes everything that waits in one call. It gives all its replies back in
 //! one call too, and the I/O thread hands each to the call that waits for it ([`calls`]). The I/O thread never takes
 //! the interpreter's lock, so neither side holds up the other.
 //!
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 //!
-//! The module also has functions that are called for every batch or transaction and are slower in Python. [`batch`]
-//! examines incoming batches, [`transaction`] and [`producers`] encode stored rows, and [`joining`] joins batches that
-//! are read. They keep no state, and decide nothing.
+//! The module also has functions that are called for every batch or transaction and are slower in Python. Those in
+//! [`batch`] examine incoming batches, those in [`transaction`] and [`producers`] encode stored rows, and those in
+//! [`joining`] join batches that are read. They keep no state, and decide nothing.
 
 mod arrow;
 mod backlog;

@@ -1,4 +1,4 @@
-//! Bytes that Python gives to be sent, in the pieces that it has them in: stored batches are sent from the buffer they
+//! Bytes that Python gives to be sent, in the pieces that it has them in. Stored batches are sent from the buffer they
 //! were read into.
 //!
 //! Each piece becomes frames of HTTP/2 of its own. So only large ones stay in place; small ones between them are

@@ -1,7 +1,7 @@
 //! Unauthenticated connections: bounded in number, so that they leave room for others.
 //!
 //! A connection is unauthenticated until the first of its calls is accepted. If there is one too many, the oldest of
-//! the host with the most of them is cut, so a host that opens one connection after the other crowds out itself.
+//! the host with the most of them is cut. So a host that opens many connections only crowds out itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

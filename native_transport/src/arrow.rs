@@ -1,5 +1,5 @@
-//! One Arrow record batch of the agreed schema, looked through without Arrow: `coordinator_protocol/arrow_payload.py` in
-//! Rust. Whatever is not exactly as writers make it is none here, and who asked asks Arrow itself.
+//! Parser of one Arrow record batch of the agreed schema, without Arrow: `coordinator_protocol/arrow_payload.py` in
+//! Rust. It rejects any batch that is not exactly as writers make it, and the caller then asks Arrow itself.
 //!
 //! Source: the Arrow columnar format, "Encapsulated message format" and "`RecordBatch` message"; the schema in
 //! `log.proto`.
@@ -22,13 +22,13 @@ const BATCH_BUFFERS: usize = 2;
 const BATCH_COMPRESSION: usize = 3;
 const BATCH_VARIADIC: usize = 4;
 
-/// V4 and V5, of which a record batch of this schema looks the same.
+/// V4 and V5, in which a record batch of this schema looks the same.
 const VERSIONS: [u16; 2] = [3, 4];
 const HEADER_IS_BATCH: u8 = 3;
 const NODES: usize = 7;
 const BUFFERS: usize = 17;
 
-/// The columns of a payload that hold what a record says.
+/// The columns of a payload with the contents of records.
 #[derive(Debug)]
 pub struct Columns<'a> {
     pub rows: usize,
@@ -41,30 +41,30 @@ pub struct Columns<'a> {
 /// A column of bytes.
 #[derive(Debug)]
 pub struct Texts<'a> {
-    /// A bit for each place that is not null, the lowest first; None where none is.
+    /// Validity bits, one for each place, the lowest first; 1 = not null. None: no place is null.
     pub present: Option<&'a [u8]>,
     offsets: &'a [u8],
     data: &'a [u8],
 }
 
 impl<'a> Texts<'a> {
-    /// Where a place begins in the data. There is one more of these than there are places.
+    /// Return the offset in the data at which a place begins. There is one more offset than there are places.
     pub fn offset(&self, place: usize) -> usize {
         number_at(self.offsets, place).unwrap_or(0)
     }
 
-    /// The bytes of some places, together.
+    /// Return the bytes of some adjacent places.
     pub fn between(&self, start: usize, end: usize) -> &'a [u8] {
         self.data.get(self.offset(start)..self.offset(end)).unwrap_or_default()
     }
 }
 
-/// Whether a place is not null.
+/// Return true if a place is not null.
 pub fn is_present(bits: &[u8], place: usize) -> bool {
     bits.get(place / 8).is_some_and(|byte| byte >> (place % 8) & 1 == 1)
 }
 
-/// The columns of a payload, every offset and text in it checked, as Arrow's own full validation does.
+/// Return the columns of a payload, with every offset and text checked, as Arrow's own full validation does.
 pub fn columns(payload: &[u8]) -> Option<Columns<'_>> {
     let described = describe(payload)?;
     let mut buffers = described.buffers.iter().copied();
@@ -100,7 +100,8 @@ fn without_nulls(node: Node) -> Option<()> {
     (node.nulls == 0).then_some(())
 }
 
-/// The bits of a column that has nulls, if they are as many as it says. Without nulls nobody looks at the bits.
+/// Return the validity bits of a column that has nulls, if its number of nulls is right. Without nulls the bits are not
+/// checked.
 #[expect(clippy::option_option, reason = "no bits are right, and wrong bits are another thing")]
 fn present(node: Node, bits: &[u8]) -> Option<Option<&[u8]>> {
     if node.nulls == 0 {
@@ -111,7 +112,7 @@ fn present(node: Node, bits: &[u8]) -> Option<Option<&[u8]>> {
     (found.checked_add(node.nulls)? == node.length).then_some(Some(bits))
 }
 
-/// Offsets of so many places, if they ascend up to `end` at most.
+/// Return the offsets of this many places, if they ascend up to `end` at most.
 fn offsets(length: usize, places: &[u8], end: usize) -> Option<&[u8]> {
     if length == 0 && places.is_empty() {
         return Some(places);
@@ -128,21 +129,21 @@ fn offsets(length: usize, places: &[u8], end: usize) -> Option<&[u8]> {
     Some(places)
 }
 
-/// One of a row of offsets. None for a negative one.
+/// Return one of a row of offsets; None for a negative one.
 fn number_at(numbers: &[u8], place: usize) -> Option<usize> {
     let at = place * OFFSET_BYTES;
     let bytes = numbers.get(at..at + OFFSET_BYTES)?;
     usize::try_from(i32::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// The length of an array, and how many of its places are null.
+/// Length of an array, and its number of nulls.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     length: usize,
     nulls: usize,
 }
 
-/// What the description of a message says.
+/// Parsed description of a message.
 struct Described<'a> {
     rows: usize,
     nodes: [Node; NODES],
@@ -179,7 +180,7 @@ fn describe(payload: &[u8]) -> Option<Described<'_>> {
     Some(Described { rows: batch.number(BATCH_LENGTH)?, nodes, buffers: buffers.collect::<Option<_>>()? })
 }
 
-/// A flatbuffer. Nothing outside of it is read, and nothing that is not aligned.
+/// A flatbuffer. Reads outside of it, and unaligned reads, fail.
 #[derive(Clone, Copy)]
 struct Flat<'a>(&'a [u8]);
 
@@ -203,7 +204,7 @@ impl<'a> Flat<'a> {
         usize::try_from(i64::from_le_bytes(self.bytes_at(at)?)).ok()
     }
 
-    /// Where the reference at `at` points to.
+    /// Return the target of the reference at `at`.
     fn followed(self, at: usize) -> Option<usize> {
         let distance = usize::try_from(self.u32_at(at)?).ok()?;
         (distance > 0 && distance < self.0.len().checked_sub(at)?).then(|| at + distance)
@@ -228,7 +229,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Where a field lies. None where the table does not have it.
+    /// Return the position of a field; None if the table does not have it.
     fn at(&self, field: usize) -> Option<usize> {
         let place = 4 + 2 * field;
         if place + 2 > self.vtable_bytes {
@@ -238,7 +239,7 @@ impl Table<'_> {
         (distance != 0).then(|| self.at + usize::from(distance))
     }
 
-    /// A number, 0 where the table does not have it; None for one that is negative or not all there.
+    /// Return a number, 0 if the table does not have it; None if it is negative or cut off.
     fn number(&self, field: usize) -> Option<usize> {
         self.at(field).map_or(Some(0), |at| self.flat.number_at(at))
     }
@@ -251,7 +252,7 @@ impl Table<'_> {
         self.at(field).map_or(Some(0), |at| self.flat.0.get(at).copied())
     }
 
-    /// A list of pairs of numbers: nodes, or places of buffers.
+    /// Return a list of pairs of numbers: nodes, or places of buffers.
     fn pairs(&self, field: usize) -> Option<Vec<(usize, usize)>> {
         let at = self.flat.followed(self.at(field)?)?;
         let count = usize::try_from(self.flat.u32_at(at)?).ok()?;
@@ -271,8 +272,8 @@ pub mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What Arrow makes of three records: ("k", "one", 1), (null, "", 2) and ("", null, 3). The first and the last have a
-    /// header, "h" and "ä".
+    /// Arrow's encoding of three records: ("k", "one", 1), (null, "", 2) and ("", null, 3). The first and the last have
+    /// a header, "h" and "ä".
     const EXAMPLE: &[&str] = &[
         "ffffffffd801000014000000000000000c0016000600050008000c000c0000000003040018000000a000000000000000",
         "00000a0018000c00040008000a0000002c01000010000000030000000000000000000000110000000000000000000000",
@@ -311,7 +312,7 @@ pub mod tests {
     const NAME: usize = 5;
     const CONTENT: usize = 6;
 
-    /// The example, but that a node says this of the length of its array, and of how many places are null.
+    /// Return the example with another length and number of nulls in a node.
     fn with_node(node: usize, (length, nulls): (i64, i64)) -> Vec<u8> {
         let mut payload = example();
         let at = pair_at(NODES, node);
@@ -323,13 +324,13 @@ pub mod tests {
         with_node(KEY, (3, 0))
     }
 
-    /// Where the example says where a buffer begins, and then its size.
+    /// Return the position of a buffer's entry in the example: its start, and then its size.
     fn buffer_at(buffer: usize) -> usize {
         pair_at(BUFFERS, buffer)
     }
 
-    /// Where a pair lies in that list of the example which has so many: the lists begin with their length, and are the
-    /// only ones of theirs.
+    /// Return the position of a pair in the example's list of `count` pairs. The lists begin with their length, and no
+    /// two have the same.
     fn pair_at(count: usize, number: usize) -> usize {
         let count = u32::try_from(count).unwrap().to_le_bytes();
         let payload = example();
@@ -386,7 +387,7 @@ pub mod tests {
 
     #[test]
     fn arrays_are_as_long_as_those_beside_them() {
-        // Without nulls, so that nobody looks at the bits.
+        // Without nulls, so that the bits are not checked.
         for (node, length) in [KEY, VALUE, TIMES, HEADERS, HEADER, NAME, CONTENT].into_iter().zip([3, 3, 3, 3, 2, 2, 2])
         {
             assert!(columns(&with_node(node, (length, 0))).is_some());
@@ -400,7 +401,7 @@ pub mod tests {
     fn neither_times_nor_headers_nor_their_names_are_null() {
         for (node, length) in [(TIMES, 3), (HEADER, 2), (NAME, 2)] {
             let mut payload = with_node(node, (length, 1));
-            // Those bits of the keys say that a place is null, of three as of two.
+            // The validity bits of the keys, which have one null among the first two, and among all three.
             let bits = [0_i64, 1].map(i64::to_le_bytes).concat();
             let at = buffer_at(match node {
                 TIMES => 6,
@@ -435,7 +436,7 @@ pub mod tests {
 
     #[test]
     fn a_description_that_has_more_than_writers_put_there_is_none() {
-        // Both vtables gain a field, at the end: they begin two bytes earlier, where there is nothing but padding.
+        // Both vtables gain a field at the end. They begin two bytes earlier, where there is only padding.
         let of_batch = [0, 10, 24, 12, 4, 8, 10, 0].map(u16::to_le_bytes).concat();
         let with_compression = [12, 24, 12, 4, 8, 4, 12, 0].map(u16::to_le_bytes).concat();
         assert!(columns(&replaced(&of_batch, &with_compression)).is_none());
@@ -454,7 +455,7 @@ pub mod tests {
     #[test]
     fn nulls_are_as_many_as_is_said() {
         let mut payload = example();
-        // The key, at the begin of the body, and the number of its nulls, in the first of the nodes.
+        // The key, at the beginning of the body, and its number of nulls, in the first of the nodes.
         let body_at = PREFIX_BYTES + 0x1d8;
         assert_eq!(payload[body_at], 0b101);
         payload[body_at] = 0b100;

@@ -1,10 +1,10 @@
 //! Python's frozen values as Rust reads them: their attributes, by interned names.
 
-/// Declares what is read of a frozen value of Python, and lists its fields: a struct that is extracted from the value,
-/// each field from the attribute of its name. Behind `besides` is what of the value goes another way.
+/// Declares the fields that are read of a frozen value of Python, and lists them. It makes a struct that is extracted
+/// from the value, each field from the attribute of its name. Fields after `besides` are encoded elsewhere.
 ///
-/// Whoever calls compares the list with the fields that the value has (`coordinator_server/compiled.py`): a field that is
-/// new in Python, and that nothing here knows, would be lost.
+/// The caller compares the list with the fields that the value has (`coordinator_server/compiled.py`). Otherwise a
+/// field that is new in Python, and unknown here, would be lost.
 macro_rules! frozen {
     (
         $(#[$docs:meta])*
@@ -15,7 +15,7 @@ macro_rules! frozen {
         pub struct $name $(<$life>)? { $($field: $kind),* }
 
         impl $(<$life>)? $name $(<$life>)? {
-            /// The value's class in Python, and the fields that it must have, and no others.
+            /// The value's class in Python, and the exact fields that it must have.
             pub const KNOWN: (&'static str, &'static [&'static str]) =
                 (stringify!($name), &[$(stringify!($field),)* $($(stringify!($other)),*)?]);
         }

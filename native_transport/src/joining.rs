@@ -1,4 +1,4 @@
-//! Columns of Arrow payloads, one payload after the other: what Arrow does step by step, in one go.
+//! Joining of columns of Arrow payloads, one payload after the other: Arrow's several steps in one pass.
 
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
@@ -9,16 +9,16 @@ use crate::arrow::{Columns, OFFSET_BYTES, TIME_BYTES, Texts, columns, is_present
 use crate::held::HeldBytes;
 use crate::pieces::viewed;
 
-/// What begins at a multiple of this may be read as any number.
+/// Alignment of buffers, at which any type of number may be read.
 const ALIGNMENT: usize = 8;
 
-/// Of a payload: a view of it, how many records it must hold, and which of them are wanted.
+/// A view of a payload, the number of records that it must hold, and the range of those that are wanted.
 type Asked<'py> = (Bound<'py, PyAny>, usize, usize, usize);
 
-/// Where a buffer begins in the joined bytes, and its size.
+/// Start of a buffer in the joined bytes, and its size.
 type Place = (usize, usize);
 
-/// How many places of a column are null, and its buffers: who is present, offsets and data. Numbers have no offsets.
+/// Number of nulls of a column, and its buffers: validity, offsets and data. Numbers have no offsets.
 type Column = (usize, Option<Place>, Option<Place>, Place);
 
 /// Some records of a payload.
@@ -28,8 +28,8 @@ struct Part<'a> {
     end: usize,
 }
 
-/// Key, value and timestamp of the records, as far as they are wanted, and where each lies in the bytes. None: some payload
-/// is not as writers make it, or together they are too large for a column.
+/// Return the wanted ones of key, value and timestamp of the records, and the place of each in the bytes. None: some
+/// payload is not as writers make it, or all together are too large for a column.
 #[pyfunction]
 #[pyo3(signature = (asked, wanted, /))]
 pub fn join_arrow(asked: Vec<Asked<'_>>, wanted: [bool; 3]) -> PyResult<Option<(HeldBytes, Vec<Column>)>> {
@@ -39,7 +39,7 @@ pub fn join_arrow(asked: Vec<Asked<'_>>, wanted: [bool; 3]) -> PyResult<Option<(
     Ok(parts.collect::<Option<Vec<_>>>().and_then(|parts| joined(&parts, wanted)))
 }
 
-/// A view, and whose bytes it shows.
+/// A view, and the owner of its bytes.
 struct View<'py> {
     owner: Owner<'py>,
     address: usize,
@@ -52,7 +52,7 @@ enum Owner<'py> {
 }
 
 impl<'py> View<'py> {
-    /// None for a view of something that might change.
+    /// Return the view; None if its bytes might change.
     fn of(payload: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let view = PyBuffer::<u8>::get(payload)?;
         if !view.is_c_contiguous() {
@@ -133,7 +133,7 @@ fn joined_texts(bytes: &mut Vec<u8>, parts: &[Part<'_>], rows: usize, column: Te
     Some((nulls, present, Some(offsets), (data_at, bytes.len() - data_at)))
 }
 
-/// How many places are null, and where the bits lie that say which are not.
+/// Append the validity bits; return the number of nulls, and the place of the bits.
 fn joined_bits(bytes: &mut Vec<u8>, parts: &[Part<'_>], rows: usize, column: TextsOf) -> (usize, Place) {
     let at = aligned(bytes);
     bytes.resize(at + rows.div_ceil(8), 0);
@@ -157,7 +157,7 @@ fn joined_times(bytes: &mut Vec<u8>, parts: &[Part<'_>]) -> Place {
     (at, bytes.len() - at)
 }
 
-/// Where the next buffer may begin.
+/// Pad the bytes; return the start of the next buffer.
 fn aligned(bytes: &mut Vec<u8>) -> usize {
     bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
     bytes.len()
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn nulls_among_parts_without_any_stay_where_they_are() {
         let with_nulls = example();
-        // The same, but that no node says that there are nulls in the keys: so nobody looks at the bits.
+        // The same, but the node has no nulls in the keys, so that the bits are not read.
         let without = without_null_keys();
         for (payloads, bits) in [([&without, &with_nulls], 0b10_1111), ([&with_nulls, &without], 0b11_1101)] {
             let parts = payloads.map(|payload| part(payload, 3, 0, 3).unwrap());

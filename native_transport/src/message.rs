@@ -1,4 +1,4 @@
-//! Writes a protobuf message, field by field, in the order in which protobuf writes them: by number.
+//! Writes a protobuf message, field by field, in protobuf's own order: by number.
 
 use bytes::BufMut;
 
@@ -6,7 +6,7 @@ const VARINT: u32 = 0;
 const SIZED: u32 = 2;
 const TYPE_BITS: u32 = 3;
 
-/// A message being written. A field that is zero or empty is left out, as in proto3, but for those of `present`.
+/// A message being written. A field that is zero or empty is left out, as in proto3, except for those of `present`.
 pub struct Message(Vec<u8>);
 
 impl Message {
@@ -14,44 +14,44 @@ impl Message {
         Self(Vec::with_capacity(size_bytes))
     }
 
-    /// A field of type `uint32` or `uint64`.
+    /// Write a field of type `uint32` or `uint64`.
     pub fn unsigned(&mut self, field: u32, value: u64) {
         if value != 0 {
             self.present(field, value);
         }
     }
 
-    /// A field of type `int32` or `int64`.
+    /// Write a field of type `int32` or `int64`.
     pub fn plain(&mut self, field: u32, value: i64) {
         self.unsigned(field, value.cast_unsigned());
     }
 
-    /// A field of type `sint32` or `sint64`.
+    /// Write a field of type `sint32` or `sint64`.
     pub fn signed(&mut self, field: u32, value: i64) {
         self.unsigned(field, zigzag(value));
     }
 
-    /// A number as it is written, zero too: a field that is `optional`, and set.
+    /// Write a number in its encoded form, even if it is zero: for a field that is `optional`, and set.
     pub fn present(&mut self, field: u32, value: u64) {
         self.tag(field, VARINT);
         put_varint(&mut self.0, value);
     }
 
-    /// A field of type `bytes` or `string`.
+    /// Write a field of type `bytes` or `string`.
     pub fn content(&mut self, field: u32, content: &[u8]) {
         if !content.is_empty() {
             self.element(field, content);
         }
     }
 
-    /// One of the texts of a field that is `repeated`.
+    /// Write one element of a `repeated` field of type `bytes` or `string`.
     pub fn element(&mut self, field: u32, content: &[u8]) {
         self.tag(field, SIZED);
         put_varint(&mut self.0, content.len() as u64);
         self.0.put_slice(content);
     }
 
-    /// All numbers of a field that is `repeated uint32`.
+    /// Write all numbers of a field that is `repeated uint32`.
     pub fn packed(&mut self, field: u32, values: impl Iterator<Item = u32>) {
         let mut numbers = Vec::new();
         values.for_each(|value| put_varint(&mut numbers, value.into()));
@@ -67,7 +67,7 @@ impl Message {
     }
 }
 
-/// Numbers near zero become small ones, negative or not.
+/// Encode numbers near zero as small ones, negative or not.
 pub fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> (i64::BITS - 1)).cast_unsigned()
 }

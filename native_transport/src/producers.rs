@@ -1,4 +1,4 @@
-//! What a partition stores of its producers: a pure function, which `partition_log/codec.py` has in Python, too.
+//! Encoding of a partition's stored producers: a pure function, which `partition_log/codec.py` also has in Python.
 
 use bytes::BufMut;
 use pyo3::exceptions::PyValueError;
@@ -11,13 +11,13 @@ const VERSION: u8 = 1;
 const SEALED_VERSION: u8 = VERSION | 0x80;
 const KIND: u8 = 0;
 const BATCHES_MAX: usize = 5;
-/// An entry with as many batches as it may have.
+/// Size of an entry with the maximum number of batches.
 const ROOM_BYTES: usize = 53 + 16 * BATCHES_MAX;
 
-/// In Python, and as it is stored.
+/// Absent shard, in Python and as stored.
 const NO_SHARD: i32 = -1;
 const STORED_NO_SHARD: u16 = u16::MAX;
-/// Stands for an absent value where only 0 and above have a meaning.
+/// Stored for an absent value where only 0 and above have a meaning.
 const NOTHING: i64 = -1;
 
 frozen! {
@@ -49,7 +49,7 @@ frozen! {
 /// Key and value, as Python gets them.
 type Row<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
-/// A row for each producer id and its entry.
+/// Return a row for each producer id and its entry.
 #[pyfunction]
 #[pyo3(signature = (ordinal, producers, /))]
 pub fn producer_rows<'py>(ordinal: u32, producers: &Bound<'py, PyAny>) -> PyResult<Vec<Row<'py>>> {
@@ -108,7 +108,7 @@ impl OpenTransaction {
 }
 
 impl LastMarker {
-    /// Where there was none yet, what the partition had forgotten stands in the place of its csn.
+    /// Write the marker. Without one, the csn that the partition had forgotten is stored in the place of its csn.
     fn write(marker: Option<&Self>, forgotten_csn: u64, value: &mut Vec<u8>) {
         let nothing = Self { txn_epoch: -1, outcome: -1, csn: forgotten_csn, first_offset: NOTHING };
         let marker = marker.unwrap_or(&nothing);

@@ -1,4 +1,4 @@
-//! What a transactional id is stored as: a pure function, which `txn_coordinator/codec.py` has in Python, too.
+//! Encoding of a stored transactional id: a pure function, which `txn_coordinator/codec.py` also has in Python.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use pyo3::types::PyBytes;
 use crate::frozen::frozen;
 use crate::message::{Message, zigzag};
 
-/// More than most ids take.
+/// Initial capacity; enough for most ids.
 const ROOM_BYTES: usize = 192;
-/// Stands for the producer id and the epoch of an `InitProducerId` that never was.
+/// Producer id and epoch that are stored if there was no `InitProducerId`.
 const NOBODY: Identity = (-1, -1);
 
 /// A named tuple in Python: producer id and epoch.
@@ -48,10 +48,10 @@ frozen! {
     Member { batch_id: i64, attempt: String }
 }
 
-/// The fields of the named tuple, as of the others.
+/// The fields of the named tuple, in the form of `KNOWN`.
 pub const IDENTITY: (&str, &[&str]) = ("Identity", &["producer_id", "producer_epoch"]);
 
-/// The bytes of the message `TransactionValue`. The number of the cause is the caller's to know.
+/// Return the bytes of the message `TransactionValue`. The caller supplies the number of the cause.
 #[pyfunction]
 #[pyo3(signature = (transaction, cause, /))]
 pub fn transaction_value<'py>(transaction: &Bound<'py, PyAny>, cause: u32) -> PyResult<Bound<'py, PyBytes>> {

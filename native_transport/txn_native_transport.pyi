@@ -76,8 +76,8 @@ def examine_batch(covered: bytes, payload: bytes, counts: bool, /) -> tuple[byte
     """Return the rest of a batch's header with the checksum, the checksum, and the number of records in the payload, a
     message `Records`. `covered` are the bytes that the checksum covers besides the payload.
 
-    The number is None if `counts` is false. It is also None if the payload is not such a message, or if only some versions
-    of protobuf accept it. Then the caller must parse it."""
+    The number is None if `counts` is false. It is also None if the payload is not such a message, or if only some
+    versions of protobuf accept it. Then the caller must parse it."""
 
 STORED_FIELDS: Final[Mapping[str, Sequence[str]]]
 """Classes of the frozen values that `transaction_value` and `producer_rows` read, with their known fields. Other
@@ -97,12 +97,12 @@ def join_arrow(
     """Return the wanted columns of Arrow v1 payloads, joined: bytes that hold them, and a description of each column.
     The columns are key, value and timestamp, in this order.
 
-    Each element of `asked` is a payload, the number of records that it must hold, and the first and the end (not included)
-    of those to join. The description of a column is its number of nulls, and start and size of three buffers. These are
-    validity (None: no nulls), offsets (None: a column of numbers) and data.
+    Each element of `asked` is a payload, the number of records that it must hold, and the first and the end (not
+    included) of those to join. The description of a column is its number of nulls, and start and size of three buffers.
+    These are validity (None: no nulls), offsets (None: a column of numbers) and data.
 
-    None if a payload is not as writers make it, or is a view of mutable bytes. None also if a column is too large for one
-    array. Then use Arrow itself."""
+    None if a payload is not as writers make it, or is a view of mutable bytes. None also if a column is too large for
+    one array. Then use Arrow itself."""
 
 class Server:
     """One server. It starts and stops once. RuntimeError in a forked child."""

@@ -115,43 +115,45 @@ class AdminServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def DescribeLimits(self, request, context):
-        """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse.
+        """Returns the limits of requests that this server is configured with, so that a client can refuse larger ones itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortTransactions(self, request, context):
-        """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
-        the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
-        permission write on each transactional id, and for one whose transaction awaits an outside decision two_phase_commit
-        on it, or alter on the cluster.
+        """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that
+        held the transaction is fenced; a producer of version 2 that calls EndTxn(abort) gets its next one and goes on.
+        Needs the permission write on each transactional id. A transaction that awaits an outside decision also needs
+        two_phase_commit on its id, or alter on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FenceProducers(self, request, context):
-        """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
-        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permissions that
-        AbortTransactions needs.
+        """Fences the producers of transactional ids permanently, in any state of the ids. An open transaction is aborted, and
+        only InitProducerId returns an identity that is accepted. The stored timeout stays. Needs the same permissions as
+        AbortTransactions. INVALID_REQUEST for a selection of more ids than one request can fence (see
+        AbortTransactionsResponse.remaining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainPartition(self, request, context):
-        """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
-        what happens next. All of that was so at one moment, and is durable. Needs the permission describe on the topic; what
-        is told elsewhere for another permission needs that one here too, see BlockingTransaction.
+        """Explains why committed readers of a partition get no further: the oldest transaction that is open there, its owner,
+        and what happens next. The answer is durable state, all of it as of one moment. Needs the permission describe on
+        the topic. Details that another procedure shows only with another permission need that one here too, see
+        BlockingTransaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHangingTransactions(self, request, context):
-        """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
-        should be none, ever. Needs the permission describe on the cluster.
+        """Lists transactions that are open in a partition without a transactional id that owns them, so that no client will
+        end them. There should be none, ever. Needs the permission describe on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,41 +161,42 @@ class AdminServiceServicer(object):
 
     def AbortHangingTransactions(self, request, context):
         """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
-        transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
-        Needs the permission alter on the cluster.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListShards(self, request, context):
-        """The shards of the server and where they stand, and the disk that they lie on. Needs the permission describe on the cluster.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def LoadShard(self, request, context):
-        """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
-        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission alter on the
-        cluster.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UnloadShard(self, request, context):
-        """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
-        NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
+        transaction that a transactional id owns is refused with INVALID_TXN_STATE: use AbortTransactions to end it. Needs
         the permission alter on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListShards(self, request, context):
+        """Lists the shards of the server with their states, and the disk of the store. Needs the permission describe on the
+        cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadShard(self, request, context):
+        """Reads a shard from the store and lets it serve, while the others serve; answered once it serves. A shard that
+        serves already is read anew. Use it for a shard that failed, and to bring back an unloaded one. Needs the
+        permission alter on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadShard(self, request, context):
+        """Stops serving a shard; answered once everything that it had accepted is durable. Calls to it are answered with
+        NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER). Outcomes that are decided wait until it is loaded again.
+        Needs the permission alter on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateBackup(self, request, context):
-        """Makes a backup in the backup directory of the server. Answered once its version is taken: what was acknowledged before
-        the call is in it. To copy the files goes on after that; ListBackups says how far it has come. Needs the permission
+        """Makes a backup in the backup directory of the server. Answered once its version is taken: everything that was
+        acknowledged before the call is in it. Copying the files goes on after that, see ListBackups. Needs the permission
         backup on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -201,38 +204,38 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListBackups(self, request, context):
-        """The backups in the backup directory of the server, and the one that is being made or failed last. Needs the permission
-        describe on the cluster.
+        """Lists the backups in the backup directory of the server, and the one that is being made or failed last. Needs the
+        permission describe on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateAcls(self, request, context):
-        """Adds rules of who may do what, all of them or none; those that are there already stay. In force when answered. Needs the
-        permission alter on the cluster: whoever may change the rules may do anything.
+        """Adds access rules, all of them or none; rules that exist already stay. In force once answered. Needs the permission
+        alter on the cluster: a principal that may change the rules may do anything.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteAcls(self, request, context):
-        """Deletes every rule that one of the filters means. Needs the permission alter on the cluster.
+        """Deletes every rule that one of the filters matches. Needs the permission alter on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeAcls(self, request, context):
-        """The rules in force. Needs the permission describe on the cluster.
+        """Lists the rules in force. Needs the permission describe on the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckPermission(self, request, context):
-        """Whether a principal may do something, and which rule says so. Needs the permission describe on the cluster, unless callers
-        ask it of themselves.
+        """Checks if a principal may do something, and returns the rule that decides it. Needs the permission describe on the
+        cluster, except for callers that check their own principal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

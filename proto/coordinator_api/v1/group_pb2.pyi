@@ -3,9 +3,10 @@
 isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
-Group ids: 1 to 1,000 bytes of UTF-8, no NUL. A group is one of two kinds: classic (members agree on an assignment that
-one of them computes) or consumer (KIP-848: the server computes it). A group without members may change its kind, and
-one with members where the server lets it (its setting group_consumer_migration_policy).
+Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are two kinds of group. In a classic one, one of the members
+computes the assignment. In a consumer group (KIP-848), the server computes it. A group without members may change
+its kind. A group with members may if the server's setting group_consumer_migration_policy allows it.
+
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
 
@@ -44,23 +45,23 @@ class JoinGroupRequest(_message.Message):
     SUPPORTS_SKIP_ASSIGNMENT_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     session_timeout_ms: _builtins.int
-    """Silence after which the member is removed, in milliseconds; between the server's minimum and maximum, else
-    INVALID_SESSION_TIMEOUT.
+    """Time without a heartbeat after which the member is removed, in milliseconds. Must lie between the server's minimum
+    and maximum, else INVALID_SESSION_TIMEOUT.
     """
     rebalance_timeout_ms: _builtins.int
-    """How long the others wait for this member in a rebalance. Absent: as session_timeout_ms."""
+    """Time that the others wait for this member in a rebalance, in milliseconds. Absent: same as session_timeout_ms."""
     member_id: _builtins.str
-    """Empty for a new member: MEMBER_ID_REQUIRED answers with the id to come again with."""
+    """Empty for a new member: MEMBER_ID_REQUIRED returns the id to join with."""
     group_instance_id: _builtins.str
-    """Name of a static member: it keeps its place while it is away. Absent: a dynamic member."""
+    """Name of a static member, which keeps its place while it is away. Absent: a dynamic member."""
     protocol_type: _builtins.str
     """"consumer" for consumers; all members of a group have the same."""
     reason: _builtins.str
-    """For the logs: why it joins."""
+    """Reason for joining, for the logs."""
     skip_member_id_required: _builtins.bool
-    """A client from before KIP-394: it is added at once and told its id, no MEMBER_ID_REQUIRED."""
+    """For a client from before KIP-394: it is added at once and gets its id in the response, without MEMBER_ID_REQUIRED."""
     supports_skip_assignment: _builtins.bool
-    """The client understands skip_assignment (JoinGroup 9 and later). Every client of this API should say so."""
+    """True if the client understands skip_assignment (JoinGroup 9 and later). Every client of this API should set it."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
@@ -106,7 +107,7 @@ class JoinGroupProtocol(_message.Message):
     name: _builtins.str
     """Name of the assignor: range, roundrobin, sticky, cooperative-sticky, or the client's own."""
     metadata: _builtins.bytes
-    """What the assignor must know of the member. For protocol type "consumer": Kafka's embedded Subscription."""
+    """Information about the member that the assignor needs. For protocol type "consumer": Kafka's embedded Subscription."""
     def __init__(
         self,
         *,
@@ -147,11 +148,11 @@ class JoinGroupResponse(_message.Message):
     protocol_name: _builtins.str
     """The assignor that the members agreed on. Absent with an error."""
     leader: _builtins.str
-    """Member id of the leader, who computes the assignment."""
+    """Member id of the leader, which computes the assignment."""
     skip_assignment: _builtins.bool
-    """The leader has nothing to compute: the assignment stands."""
+    """True if the leader has nothing to compute: the assignment stays."""
     member_id: _builtins.str
-    """Own member id; with an error the one asked with, or with MEMBER_ID_REQUIRED the one to use."""
+    """The caller's member id. With an error it is the id in the request, or the id to use with MEMBER_ID_REQUIRED."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoinGroupMember]:
         """For the leader only: all members."""
@@ -231,7 +232,7 @@ class SyncGroupRequest(_message.Message):
     member_id: _builtins.str
     group_instance_id: _builtins.str
     protocol_type: _builtins.str
-    """Checked against the group's where given."""
+    """Checked against the group's if set."""
     protocol_name: _builtins.str
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -352,8 +353,8 @@ class HeartbeatRequest(_message.Message):
     member_id: _builtins.str
     group_instance_id: _builtins.str
     max_wait_ms: _builtins.int
-    """The server may hold the answer for up to this many milliseconds while there is nothing new, and answers at once when
-    a rebalance begins. 0: it answers at once, as a Kafka broker does.
+    """Time that the server may hold the answer while there is nothing new, in milliseconds; it answers at once when a
+    rebalance begins. 0: it always answers at once, as a Kafka broker does.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -442,7 +443,7 @@ class LeavingMember(_message.Message):
     GROUP_INSTANCE_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     member_id: _builtins.str
-    """Empty, with a group_instance_id: an administrator removes whoever holds that name."""
+    """Empty, with a group_instance_id: an administrator removes the member that holds that name."""
     group_instance_id: _builtins.str
     reason: _builtins.str
     """For the logs."""
@@ -554,7 +555,7 @@ Global___TopicNames: _TypeAlias = TopicNames  # noqa: Y015
 
 @_typing.final
 class PartitionSet(_message.Message):
-    """A set of partitions, where "none" and "not said" differ."""
+    """A set of partitions, in a message of its own so that "empty" and "absent" differ."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -594,30 +595,37 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     member_id: _builtins.str
     """Made by the client (a UUID) and kept as long as its process lives. Empty with member_epoch 0: the server makes one."""
     member_epoch: _builtins.int
-    """0 = join (again), above 0 = the epoch the member has reached, -1 = leave, -2 = a static member goes for a moment."""
+    """0 = join (again), above 0 = the epoch that the member has reached, -1 = leave, -2 = a static member leaves for a
+    short time.
+    """
     instance_id: _builtins.str
     rack_id: _builtins.str
     rebalance_timeout_ms: _builtins.int
-    """How long the member may take to give up what it must, in milliseconds. Needed with member_epoch 0; absent: unchanged."""
+    """Time that the member may take to give up revoked partitions, in milliseconds. Required with member_epoch 0; absent:
+    unchanged.
+    """
     subscribed_topic_regex: _builtins.str
-    """RE2 syntax; must match the whole name. INVALID_REGULAR_EXPRESSION if it is none."""
+    """RE2 syntax; must match the whole name. INVALID_REGULAR_EXPRESSION if it is not a valid expression."""
     server_assignor: _builtins.str
     """Assignor of the server that the member prefers (uniform, range). Absent: unchanged, or no preference."""
     max_wait_ms: _builtins.int
-    """The server may hold the answer for up to this many milliseconds while there is nothing new for the member. 0: it
-    answers at once, as a Kafka broker does.
+    """Time that the server may hold the answer while there is nothing new for the member, in milliseconds. 0: it answers
+    at once, as a Kafka broker does.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def subscribed_topic_names(self) -> Global___TopicNames:
-        """The subscription is the union of the names and of what the pattern matches. At least one is needed with
-        member_epoch 0, and may be empty; absent: unchanged. INVALID_TOPIC_EXCEPTION for a name that no topic can have.
+        """The subscription is the union of the names and of the topics that the pattern matches. With member_epoch 0 at least
+        one of the two must be set, and may be empty. Absent: unchanged. INVALID_TOPIC_EXCEPTION for a name that no topic
+        can have.
         """
 
     @_builtins.property
     def topic_partitions(self) -> Global___PartitionSet:
-        """What the member owns now, so also: what it has given up. Needed and empty with member_epoch 0; absent: unchanged."""
+        """Partitions that the member owns now; a revoked partition that is missing here has been given up. Required and empty
+        with member_epoch 0; absent: unchanged.
+        """
 
     def __init__(
         self,
@@ -685,7 +693,7 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     """Pause until the next heartbeat, in milliseconds."""
     @_builtins.property
     def assignment(self) -> Global___PartitionSet:
-        """What the member may own now. Absent: unchanged."""
+        """Partitions that the member may own now. Absent: unchanged."""
 
     def __init__(
         self,
@@ -779,7 +787,7 @@ class ConsumerGroupDescription(_message.Message):
     ASSIGNOR_NAME_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """INVALID_GROUP_ID; GROUP_ID_NOT_FOUND for no group, or one of another kind."""
+    """INVALID_GROUP_ID; GROUP_ID_NOT_FOUND if there is no such group, or it is of another kind."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     group_id: _builtins.str
@@ -951,7 +959,7 @@ class GroupDescription(_message.Message):
     GENERATION_ID_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """GROUP_ID_NOT_FOUND for no group, or one of another kind; its state is then Dead."""
+    """GROUP_ID_NOT_FOUND if there is no such group, or it is of another kind; its state is then Dead."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     group_id: _builtins.str
@@ -1035,11 +1043,11 @@ class ListGroupsRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def state_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of states, upper and lower case alike; a name that is none matches nothing. Empty: all."""
+        """Names of states, in any case; an unknown name matches nothing. Empty: all."""
 
     @_builtins.property
     def type_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """classic, consumer; the same. Empty: all."""
+        """classic, consumer; with the same rules. Empty: all."""
 
     def __init__(
         self,
@@ -1222,18 +1230,19 @@ class OffsetCommitRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     generation_id_or_member_epoch: _builtins.int
-    """Generation (classic) or member epoch (consumer) that the offsets were consumed under. An older member epoch will do for
-    partitions that the member has held since then (KIP-1251). Absent: -1, not a member; only for groups without members.
+    """Generation (classic) or member epoch (consumer) that the offsets were consumed under. An older member epoch is
+    accepted for partitions that the member has held since then (KIP-1251). Absent: -1, not a member; only for groups
+    without members.
     """
     member_id: _builtins.str
     group_instance_id: _builtins.str
     retention_time_ms: _builtins.int
-    """Offsets are forgotten after this many milliseconds instead of the server's retention. Absent: the server's."""
+    """Time after which the offsets are deleted, in milliseconds, instead of the server's retention. Absent: the server's."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicOffsets]:
-        """Each partition once: a request that names one twice, or something that cannot be, is refused as a whole."""
+        """Each partition once: a request that names one twice, or that contains an impossible value, is refused as a whole."""
 
     def __init__(
         self,
@@ -1335,14 +1344,14 @@ class OffsetCommitResponse(_message.Message):
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """The error of the whole request; then nothing was done, and every result repeats it."""
+    """The error of the whole request; then nothing was committed, and every result repeats it."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResult]:
-        """One per partition named, in that order. None where the server did not look at the partitions: it loads or stops, has
-        no room, or the header is wrong.
+        """One per partition named, in that order. Empty if the server did not look at the partitions: it is loading or
+        stopping, is at its limit, or the header is malformed.
         """
 
     def __init__(
@@ -1404,8 +1413,8 @@ class OffsetFetchRequest(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     REQUIRE_STABLE_FIELD_NUMBER: _builtins.int
     require_stable: _builtins.bool
-    """UNSTABLE_OFFSET_COMMIT for partitions with an offset that waits for its transaction, even where an older one is
-    committed: exactly-once consumers must wait for the outcome (KIP-447).
+    """Return UNSTABLE_OFFSET_COMMIT for partitions with an offset that waits for its transaction, even if an older offset
+    is committed. Exactly-once consumers must wait for the outcome (KIP-447).
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -1436,7 +1445,7 @@ class OffsetFetchGroup(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     member_id: _builtins.str
-    """Checked against a consumer group where given."""
+    """Checked against a consumer group if set."""
     member_epoch: _builtins.int
     """Absent: -1."""
     @_builtins.property
@@ -1510,7 +1519,7 @@ class FetchedGroup(_message.Message):
     group_id: _builtins.str
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchedOffset]:
-        """In the order asked; all of them by topic and partition."""
+        """In the order asked; sorted by topic and partition if all were asked for."""
 
     def __init__(
         self,
@@ -1556,11 +1565,11 @@ class FetchedOffset(_message.Message):
     """Absent: not known."""
     metadata: _builtins.str
     commit_timestamp_ms: _builtins.int
-    """When it was committed. 0 where nothing is."""
+    """Time when it was committed. 0 where nothing is."""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingOffset]:
-        """With UNSTABLE_OFFSET_COMMIT: the transactions whose outcome is awaited, in the order in which they wrote what waits
-        here. A restart changes nothing in that.
+        """With UNSTABLE_OFFSET_COMMIT: the transactions with an open outcome, in the order in which they wrote their pending
+        offsets here. A restart does not change that order.
         """
 
     def __init__(
@@ -1658,8 +1667,8 @@ class OffsetDeleteResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResult]:
-        """One per partition named, in that order. None where the server did not look at the partitions: it loads or stops, has
-        no room, or the header is wrong.
+        """One per partition named, in that order. Empty if the server did not look at the partitions: it is loading or
+        stopping, is at its limit, or the header is malformed.
         """
 
     def __init__(
@@ -1697,7 +1706,7 @@ class TxnOffsetCommitRequest(_message.Message):
     producer_epoch: _builtins.int
     group_id: _builtins.str
     generation_id_or_member_epoch: _builtins.int
-    """As in OffsetCommitRequest. Not given (absent, and no member id): accepted, and the group cannot fence this producer."""
+    """As in OffsetCommitRequest. Absent, without a member id: accepted, and the group cannot fence this producer."""
     member_id: _builtins.str
     group_instance_id: _builtins.str
     @_builtins.property
@@ -1747,8 +1756,8 @@ class TxnOffsetCommitResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResult]:
-        """One per partition named, in that order. None where the server did not look at the partitions: it loads or stops, has
-        no room, or the header is wrong.
+        """One per partition named, in that order. Empty if the server did not look at the partitions: it is loading or
+        stopping, is at its limit, or the header is malformed.
         """
 
     def __init__(
@@ -1831,7 +1840,7 @@ class DescribeGroupConfigsResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupConfig]:
-        """Only those that differ from the server's."""
+        """Only settings that differ from the server's."""
 
     def __init__(
         self,
@@ -1868,7 +1877,7 @@ class AlterGroupConfigsRequest(_message.Message):
     def set(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupConfig]: ...
     @_builtins.property
     def unset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names that follow the server's setting again."""
+        """Names of settings to reset to the server's."""
 
     def __init__(
         self,
@@ -1897,7 +1906,7 @@ class AlterGroupConfigsResponse(_message.Message):
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """INVALID_CONFIG for an unknown name, a value out of bounds, or a heartbeat interval that is not below the session
-    timeout; nothing was changed.
+    timeout. Then nothing was changed.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str

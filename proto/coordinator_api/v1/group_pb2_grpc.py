@@ -115,22 +115,22 @@ class GroupServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def JoinGroup(self, request, context):
-        """Classic: become a member, or take part in the rebalance under way. Answered when the join phase is over, which may
-        take as long as the rebalance timeout: leave the call that much time and 5 s more.
+        """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
+        take the whole rebalance timeout. Give the call that much time and 5 s more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SyncGroup(self, request, context):
-        """Classic: the leader brings the assignment, everybody fetches his part of it. Answered when it is durable.
+        """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Classic: the member lives. REBALANCE_IN_PROGRESS tells it to join again.
+        """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,28 +144,28 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ConsumerGroupHeartbeat(self, request, context):
-        """Consumer: join, stay, acknowledge revocations, learn the assignment, leave.
+        """Consumer: join, stay, acknowledge revocations, get the assignment, leave.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConsumerGroupDescribe(self, request, context):
-        """State of consumer groups, durable as of the answer.
+        """Returns the state of consumer groups, durable as of the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeGroups(self, request, context):
-        """State of classic groups.
+        """Returns the state of classic groups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """Groups of all kinds.
+        """Lists groups of all kinds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,14 +186,14 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def OffsetFetch(self, request, context):
-        """Committed offsets of one or more groups.
+        """Returns committed offsets of one or more groups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OffsetDelete(self, request, context):
-        """Forgets offsets of topics that the group does not subscribe to.
+        """Deletes offsets of topics that the group does not subscribe to.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,7 +208,7 @@ class GroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeGroupConfigs(self, request, context):
-        """Settings of one group that differ from the server's.
+        """Returns the settings of one group that differ from the server's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

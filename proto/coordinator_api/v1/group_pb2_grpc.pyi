@@ -3,9 +3,10 @@
 isort:skip_file
 Consumer groups: membership in both protocols, and the offsets that groups commit.
 
-Group ids: 1 to 1,000 bytes of UTF-8, no NUL. A group is one of two kinds: classic (members agree on an assignment that
-one of them computes) or consumer (KIP-848: the server computes it). A group without members may change its kind, and
-one with members where the server lets it (its setting group_consumer_migration_policy).
+Group ids: 1 to 1,000 bytes of UTF-8, no NUL. There are two kinds of group. In a classic one, one of the members
+computes the assignment. In a consumer group (KIP-848), the server computes it. A group without members may change
+its kind. A group with members may if the server's setting group_consumer_migration_policy allows it.
+
 "Absent" fields are those that were not set; for most of them that means "unchanged" or "none".
 """
 
@@ -38,37 +39,37 @@ class GroupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupServiceAsyncStub: ...
     JoinGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.JoinGroupRequest, _group_pb2.JoinGroupResponse]
-    """Classic: become a member, or take part in the rebalance under way. Answered when the join phase is over, which may
-    take as long as the rebalance timeout: leave the call that much time and 5 s more.
+    """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
+    take the whole rebalance timeout. Give the call that much time and 5 s more.
     """
     SyncGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.SyncGroupRequest, _group_pb2.SyncGroupResponse]
-    """Classic: the leader brings the assignment, everybody fetches his part of it. Answered when it is durable."""
+    """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.HeartbeatRequest, _group_pb2.HeartbeatResponse]
-    """Classic: the member lives. REBALANCE_IN_PROGRESS tells it to join again."""
+    """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again."""
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.LeaveGroupRequest, _group_pb2.LeaveGroupResponse]
     """Classic: members leave, or an administrator removes static members by their instance ids."""
     ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]
-    """Consumer: join, stay, acknowledge revocations, learn the assignment, leave."""
+    """Consumer: join, stay, acknowledge revocations, get the assignment, leave."""
     ConsumerGroupDescribe: _grpc.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]
-    """State of consumer groups, durable as of the answer."""
+    """Returns the state of consumer groups, durable as of the answer."""
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]
-    """State of classic groups."""
+    """Returns the state of classic groups."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.ListGroupsRequest, _group_pb2.ListGroupsResponse]
-    """Groups of all kinds."""
+    """Lists groups of all kinds."""
     DeleteGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.DeleteGroupsRequest, _group_pb2.DeleteGroupsResponse]
     """Deletes groups without members, with all their offsets."""
     OffsetCommit: _grpc.UnaryUnaryMultiCallable[_group_pb2.OffsetCommitRequest, _group_pb2.OffsetCommitResponse]
     """Commits offsets at once. Partitions are refused one by one; those that are accepted are durable together."""
     OffsetFetch: _grpc.UnaryUnaryMultiCallable[_group_pb2.OffsetFetchRequest, _group_pb2.OffsetFetchResponse]
-    """Committed offsets of one or more groups."""
+    """Returns committed offsets of one or more groups."""
     OffsetDelete: _grpc.UnaryUnaryMultiCallable[_group_pb2.OffsetDeleteRequest, _group_pb2.OffsetDeleteResponse]
-    """Forgets offsets of topics that the group does not subscribe to."""
+    """Deletes offsets of topics that the group does not subscribe to."""
     TxnOffsetCommit: _grpc.UnaryUnaryMultiCallable[_group_pb2.TxnOffsetCommitRequest, _group_pb2.TxnOffsetCommitResponse]
     """Commits offsets inside a transaction: they become visible if and only if it commits, together with its records.
     Clients of version 2 need no AddOffsetsToTxn before it.
     """
     DescribeGroupConfigs: _grpc.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupConfigsRequest, _group_pb2.DescribeGroupConfigsResponse]
-    """Settings of one group that differ from the server's."""
+    """Returns the settings of one group that differ from the server's."""
     AlterGroupConfigs: _grpc.UnaryUnaryMultiCallable[_group_pb2.AlterGroupConfigsRequest, _group_pb2.AlterGroupConfigsResponse]
     """Changes settings of one group; the next heartbeat of each member takes them up."""
 
@@ -76,37 +77,37 @@ class GroupServiceStub:
 class GroupServiceAsyncStub(GroupServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     JoinGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.JoinGroupRequest, _group_pb2.JoinGroupResponse]  # type: ignore[assignment]
-    """Classic: become a member, or take part in the rebalance under way. Answered when the join phase is over, which may
-    take as long as the rebalance timeout: leave the call that much time and 5 s more.
+    """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
+    take the whole rebalance timeout. Give the call that much time and 5 s more.
     """
     SyncGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.SyncGroupRequest, _group_pb2.SyncGroupResponse]  # type: ignore[assignment]
-    """Classic: the leader brings the assignment, everybody fetches his part of it. Answered when it is durable."""
+    """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.HeartbeatRequest, _group_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Classic: the member lives. REBALANCE_IN_PROGRESS tells it to join again."""
+    """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again."""
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.LeaveGroupRequest, _group_pb2.LeaveGroupResponse]  # type: ignore[assignment]
     """Classic: members leave, or an administrator removes static members by their instance ids."""
     ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupHeartbeatRequest, _group_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
-    """Consumer: join, stay, acknowledge revocations, learn the assignment, leave."""
+    """Consumer: join, stay, acknowledge revocations, get the assignment, leave."""
     ConsumerGroupDescribe: _aio.UnaryUnaryMultiCallable[_group_pb2.ConsumerGroupDescribeRequest, _group_pb2.ConsumerGroupDescribeResponse]  # type: ignore[assignment]
-    """State of consumer groups, durable as of the answer."""
+    """Returns the state of consumer groups, durable as of the answer."""
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupsRequest, _group_pb2.DescribeGroupsResponse]  # type: ignore[assignment]
-    """State of classic groups."""
+    """Returns the state of classic groups."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.ListGroupsRequest, _group_pb2.ListGroupsResponse]  # type: ignore[assignment]
-    """Groups of all kinds."""
+    """Lists groups of all kinds."""
     DeleteGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.DeleteGroupsRequest, _group_pb2.DeleteGroupsResponse]  # type: ignore[assignment]
     """Deletes groups without members, with all their offsets."""
     OffsetCommit: _aio.UnaryUnaryMultiCallable[_group_pb2.OffsetCommitRequest, _group_pb2.OffsetCommitResponse]  # type: ignore[assignment]
     """Commits offsets at once. Partitions are refused one by one; those that are accepted are durable together."""
     OffsetFetch: _aio.UnaryUnaryMultiCallable[_group_pb2.OffsetFetchRequest, _group_pb2.OffsetFetchResponse]  # type: ignore[assignment]
-    """Committed offsets of one or more groups."""
+    """Returns committed offsets of one or more groups."""
     OffsetDelete: _aio.UnaryUnaryMultiCallable[_group_pb2.OffsetDeleteRequest, _group_pb2.OffsetDeleteResponse]  # type: ignore[assignment]
-    """Forgets offsets of topics that the group does not subscribe to."""
+    """Deletes offsets of topics that the group does not subscribe to."""
     TxnOffsetCommit: _aio.UnaryUnaryMultiCallable[_group_pb2.TxnOffsetCommitRequest, _group_pb2.TxnOffsetCommitResponse]  # type: ignore[assignment]
     """Commits offsets inside a transaction: they become visible if and only if it commits, together with its records.
     Clients of version 2 need no AddOffsetsToTxn before it.
     """
     DescribeGroupConfigs: _aio.UnaryUnaryMultiCallable[_group_pb2.DescribeGroupConfigsRequest, _group_pb2.DescribeGroupConfigsResponse]  # type: ignore[assignment]
-    """Settings of one group that differ from the server's."""
+    """Returns the settings of one group that differ from the server's."""
     AlterGroupConfigs: _aio.UnaryUnaryMultiCallable[_group_pb2.AlterGroupConfigsRequest, _group_pb2.AlterGroupConfigsResponse]  # type: ignore[assignment]
     """Changes settings of one group; the next heartbeat of each member takes them up."""
 
@@ -117,8 +118,8 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.JoinGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.JoinGroupResponse, _abc.Awaitable[_group_pb2.JoinGroupResponse]]:
-        """Classic: become a member, or take part in the rebalance under way. Answered when the join phase is over, which may
-        take as long as the rebalance timeout: leave the call that much time and 5 s more.
+        """Classic: join the group, or take part in the rebalance under way. Answered when the join phase is over, which may
+        take the whole rebalance timeout. Give the call that much time and 5 s more.
         """
 
     @_abc_1.abstractmethod
@@ -127,7 +128,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.SyncGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.SyncGroupResponse, _abc.Awaitable[_group_pb2.SyncGroupResponse]]:
-        """Classic: the leader brings the assignment, everybody fetches his part of it. Answered when it is durable."""
+        """Classic: the leader sends the assignment, and every member gets its part of it. Answered when it is durable."""
 
     @_abc_1.abstractmethod
     def Heartbeat(
@@ -135,7 +136,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.HeartbeatResponse, _abc.Awaitable[_group_pb2.HeartbeatResponse]]:
-        """Classic: the member lives. REBALANCE_IN_PROGRESS tells it to join again."""
+        """Classic: report that the member is alive. REBALANCE_IN_PROGRESS: it must join again."""
 
     @_abc_1.abstractmethod
     def LeaveGroup(
@@ -151,7 +152,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.ConsumerGroupHeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ConsumerGroupHeartbeatResponse, _abc.Awaitable[_group_pb2.ConsumerGroupHeartbeatResponse]]:
-        """Consumer: join, stay, acknowledge revocations, learn the assignment, leave."""
+        """Consumer: join, stay, acknowledge revocations, get the assignment, leave."""
 
     @_abc_1.abstractmethod
     def ConsumerGroupDescribe(
@@ -159,7 +160,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.ConsumerGroupDescribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ConsumerGroupDescribeResponse, _abc.Awaitable[_group_pb2.ConsumerGroupDescribeResponse]]:
-        """State of consumer groups, durable as of the answer."""
+        """Returns the state of consumer groups, durable as of the answer."""
 
     @_abc_1.abstractmethod
     def DescribeGroups(
@@ -167,7 +168,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.DescribeGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.DescribeGroupsResponse, _abc.Awaitable[_group_pb2.DescribeGroupsResponse]]:
-        """State of classic groups."""
+        """Returns the state of classic groups."""
 
     @_abc_1.abstractmethod
     def ListGroups(
@@ -175,7 +176,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.ListGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ListGroupsResponse, _abc.Awaitable[_group_pb2.ListGroupsResponse]]:
-        """Groups of all kinds."""
+        """Lists groups of all kinds."""
 
     @_abc_1.abstractmethod
     def DeleteGroups(
@@ -199,7 +200,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.OffsetFetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.OffsetFetchResponse, _abc.Awaitable[_group_pb2.OffsetFetchResponse]]:
-        """Committed offsets of one or more groups."""
+        """Returns committed offsets of one or more groups."""
 
     @_abc_1.abstractmethod
     def OffsetDelete(
@@ -207,7 +208,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.OffsetDeleteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.OffsetDeleteResponse, _abc.Awaitable[_group_pb2.OffsetDeleteResponse]]:
-        """Forgets offsets of topics that the group does not subscribe to."""
+        """Deletes offsets of topics that the group does not subscribe to."""
 
     @_abc_1.abstractmethod
     def TxnOffsetCommit(
@@ -225,7 +226,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.DescribeGroupConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.DescribeGroupConfigsResponse, _abc.Awaitable[_group_pb2.DescribeGroupConfigsResponse]]:
-        """Settings of one group that differ from the server's."""
+        """Returns the settings of one group that differ from the server's."""
 
     @_abc_1.abstractmethod
     def AlterGroupConfigs(

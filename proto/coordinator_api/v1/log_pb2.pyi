@@ -31,20 +31,20 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     ENCODING_RECORDS_V1: _Encoding.ValueType  # 1
     """A serialized `Records` message."""
     ENCODING_ARROW_V1: _Encoding.ValueType  # 2
-    """One Arrow IPC record-batch message (no schema message, no stream framing) of the fixed schema
-      key: binary, value: binary, timestamp_ms: int64 not null,
-      headers: list<item: struct<key: utf8 not null, value: binary> not null>
+    """One Arrow IPC record-batch message (no schema message, no stream framing) of this fixed schema:
+        key: binary, value: binary, timestamp_ms: int64 not null,
+        headers: list<item: struct<key: utf8 not null, value: binary> not null>
     """
     ENCODING_RECORDS_V2: _Encoding.ValueType  # 3
-    """The two below are what compaction leaves, and only come from Fetch: on Produce they are INVALID_RECORD. As
-    RECORDS_V1, and `Record.offset_delta` says at which offset each record lies.
+    """Written by compaction, as is ARROW_V2: both only come from Fetch, and are INVALID_RECORD on Produce. Same as
+    RECORDS_V1, and `Record.offset_delta` has the offset of each record.
     """
     ENCODING_ARROW_V2: _Encoding.ValueType  # 4
-    """As ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
+    """Same as ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-    """How the payload of a batch is encoded. The server stores what was sent, byte for byte, and takes only what readers can
-    read: see `RecordBatch.payload`.
+    """Encoding of the payload of a batch. The server stores the payload unchanged, byte for byte, and accepts only payloads
+    that readers can read: see `RecordBatch.payload`.
     """
 
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
@@ -52,16 +52,16 @@ ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 ENCODING_RECORDS_V1: Encoding.ValueType  # 1
 """A serialized `Records` message."""
 ENCODING_ARROW_V1: Encoding.ValueType  # 2
-"""One Arrow IPC record-batch message (no schema message, no stream framing) of the fixed schema
-  key: binary, value: binary, timestamp_ms: int64 not null,
-  headers: list<item: struct<key: utf8 not null, value: binary> not null>
+"""One Arrow IPC record-batch message (no schema message, no stream framing) of this fixed schema:
+    key: binary, value: binary, timestamp_ms: int64 not null,
+    headers: list<item: struct<key: utf8 not null, value: binary> not null>
 """
 ENCODING_RECORDS_V2: Encoding.ValueType  # 3
-"""The two below are what compaction leaves, and only come from Fetch: on Produce they are INVALID_RECORD. As
-RECORDS_V1, and `Record.offset_delta` says at which offset each record lies.
+"""Written by compaction, as is ARROW_V2: both only come from Fetch, and are INVALID_RECORD on Produce. Same as
+RECORDS_V1, and `Record.offset_delta` has the offset of each record.
 """
 ENCODING_ARROW_V2: Encoding.ValueType  # 4
-"""As ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
+"""Same as ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
 class _Compression:
@@ -81,8 +81,8 @@ class _CompressionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Compressi
     """Zstandard frames, RFC 8878."""
 
 class Compression(_Compression, metaclass=_CompressionEnumTypeWrapper):
-    """Compression of the payload, done by the client (numbers as in Kafka). One frame or several of the framing that is
-    named, and nothing behind. Any other number is refused with UNSUPPORTED_COMPRESSION_TYPE.
+    """Compression of the payload, done by the client (numbers as in Kafka). A payload is one or several frames of the named
+    format, with nothing after them. Any other number is refused with UNSUPPORTED_COMPRESSION_TYPE.
     """
 
 COMPRESSION_NONE: Compression.ValueType  # 0
@@ -123,22 +123,22 @@ class _ConfigOriginEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigOr
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONFIG_ORIGIN_UNSPECIFIED: _ConfigOrigin.ValueType  # 0
     CONFIG_ORIGIN_TOPIC: _ConfigOrigin.ValueType  # 1
-    """It was set for this topic."""
+    """Set for this topic."""
     CONFIG_ORIGIN_SERVER: _ConfigOrigin.ValueType  # 2
-    """The server is configured with a default of its own for topics."""
+    """Set in the server's configuration as a default for topics."""
     CONFIG_ORIGIN_DEFAULT: _ConfigOrigin.ValueType  # 3
-    """Nobody set it."""
+    """Built in: neither the topic nor the server's configuration sets it."""
 
 class ConfigOrigin(_ConfigOrigin, metaclass=_ConfigOriginEnumTypeWrapper):
-    """Where the value of a setting comes from."""
+    """Origin of the value of a setting."""
 
 CONFIG_ORIGIN_UNSPECIFIED: ConfigOrigin.ValueType  # 0
 CONFIG_ORIGIN_TOPIC: ConfigOrigin.ValueType  # 1
-"""It was set for this topic."""
+"""Set for this topic."""
 CONFIG_ORIGIN_SERVER: ConfigOrigin.ValueType  # 2
-"""The server is configured with a default of its own for topics."""
+"""Set in the server's configuration as a default for topics."""
 CONFIG_ORIGIN_DEFAULT: ConfigOrigin.ValueType  # 3
-"""Nobody set it."""
+"""Built in: neither the topic nor the server's configuration sets it."""
 Global___ConfigOrigin: _TypeAlias = ConfigOrigin  # noqa: Y015
 
 class _LeaderEpochCause:
@@ -156,7 +156,7 @@ class _LeaderEpochCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Lead
     """A backup was restored."""
 
 class LeaderEpochCause(_LeaderEpochCause, metaclass=_LeaderEpochCauseEnumTypeWrapper):
-    """Why a leader epoch began."""
+    """Reason for the beginning of a leader epoch."""
 
 LEADER_EPOCH_CAUSE_UNSPECIFIED: LeaderEpochCause.ValueType  # 0
 LEADER_EPOCH_CAUSE_CREATED: LeaderEpochCause.ValueType  # 1
@@ -193,7 +193,7 @@ class RecordBatch(_message.Message):
     base_offset: _builtins.int
     """Offset of the first record. Set by the server; a client sends 0."""
     record_count: _builtins.int
-    """1 or more; 0 or more where hole_count is not 0."""
+    """1 or more; 0 or more if hole_count is not 0."""
     base_timestamp_ms: _builtins.int
     """Timestamp of the first record and the largest of all, Unix milliseconds."""
     max_timestamp_ms: _builtins.int
@@ -203,33 +203,36 @@ class RecordBatch(_message.Message):
     base_sequence: _builtins.int
     """Sequence number of the first record, per producer and partition, from 0 in every epoch, wrapping after 2^31-1 to 0."""
     is_transactional: _builtins.bool
-    """Must be as ProduceRequest says: true with a transactional_id, else false; INVALID_REQUEST refuses the request."""
+    """Must agree with ProduceRequest: true with a transactional_id, else false. Otherwise the request is INVALID_REQUEST."""
     is_control: _builtins.bool
-    """True only in raw reads: the batch ends a transaction and `marker` says which."""
+    """True only in raw reads: the batch ends a transaction, with the outcome in `marker`."""
     encoding: Global___Encoding.ValueType
     compression: Global___Compression.ValueType
     timestamp_type: Global___TimestampType.ValueType
     crc32c: _builtins.int
-    """CRC-32C of the stored form: Kafka's v2 header from the attributes on, then encoding, format version and a zero byte,
-    then the payload (docs/clients.md has it byte by byte). Absent on Produce: computed by the server. Wrong:
-    CORRUPT_MESSAGE.
+    """CRC-32C of the stored form: Kafka's v2 header from the attributes on, encoding, format version, a zero byte, and
+    the payload. See docs/clients.md for every byte. Absent on Produce: computed by the server. Wrong: CORRUPT_MESSAGE.
     """
     leader_epoch: _builtins.int
-    """Leader epoch of the partition when the batch was appended: set by the server, and not under the checksum. Who has read
-    the batch names it with the next Fetch (FetchPartition.last_read_epoch).
+    """Leader epoch of the partition when the batch was appended: set by the server, and not covered by the checksum. A
+    reader of the batch sends it with its next Fetch (FetchPartition.last_read_epoch).
     """
     payload: _builtins.bytes
-    """The encoded records, compressed as named. Last, so that it can be written and read without copying.
-    Produce and Transact refuse with INVALID_RECORD what readers could not read: a payload that does not unpack, or to
-    more than 16 MiB; that is not of its encoding; that does not hold record_count records, or more than 1,048,576 of
-    them, or a record of more than 131,072 fields (headers, above all). Large ones are checked apart from other work;
-    what the same producer sends meanwhile waits, so its order stays. A topic with validate_payload=header takes any
-    payload, and its readers must be ready for that.
+    """The encoded records, compressed as named. It is last, so that it can be written and read without copying.
+
+    Produce and Transact refuse payloads that readers could not read, with INVALID_RECORD:
+    - A payload that does not decompress, or is larger than 16 MiB when it does.
+    - A payload that is not of its encoding.
+    - A payload without exactly record_count records, or with more than 1,048,576.
+    - A record of more than 131,072 fields (most of them headers).
+
+    Large payloads are checked apart from other work. Later batches of the same producer wait meanwhile, so that its
+    order stays. A topic with validate_payload=header accepts any payload, and its readers must be ready for that.
     """
     hole_count: _builtins.int
-    """How many of the offsets of the batch are without a record, because compaction took it away. The batch takes the offsets
-    from base_offset to base_offset + record_count + hole_count - 1, and as many sequence numbers. Not 0 only with an
-    encoding that ends in V2; a client sends 0, and INVALID_RECORD refuses what is not. Written before the payload.
+    """Number of offsets of the batch without a record, because compaction removed it. The batch has the offsets from
+    base_offset to base_offset + record_count + hole_count - 1, and as many sequence numbers. It is nonzero only with
+    an encoding that ends in V2. A client sends 0; anything else is INVALID_RECORD. Written before the payload.
     """
     @_builtins.property
     def marker(self) -> Global___ControlMarker:
@@ -297,22 +300,22 @@ class ControlMarker(_message.Message):
     COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort. Must be there in WriteTxnMarkers: INVALID_REQUEST refuses a request where one lacks it.
-    The server always sends it.
+    """True = commit, false = abort. Must be set in WriteTxnMarkers: a request with a marker that lacks it is
+    INVALID_REQUEST. The server always sends it.
     """
     txn_epoch: _builtins.int
-    """The epoch of the transaction that it ends, and the lowest epoch that is accepted afterwards."""
+    """Epoch of the transaction that it ends, and the lowest epoch that is accepted afterwards."""
     next_epoch: _builtins.int
     coordinator_epoch: _builtins.int
     csn: _builtins.int
     """Commit sequence number of the outcome. It is compared with others of the same coordinator_shard only."""
     coordinator_shard: _builtins.int
-    """Shard of the transactional id that the outcome was decided for, 0 to 65534: whose counter the csn is of, and whose
-    epoch the coordinator_epoch is.
+    """Shard of the transactional id that the outcome was decided for, 0 to 65534. The csn is of that shard's counter, and
+    the coordinator_epoch is that shard's epoch.
     """
     first_offset: _builtins.int
-    """Where the records that it ends begin in the partition; -1 = it has none there. Only in what is read: a partition
-    knows it by itself.
+    """Offset of the first record that it ends in the partition; -1 = there is none. Only set in reads: a partition knows
+    it by itself.
     """
     def __init__(
         self,
@@ -372,8 +375,8 @@ class Record(_message.Message):
     timestamp_ms: _builtins.int
     """Unix milliseconds."""
     offset_delta: _builtins.int
-    """Only in ENCODING_RECORDS_V2: the offset of the record less base_offset, ascending from record to record. Nothing looks
-    at it in RECORDS_V1, where records follow each other.
+    """Only in ENCODING_RECORDS_V2: the offset of the record minus base_offset, ascending from record to record. Ignored
+    in RECORDS_V1, where records follow each other.
     """
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
@@ -486,16 +489,16 @@ class NewTopic(_message.Message):
     """1 to 10,000."""
     @_builtins.property
     def config(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Settings; an unknown one, or a value that it cannot have, is refused with INVALID_CONFIG.
-        validate_payload: "full" (default) = take only batches that every reader can decode; "header" = look at the header
-        and the checksum only, for writers that vouch for their payloads.
-        retention_ms, retention_bytes: how long records are kept, and how many bytes of its log each partition keeps; a whole
-        number from 1 on, or "-1" = no limit. Default: what the server is configured with. The oldest records go, by whole
-        stretches of the log (1 MiB or 256 batches), and none that the last stable offset has not passed. A timestamp ahead
-        of the clock, or none at all, keeps records no longer than if they had the time of their append.
-        timestamp_after_max_ms (Kafka's message.timestamp.after.max.ms): how far ahead of the server's clock the largest
-        timestamp of a batch may lie, or INVALID_TIMESTAMP refuses the batch; a whole number from 1 on, or "-1" = any
-        distance. Default: what the server is configured with, which is "-1" unless it says otherwise.
+        """Settings by name. An unknown name, or a value that the setting cannot have, is refused with INVALID_CONFIG.
+        - validate_payload: "full" (default) = accept only batches that every reader can decode. "header" = check the
+          header and the checksum only, for producers that guarantee their payloads.
+        - retention_ms, retention_bytes: time for which records are kept, and number of bytes of its log that each
+          partition keeps. A whole number from 1 on, or "-1" = no limit. Default: the server's setting. The oldest records
+          are removed first, in units of one index entry (1 MiB or 256 batches), and only below the last stable offset. A
+          timestamp ahead of the clock, or a missing one, keeps records no longer than the time of their append would.
+        - timestamp_after_max_ms (Kafka's message.timestamp.after.max.ms): distance by which the largest timestamp of a
+          batch may be ahead of the server's clock. A batch beyond it is refused with INVALID_TIMESTAMP. A whole number
+          from 1 on, or "-1" = any distance. Default: the server's setting, which is "-1" unless configured otherwise.
         """
 
     def __init__(
@@ -702,7 +705,7 @@ class DescribeTopicsResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicDescription]:
-        """Sorted by name when all were asked for, else in the order asked."""
+        """Sorted by name if all were asked for, else in the order asked."""
 
     def __init__(
         self,
@@ -822,8 +825,8 @@ class PartitionsOfTopic(_message.Message):
     name: _builtins.str
     topic_id: _builtins.bytes
     partition_count: _builtins.int
-    """How many partitions it shall have, with those that it has. INVALID_PARTITIONS unless that is more than it has and not
-    more than a topic may have.
+    """Number of partitions that the topic is to have, including those that it has. INVALID_PARTITIONS unless that is more
+    than it has and not more than a topic may have.
     """
     def __init__(
         self,
@@ -855,8 +858,8 @@ class CreatePartitionsResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicResult]:
-        """One per topic, in the order asked, with the number of its partitions as it is now (or would be). A topic that is named
-        twice is refused with INVALID_REQUEST both times.
+        """One per topic, in the order asked, with the number of its partitions as it is now (or would be). A topic that is
+        named twice is refused with INVALID_REQUEST both times.
         """
 
     def __init__(
@@ -906,7 +909,7 @@ Global___AlterTopicConfigsRequest: _TypeAlias = AlterTopicConfigsRequest  # noqa
 
 @_typing.final
 class TopicToAlter(_message.Message):
-    """A topic by name, by UUID, or by both, as in TopicName. What is not named stays."""
+    """A topic by name, by UUID, or by both, as in TopicName. Settings that are not named stay."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -942,7 +945,7 @@ class TopicToAlter(_message.Message):
 
     @_builtins.property
     def unset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Settings that the topic shall not have itself any more: the server's hold again."""
+        """Settings to remove from the topic: the server's values apply again."""
 
     def __init__(
         self,
@@ -975,9 +978,9 @@ class AlterTopicConfigsResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicConfigs]:
-        """One per topic, in the order asked, with all settings as they are now (or would be). INVALID_CONFIG: an unknown setting, a
-        value that it cannot have, or one that is set and unset. INVALID_REQUEST: nothing is set or unset, or the topic is named
-        twice (then so both times).
+        """One per topic, in the order asked, with all settings as they are now (or would be). INVALID_CONFIG: an unknown
+        setting, a value that it cannot have, or a setting that is both set and unset. INVALID_REQUEST: nothing is set or
+        unset, or the topic is named twice (then both are refused).
         """
 
     def __init__(
@@ -1038,7 +1041,7 @@ class DescribeTopicConfigsResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicConfigs]:
-        """Sorted by name when all were asked for, else in the order asked."""
+        """Sorted by name if all were asked for, else in the order asked."""
 
     def __init__(
         self,
@@ -1074,7 +1077,7 @@ class TopicConfigs(_message.Message):
     topic_id: _builtins.bytes
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicSetting]:
-        """All that there are."""
+        """All settings that exist."""
 
     def __init__(
         self,
@@ -1106,7 +1109,7 @@ class TopicSetting(_message.Message):
     value: _builtins.str
     origin: Global___ConfigOrigin.ValueType
     inherited_value: _builtins.str
-    """The value that holds where the topic has none of its own."""
+    """The value that applies if the topic has none of its own."""
     def __init__(
         self,
         *,
@@ -1166,7 +1169,7 @@ Global___PartitionDescription: _TypeAlias = PartitionDescription  # noqa: Y015
 
 @_typing.final
 class LeaderEpoch(_message.Message):
-    """One line of a partition's log: what lies at an offset never changes within one."""
+    """A leader epoch of a partition's log: within one epoch the record at an offset never changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1205,14 +1208,17 @@ class ProduceRequest(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Required for transactional batches, else absent. Version 2: the partition is added to the transaction by this call.
-    Without it, no producer id that InitProducerId gave to a transactional id is taken, whatever its epoch and whatever
-    has become of the id since: INVALID_TXN_STATE. A partition may not have heard that the producer is fenced.
+    Without it, a producer id that InitProducerId gave to a transactional id is refused with INVALID_TXN_STATE,
+    whatever its epoch, and even if that id has expired since. The partition may not know yet that the producer is
+    fenced.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionBatch]:
-        """One batch per partition: one that is named twice has INVALID_REQUEST in its results, and nothing appended."""
+        """One batch per partition. A partition that is named twice has INVALID_REQUEST in its results, and nothing is
+        appended to it.
+        """
 
     def __init__(
         self,
@@ -1275,7 +1281,7 @@ class ProduceResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceResult]:
-        """One per batch, in the order sent. None where the request as a whole was refused."""
+        """One per batch, in the order sent. Empty where the request as a whole was refused."""
 
     def __init__(
         self,
@@ -1314,12 +1320,12 @@ class ProduceResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     base_offset: _builtins.int
-    """Offset of the first record. A batch that had been appended before is answered with its first offset; -1 when that is
-    no longer known (DUPLICATE_SEQUENCE_NUMBER: the records are in the log, their offset is not remembered).
+    """Offset of the first record. A batch that had been appended before is answered with its first offset. It is -1 with
+    DUPLICATE_SEQUENCE_NUMBER: the records are in the log, but their offset is no longer known.
     """
     log_start_offset: _builtins.int
     is_duplicate: _builtins.bool
-    """True: nothing was appended, the batch was there already."""
+    """True if nothing was appended because the batch was there already."""
     def __init__(
         self,
         *,
@@ -1354,13 +1360,15 @@ class FetchRequest(_message.Message):
     RAW_FIELD_NUMBER: _builtins.int
     isolation_level: _common_pb2.IsolationLevel.ValueType
     max_wait_ms: _builtins.int
-    """Milliseconds to wait for min_bytes of visible records. 0: answer at once."""
+    """Time to wait for min_bytes of visible records, in milliseconds. 0: answer at once."""
     min_bytes: _builtins.int
     """Default 0 means 1."""
     max_bytes: _builtins.int
-    """Most bytes of batches in the whole answer; the first batch is returned even when it is larger. Default 0 means 1 MiB."""
+    """Maximum bytes of batches in the whole answer; the first batch is returned even if it is larger. Default 0 means 1
+    MiB.
+    """
     raw: _builtins.bool
-    """Everything, also control batches and aborted records, with the list of aborted transactions: for auditors."""
+    """Return everything, also control batches and aborted records, with the list of aborted transactions: for auditors."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
@@ -1406,30 +1414,30 @@ class FetchPartition(_message.Message):
     end_offset: _builtins.int
     """Stop before this offset. Absent: no bound but the isolation level's. Batches are whole: skip records from it on."""
     partition_max_bytes: _builtins.int
-    """Most bytes for this partition. Default 0 means max_bytes."""
+    """Maximum bytes for this partition. Default 0 means max_bytes."""
     current_leader_epoch: _builtins.int
-    """The leader epoch that the reader takes for the present one. An older one: FENCED_LEADER_EPOCH. One that this server
-    does not know: UNKNOWN_LEADER_EPOCH. Absent: not checked.
+    """Present leader epoch, as far as the reader knows. An older one: FENCED_LEADER_EPOCH. One that this server does not
+    know: UNKNOWN_LEADER_EPOCH. Absent: not checked.
     """
     last_read_epoch: _builtins.int
-    """The leader epoch of what was read before fetch_offset: FetchResult.last_read_epoch of the Fetch before, or the
-    leader_epoch of the batch, or of ListOffsets, or of the committed offset. Where this log has something else there,
-    because acknowledged writes were lost or a backup was restored, nothing is served: see FetchResult.diverging.
-    Absent: not checked, and such a reader is shown other records at offsets that it has read.
+    """Leader epoch of the records that were read before fetch_offset. It is FetchResult.last_read_epoch of the previous
+    Fetch, or the leader_epoch of the batch, of ListOffsets, or of the committed offset. If this log has other records
+    there, because acknowledged writes were lost or a backup was restored, nothing is returned: see
+    FetchResult.diverging. Absent: not checked, and the reader may get other records at offsets that it has read.
     """
     end_epoch: _builtins.int
-    """The leader epoch in which end_offset was learned: OffsetResult.leader_epoch, where all of the log up to end_offset was
-    there. Where this log has something else before end_offset now, nothing is served: see FetchResult.diverging. For who
-    reads a range in pieces, or again, and must not be shown records of two lines of the log. Only with end_offset.
-    Absent: not checked.
+    """Leader epoch in which end_offset was learned: OffsetResult.leader_epoch, if all of the log up to end_offset existed
+    then. If this log has other records before end_offset now, nothing is returned: see FetchResult.diverging. For
+    readers that read a range in pieces, or again, and must not get records of two histories of the log. Only with
+    end_offset. Absent: not checked.
     """
     @_builtins.property
     def snapshot(self) -> Global___SnapshotFilter:
-        """The range is one of a snapshot, which goes beyond the last stable offset and shows what the filter leaves. Then
-        end_offset and end_epoch are needed: SnapshotPartition.end_offset, or an offset before it, and its leader_epoch. What
-        the filter hides is not counted as hidden. A partition whose records were deleted before they were read has
-        OFFSET_OUT_OF_RANGE; one whose log lost them (a restore), as well, with `diverging`. Not with `raw`, nor with
-        READ_UNCOMMITTED: INVALID_REQUEST.
+        """Filter of a snapshot that the range belongs to. The range may go beyond the last stable offset, and shows the
+        records that the filter leaves. Requires end_offset (SnapshotPartition.end_offset, or an offset before it) and
+        end_epoch (its leader_epoch). Records that the filter hides are not counted as hidden. A partition whose records
+        were deleted before they were read has OFFSET_OUT_OF_RANGE. A partition whose log lost them (a restore) has the
+        same, with `diverging`. INVALID_REQUEST with `raw`, or with READ_UNCOMMITTED.
         """
 
     def __init__(
@@ -1471,7 +1479,7 @@ Global___FetchPartition: _TypeAlias = FetchPartition  # noqa: Y015
 
 @_typing.final
 class SnapshotFilter(_message.Message):
-    """What of a range a snapshot shows. Batches are shown or hidden whole."""
+    """Part of a range that a snapshot shows. Batches are shown or hidden whole."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1479,17 +1487,17 @@ class SnapshotFilter(_message.Message):
     FIRST_OFFSETS_FIELD_NUMBER: _builtins.int
     ONLY_FIELD_NUMBER: _builtins.int
     only: _builtins.bool
-    """... nothing is shown (false), or these and nothing else (true). False is what TakeSnapshot answers. True is for what
-    a later snapshot shows below the end of an earlier one: the transactions that are in the earlier one's filter and
-    not in the later one's.
+    """False: hide the selected batches; TakeSnapshot returns this. True: show only the selected batches. True is for the
+    difference of two snapshots below the end of the earlier one: select the transactions that only the earlier one's
+    filter has.
     """
     @_builtins.property
     def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Producers, and for each, at the same place, an offset: of its transactional batches that begin there or later ..."""
+        """Producer ids. The filter selects their transactional batches that begin at or after the offset in first_offsets."""
 
     @_builtins.property
     def first_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """... as many as producer_ids, else INVALID_REQUEST."""
+        """One offset for each of producer_ids, in the same order; another number of them is INVALID_REQUEST."""
 
     def __init__(
         self,
@@ -1562,12 +1570,14 @@ class FetchResult(_message.Message):
     DIVERGING_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """OFFSET_OUT_OF_RANGE when fetch_offset is below log_start_offset or above high_watermark, or with `diverging`.
-    FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: see FetchPartition.current_leader_epoch. CORRUPT_MESSAGE when what is
-    stored at fetch_offset is damaged: fetching it again cannot help. It is an error of this partition alone, and comes
-    only where nothing before the damage is left to show; error_message says what is damaged.
-    UNSUPPORTED_FOR_MESSAGE_FORMAT in the same way, when a newer server wrote it. KAFKA_STORAGE_ERROR when the
-    partition cannot be read at all and needs repair; UNKNOWN_SERVER_ERROR when it could not be read at this moment.
+    """- OFFSET_OUT_OF_RANGE if fetch_offset is below log_start_offset or above high_watermark, or with `diverging`.
+    - FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: see FetchPartition.current_leader_epoch.
+    - CORRUPT_MESSAGE if the stored data at fetch_offset is damaged: fetching it again cannot help. It is an error of
+      this partition alone, and comes only if nothing before the damage is left to return. error_message says what is
+      damaged.
+    - UNSUPPORTED_FOR_MESSAGE_FORMAT in the same way, if a newer server wrote it.
+    - KAFKA_STORAGE_ERROR if the partition cannot be read at all and needs repair.
+    - UNKNOWN_SERVER_ERROR if it could not be read at this moment.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -1575,29 +1585,30 @@ class FetchResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     next_offset: _builtins.int
-    """Where to go on, also when every record in the range was hidden. With CORRUPT_MESSAGE: the first offset behind the
-    damage; who fetches from there does without the records between fetch_offset and it.
+    """Offset to fetch next, also if every record in the range was hidden. With CORRUPT_MESSAGE it is the first offset
+    after the damage: a reader that goes on there skips the records between fetch_offset and it.
     """
     high_watermark: _builtins.int
     last_stable_offset: _builtins.int
     log_start_offset: _builtins.int
     aborted_records_hidden: _builtins.int
-    """How many records between fetch_offset and next_offset were hidden: of aborted transactions, and markers. An upper bound
+    """Number of hidden records between fetch_offset and next_offset: of aborted transactions, and markers. An upper bound
     where a range begins or ends inside a batch with holes.
     """
     control_records_hidden: _builtins.int
     leader_epoch: _builtins.int
     """The present leader epoch of the partition."""
     last_read_epoch: _builtins.int
-    """What to send with next_offset: the epoch of what lies before it, shown or hidden. Absent where nothing does."""
+    """Epoch to send with next_offset: that of the record before it, shown or hidden. Absent if there is none."""
     @_builtins.property
     def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbortedTransaction]:
-        """Only in raw reads: the aborted transactions that touch the range."""
+        """Only in raw reads: the aborted transactions that overlap the range."""
 
     @_builtins.property
     def diverging(self) -> Global___EpochEnd:
-        """With OFFSET_OUT_OF_RANGE: with an end_offset of fetch_offset at most, the reader has read what is not in this log; with
-        a larger one, before the end_offset that was asked for, the range was planned of what is not.
+        """Divergence of the reader from this log, with OFFSET_OUT_OF_RANGE. If its end_offset is at most fetch_offset, the
+        reader has read records that are not in this log. If it is larger, the requested range was planned with records
+        that are not.
         """
 
     @_builtins.property
@@ -1646,7 +1657,7 @@ Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
 
 @_typing.final
 class EpochEnd(_message.Message):
-    """Where the log that a reader has read left the log as it is now."""
+    """Point at which the log that a reader has read diverges from the present log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1655,8 +1666,8 @@ class EpochEnd(_message.Message):
     epoch: _builtins.int
     """The newest leader epoch that both have; -1: none."""
     end_offset: _builtins.int
-    """Where it ends here, or where the reader stands if that is before: what was read from here on is not in this log. Go
-    on here, with `epoch` as last_read_epoch, once it is decided what becomes of the records that were read from here on.
+    """End of that epoch here, or the reader's offset if that is less: records that were read from here on are not in this
+    log. First decide how to handle those records; then go on here, with `epoch` as last_read_epoch.
     """
     def __init__(
         self,
@@ -1738,11 +1749,12 @@ class OffsetQuery(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     timestamp_ms: _builtins.int
-    """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; from 0 on Unix milliseconds: the
-    first record, in the order of offsets, that a reader of the isolation level is shown and whose timestamp is at least
-    this. A batch that the server cannot open (its payload is damaged, or was never decodable: validate_payload=header)
-    stands for its records: its first offset and its largest timestamp. Version 1.0.0 answers the batch for every record.
-    Kafka's numbers; another negative one is INVALID_REQUEST.
+    """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; both are Kafka's numbers. Another
+    negative number is INVALID_REQUEST. 0 or more = a time in Unix milliseconds. It finds the first record, in the
+    order of offsets, that the isolation level shows and that has at least this timestamp.
+
+    A batch that the server cannot open counts as one record, with its first offset and its largest timestamp. Its
+    payload is damaged, or was never decodable (validate_payload=header). Version 1.0.0 treats every batch like that.
     """
     current_leader_epoch: _builtins.int
     """As FetchPartition.current_leader_epoch."""
@@ -1819,12 +1831,12 @@ class OffsetResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     offset: _builtins.int
-    """-1 when no record is that new."""
+    """-1 if no record is that new."""
     timestamp_ms: _builtins.int
     """Timestamp of the record found by time (OffsetQuery.timestamp_ms); -1 for earliest and latest, and without a record."""
     leader_epoch: _builtins.int
-    """The leader epoch of the offset, to be sent as last_read_epoch by who begins there, and as end_epoch by who ends there.
-    Absent without an offset.
+    """Leader epoch of the offset: send it as last_read_epoch to begin there, or as end_epoch to end there. Absent without
+    an offset.
     """
     def __init__(
         self,
@@ -1885,7 +1897,7 @@ class CountQuery(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     start_offset: _builtins.int
-    """Not negative. Counted from here, or from the log start if that is behind it."""
+    """Not negative. The count begins here, or at the log start if that is later."""
     def __init__(
         self,
         *,
@@ -1959,13 +1971,13 @@ class CountResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     records: _builtins.int
-    """Up to next_offset: all records, those of open and of aborted transactions too. Where start_offset lies inside a batch
-    with holes, both numbers may be too high by its hole_count at most.
+    """Number of all records up to next_offset, including those of open and of aborted transactions. If start_offset lies
+    inside a batch with holes, both numbers may be too high by its hole_count at most.
     """
     committed_records: _builtins.int
-    """Up to next_offset: those that a read-committed reader gets, so only below last_stable_offset."""
+    """Number of records up to next_offset that a read-committed reader gets, so only below last_stable_offset."""
     next_offset: _builtins.int
-    """The high watermark, or less: one call does only so much work. Then ask again from here, and add up."""
+    """The high watermark, or less because the work of one call is limited. Then ask again from here, and add up."""
     high_watermark: _builtins.int
     last_stable_offset: _builtins.int
     log_start_offset: _builtins.int
@@ -2002,10 +2014,10 @@ class MeasureRecordsRequest(_message.Message):
     STEP_BYTES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     isolation_level: _common_pb2.IsolationLevel.ValueType
-    """Whose reader is asked about."""
+    """Isolation level of the reader."""
     step_bytes: _builtins.int
-    """Positive. A step ends with the first batch with which it has this many bytes, or a little behind it: the index knows
-    the log by stretches (of 1 MiB or 256 batches, as delivered).
+    """Positive. A step ends with the first batch that reaches this many bytes, or a little after it. The index knows the
+    log only by entries (1 MiB or 256 batches each by default).
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -2041,14 +2053,14 @@ class MeasureQuery(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     start_offset: _builtins.int
-    """Not negative. Measured from here, or from the log start if that is behind it."""
+    """Not negative. The measurement begins here, or at the log start if that is later."""
     end_offset: _builtins.int
-    """Not before start_offset. Measured up to, not including this offset, or the end of what may be read if that is before
-    it.
+    """Not before start_offset. The measurement ends before this offset, or at the end of the readable log if that is
+    earlier.
     """
     @_builtins.property
     def snapshot(self) -> Global___SnapshotFilter:
-        """As FetchPartition.snapshot: what a reader of that range is shown."""
+        """As FetchPartition.snapshot: measures the records that a reader of that range gets."""
 
     def __init__(
         self,
@@ -2121,12 +2133,12 @@ class MeasureResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     next_offset: _builtins.int
-    """How far was measured: the end, or less, because one call does only so much work. Then ask again from here. The last step
-    may go on there.
+    """End of the measurement: the end of the range, or less because the work of one call is limited. Then ask again from
+    here. The last step may continue there.
     """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredStep]:
-        """Ascending. Between two steps, and between them and the ends, lies nothing that the reader is shown."""
+        """Ascending. Between two steps, and between them and the ends, the reader gets no records."""
 
     def __init__(
         self,
@@ -2159,11 +2171,11 @@ class MeasuredStep(_message.Message):
     first_offset: _builtins.int
     end_offset: _builtins.int
     records: _builtins.int
-    """Records that the reader is shown. Where the range begins or ends inside a batch with holes, the number may be too high
-    by its hole_count at most.
+    """Number of records that the reader gets. If the range begins or ends inside a batch with holes, the number may be
+    too high by its hole_count at most.
     """
     size_bytes: _builtins.int
-    """What they take in the store, markers among them included."""
+    """Their size in the store, including markers among them."""
     def __init__(
         self,
         *,
@@ -2219,9 +2231,9 @@ class OffsetRange(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     start_offset: _builtins.int
-    """Not negative. From here, or from the log start if that is behind it."""
+    """Not negative. The range begins here, or at the log start if that is later."""
     end_offset: _builtins.int
-    """Not before start_offset. Up to, not including this offset, or the high watermark if that is before it."""
+    """Not before start_offset. The range ends before this offset, or at the high watermark if that is earlier."""
     def __init__(
         self,
         *,
@@ -2254,7 +2266,7 @@ class ListCommittedTransactionsResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedTransactionsResult]:
-        """One per range, in the order asked. All are looked at at the same moment."""
+        """One per range, in the order asked. All are read at the same moment."""
 
     def __init__(
         self,
@@ -2292,10 +2304,10 @@ class CommittedTransactionsResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     next_offset: _builtins.int
-    """How far was looked: the end, or less, because one call does only so much work. Then ask again from here."""
+    """End of the list: the end of the range, or less because the work of one call is limited. Then ask again from here."""
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedTransaction]:
-        """Those with their commit marker in the range, by marker_offset, ascending."""
+        """Transactions with their commit marker in the range, by marker_offset, ascending."""
 
     def __init__(
         self,
@@ -2319,7 +2331,7 @@ Global___CommittedTransactionsResult: _TypeAlias = CommittedTransactionsResult  
 
 @_typing.final
 class CommittedTransaction(_message.Message):
-    """What a commit marker says."""
+    """Contents of a commit marker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2330,9 +2342,9 @@ class CommittedTransaction(_message.Message):
     CSN_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     first_offset: _builtins.int
-    """Where the transaction begins in this partition; transactions without a record in it are left out."""
+    """Offset of the transaction's first record in this partition; transactions without a record in it are left out."""
     marker_offset: _builtins.int
-    """Where it ends."""
+    """Offset of its marker."""
     coordinator_shard: _builtins.int
     """Transactions with the same two numbers were decided together: parts of one, or members of one decision."""
     csn: _builtins.int
@@ -2361,8 +2373,8 @@ class TakeSnapshotRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     lease_ms: _builtins.int
-    """How long retention and DeleteRecords leave the records alone, which RenewSnapshot prolongs: 1 to 3,600,000 ms. 0: not
-    at all. A lease ends with the server; then the snapshot can be read as long as its records are there.
+    """Lease: time for which retention and DeleteRecords keep the records, 1 to 3,600,000 ms; RenewSnapshot extends it. 0:
+    no lease. A lease ends with the server; after that the snapshot can be read as long as its records exist.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -2400,7 +2412,7 @@ class TakeSnapshotResponse(_message.Message):
     error_message: _builtins.str
     throttle_ms: _builtins.int
     snapshot_id: _builtins.bytes
-    """16 bytes that name the lease; empty without one."""
+    """Id of the lease, 16 bytes; empty without one."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPartition]:
         """In the order asked."""
@@ -2439,18 +2451,18 @@ class SnapshotPartition(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     start_offset: _builtins.int
-    """The log start at that moment; with a lease, behind what somebody wants gone that another reader still holds. Read from
-    here ...
+    """Read from here: the log start at that moment. With a lease it lies after records that are due for removal, and that
+    only another reader still holds.
     """
     end_offset: _builtins.int
-    """... up to, not including, the durable end at that moment."""
+    """Read up to, not including, this offset: the durable end at that moment."""
     last_stable_offset: _builtins.int
     leader_epoch: _builtins.int
     """The leader epoch in which the end was learned; send it as FetchPartition.end_epoch."""
     @_builtins.property
     def shown(self) -> Global___SnapshotFilter:
-        """Without the transactions that were not finished in all their partitions at that moment. It is part of the snapshot:
-        send it with every range of it.
+        """Filter that hides the transactions that were not finished in all their partitions at that moment. It is part of the
+        snapshot: send it with every range of it.
         """
 
     def __init__(
@@ -2482,7 +2494,7 @@ class RenewSnapshotRequest(_message.Message):
     LEASE_MS_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.bytes
     lease_ms: _builtins.int
-    """How long from now on: 1 to 3,600,000 ms."""
+    """Time for which the lease lasts from now on: 1 to 3,600,000 ms."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -2538,9 +2550,9 @@ class ReleaseSnapshotRequest(_message.Message):
     PART_COUNT_FIELD_NUMBER: _builtins.int
     snapshot_id: _builtins.bytes
     part: _builtins.int
-    """For readers who share a snapshot and do not know of each other: which part of it was read, from 0 on, and how many
-    there are, up to 100,000. It is released with the last of them; to repeat a part changes nothing. part_count 0: all of it
-    is released now. INVALID_REQUEST for a part that is none, or another number of parts than before.
+    """Part that was read, from 0 on, and number of parts, up to 100,000: for independent readers that share a snapshot.
+    The snapshot is released with the last part; repeating a part changes nothing. part_count 0: all of it is released
+    now. INVALID_REQUEST for a part that does not exist, or another number of parts than before.
     """
     part_count: _builtins.int
     @_builtins.property
@@ -2627,8 +2639,8 @@ class RecordsToDelete(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     offset: _builtins.int
-    """The first offset that stays; -1 = the high watermark: delete all there is. Behind the high watermark, or negative:
-    OFFSET_OUT_OF_RANGE. Before the log start: nothing is left to do.
+    """The first offset to keep; -1 = the high watermark: delete everything. Above the high watermark, or otherwise
+    negative: OFFSET_OUT_OF_RANGE. Below the log start: there is nothing left to do.
     """
     def __init__(
         self,
@@ -2699,12 +2711,12 @@ class DeleteRecordsResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     low_watermark: _builtins.int
-    """The log start from now on. Less than what was asked for where `held_back` says so: what is left of it can be deleted
-    once that is over.
+    """The log start from now on. Less than requested if `held_back` is set: the remaining records can be deleted once its
+    reason is gone.
     """
     held_back: _builtins.str
-    """What kept the log start from going further: an open transaction, or a reader that holds older records. Empty: nothing
-    did.
+    """Reason why the log start did not go further: an open transaction, or a reader that holds older records. Empty:
+    there was none.
     """
     def __init__(
         self,
@@ -2736,7 +2748,7 @@ class WriteTxnMarkersRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def markers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TxnMarker]:
-        """At most 10,000 markers times partitions. None: an empty answer."""
+        """At most 10,000, counted as markers times partitions. Empty: an empty answer."""
 
     def __init__(
         self,
@@ -2762,13 +2774,13 @@ class TxnMarker(_message.Message):
     MARKER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
-    """Must have been given away by InitProducerId."""
+    """Must have been given out by InitProducerId."""
     @_builtins.property
     def marker(self) -> Global___ControlMarker:
-        """What was decided, unchanged however often it is sent. The csn must be one that was given to an outcome: a partition
-        takes a marker with the csn of its last one as done (success), and one with a smaller csn as stale (success, nothing
+        """The decision, unchanged in every repetition. The csn must be one that was given to an outcome. A marker with the
+        csn of the partition's last one counts as done (success). One with a smaller csn is stale (success, nothing
         written). A smaller coordinator_epoch than its last is TRANSACTION_COORDINATOR_FENCED. All of a producer's markers
-        are of one coordinator_shard, the one of its transactional id; another one is INVALID_TXN_STATE.
+        are of one coordinator_shard, that of its transactional id; another one is INVALID_TXN_STATE.
         """
 
     @_builtins.property
@@ -2859,9 +2871,9 @@ class TxnMarkerPartitionResult(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """UNKNOWN_TOPIC_OR_PARTITION, TRANSACTION_COORDINATOR_FENCED, INVALID_TXN_STATE (contradicts what the log or the
-    coordinator of this server knows), INVALID_REQUEST (a producer id or csn that was never given away, a coordinator
-    shard that does not exist).
+    """UNKNOWN_TOPIC_OR_PARTITION, TRANSACTION_COORDINATOR_FENCED. INVALID_TXN_STATE: the marker contradicts the log or
+    the coordinator of this server. INVALID_REQUEST: a producer id or csn that was never given out, or a coordinator
+    shard that does not exist.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -2963,7 +2975,7 @@ class PartitionProducers(_message.Message):
     partition: _builtins.int
     @_builtins.property
     def producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerState]:
-        """By producer id, durable state."""
+        """Sorted by producer id, durable state."""
 
     def __init__(
         self,
@@ -3003,18 +3015,18 @@ class ProducerState(_message.Message):
     last_sequence: _builtins.int
     """Sequence number of the newest record of this epoch; -1 = none."""
     last_timestamp_ms: _builtins.int
-    """When the producer appended last, or got its last marker."""
+    """Time when the producer appended last, or got its last marker."""
     coordinator_epoch: _builtins.int
-    """Of the coordinator that sent the last marker; -1 before the first."""
+    """Epoch of the coordinator that sent the last marker; -1 before the first."""
     current_txn_start_offset: _builtins.int
     """First offset of the open transaction. Absent: none is open here."""
     current_txn_start_ms: _builtins.int
-    """When its first record was appended here. Absent: none is open here."""
+    """Time when its first record was appended here. Absent: none is open here."""
     last_marker_csn: _builtins.int
     """Number of the last outcome whose marker is here; 0 = none."""
     coordinator_shard: _builtins.int
-    """Coordinator shard of its transactional id, which gave that number. Absent: it has neither a marker here nor records of
-    a transaction.
+    """Coordinator shard of its transactional id, which gave that number. Absent: it has neither a marker here nor records
+    of a transaction.
     """
     def __init__(
         self,

@@ -144,30 +144,30 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTopics(self, request, context):
-        """Topics with their partitions and positions.
+        """Returns topics with their partitions and positions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreatePartitions(self, request, context):
-        """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
-        key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+        """Adds partitions to topics. Each topic gets all that were asked for or none. Keys are distributed anew: later
+        records of a key may lie in another partition than earlier ones. Needs the permission alter on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterTopicConfigs(self, request, context):
-        """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
-        permission alter_configs on each topic.
+        """Changes settings of topics, for each topic as requested or not at all; in force once answered. Repeating the call
+        succeeds. Needs the permission alter_configs on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTopicConfigs(self, request, context):
-        """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic.
+        """Returns all settings of topics, and the origin of each value. Needs the permission describe_configs on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,63 +188,72 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """Offsets by position or time.
+        """Finds offsets by position or time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CountRecords(self, request, context):
-        """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
-        everything is 0.
+        """Counts the records that a reader has not read yet: its lag. Markers are never counted, so the lag of a reader that
+        has read everything is 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MeasureRecords(self, request, context):
-        """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
-        or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
-        aborted transactions meet a range the headers of batches are read.
+        """Measures the visible records of ranges, in steps of about as many bytes. It serves readers that divide a range
+        among them, or read a range in portions. It is answered from the index, so it costs little for a long range too.
+        The headers of batches are read only where aborted transactions overlap a range.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListCommittedTransactions(self, request, context):
-        """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
-        a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
-        what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
-        move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
-        the snapshot's filter hides. Needs the permission read on each topic.
+        """Lists the transactions that were committed in ranges, up to the durable end, also beyond the last stable offset.
+        With it a reader computes a cut: offsets, one for each partition, that have every transaction on one side in all of
+        them. Needs the permission read on each topic.
+
+        To compute a cut:
+        - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
+        - Begin with the snapshot's last stable offsets as the cut.
+        - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
+        each of its partitions back to its first_offset there.
+        - Repeat the previous step until nothing changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TakeSnapshot(self, request, context):
-        """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
-        stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
-        Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
-        decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
-        INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
-        read and snapshot on each topic.
+        """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
+        of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
+        records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
+        ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
+        snapshot on each topic.
+
+        Refused as a whole:
+        - UNKNOWN_TOPIC_OR_PARTITION and related errors.
+        - INVALID_REQUEST for no partition, or one twice.
+        - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+        - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewSnapshot(self, request, context):
-        """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-        is left of the records can still be read. Needs the permission snapshot on each topic.
+        """Extends the lease of a snapshot. SNAPSHOT_NOT_FOUND: the lease has ended, or the server was started since; the
+        records that remain can still be read. Needs the permission snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSnapshot(self, request, context):
-        """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+        """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
         Needs the permission snapshot on each topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -252,26 +261,28 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRecords(self, request, context):
-        """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
-        there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
-        partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
+        """Deletes the records of partitions before an offset, once the last stable offset has passed them. The log start
+        moves there, and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the disk space becomes free
+        later. Each partition succeeds or is refused by itself, and repeating the call succeeds. Needs the permission
+        delete on the topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WriteTxnMarkers(self, request, context):
-        """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-        partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
-        For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
-        with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+        """Ends transactions in partitions as another coordinator decided. Each marker is accepted or refused in each
+        partition by itself, and repeating it succeeds. Needs the permission cluster_action, or alter, on the cluster. For
+        a producer whose transactional id this server coordinates, it sends the markers itself. A marker for such a
+        producer is refused with INVALID_TXN_STATE, unless it is the one that was decided here. Use EndTxn or
+        AbortTransactions to end such transactions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeProducers(self, request, context):
-        """The producers that partitions remember, and their open transactions.
+        """Returns the producers that partitions remember, and their open transactions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

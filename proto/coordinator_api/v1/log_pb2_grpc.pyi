@@ -36,69 +36,80 @@ class LogServiceStub:
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteTopicsRequest, _log_pb2.DeleteTopicsResponse]
     """Deletes topics and their records. Open transactions that touch them are aborted."""
     DescribeTopics: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicsRequest, _log_pb2.DescribeTopicsResponse]
-    """Topics with their partitions and positions."""
+    """Returns topics with their partitions and positions."""
     CreatePartitions: _grpc.UnaryUnaryMultiCallable[_log_pb2.CreatePartitionsRequest, _log_pb2.CreatePartitionsResponse]
-    """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
-    key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+    """Adds partitions to topics. Each topic gets all that were asked for or none. Keys are distributed anew: later
+    records of a key may lie in another partition than earlier ones. Needs the permission alter on each topic.
     """
     AlterTopicConfigs: _grpc.UnaryUnaryMultiCallable[_log_pb2.AlterTopicConfigsRequest, _log_pb2.AlterTopicConfigsResponse]
-    """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
-    permission alter_configs on each topic.
+    """Changes settings of topics, for each topic as requested or not at all; in force once answered. Repeating the call
+    succeeds. Needs the permission alter_configs on each topic.
     """
     DescribeTopicConfigs: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicConfigsRequest, _log_pb2.DescribeTopicConfigsResponse]
-    """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic."""
+    """Returns all settings of topics, and the origin of each value. Needs the permission describe_configs on each topic."""
     Produce: _grpc.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]
     """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
     Fetch: _grpc.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
-    """Offsets by position or time."""
+    """Finds offsets by position or time."""
     CountRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.CountRecordsRequest, _log_pb2.CountRecordsResponse]
-    """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
-    everything is 0.
+    """Counts the records that a reader has not read yet: its lag. Markers are never counted, so the lag of a reader that
+    has read everything is 0.
     """
     MeasureRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.MeasureRecordsRequest, _log_pb2.MeasureRecordsResponse]
-    """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
-    or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
-    aborted transactions meet a range the headers of batches are read.
+    """Measures the visible records of ranges, in steps of about as many bytes. It serves readers that divide a range
+    among them, or read a range in portions. It is answered from the index, so it costs little for a long range too.
+    The headers of batches are read only where aborted transactions overlap a range.
     """
     ListCommittedTransactions: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListCommittedTransactionsRequest, _log_pb2.ListCommittedTransactionsResponse]
-    """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
-    a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
-    what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
-    move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
-    the snapshot's filter hides. Needs the permission read on each topic.
+    """Lists the transactions that were committed in ranges, up to the durable end, also beyond the last stable offset.
+    With it a reader computes a cut: offsets, one for each partition, that have every transaction on one side in all of
+    them. Needs the permission read on each topic.
+
+    To compute a cut:
+    - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
+    - Begin with the snapshot's last stable offsets as the cut.
+    - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
+      each of its partitions back to its first_offset there.
+    - Repeat the previous step until nothing changes.
     """
     TakeSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]
-    """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
-    stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
-    Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
-    decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
-    INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
-    read and snapshot on each topic.
+    """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
+    of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
+    records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
+    ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
+    snapshot on each topic.
+
+    Refused as a whole:
+    - UNKNOWN_TOPIC_OR_PARTITION and related errors.
+    - INVALID_REQUEST for no partition, or one twice.
+    - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+    - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
     """
     RenewSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]
-    """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-    is left of the records can still be read. Needs the permission snapshot on each topic.
+    """Extends the lease of a snapshot. SNAPSHOT_NOT_FOUND: the lease has ended, or the server was started since; the
+    records that remain can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _grpc.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]
-    """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+    """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
     Needs the permission snapshot on each topic.
     """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
-    """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
-    there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
-    partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
+    """Deletes the records of partitions before an offset, once the last stable offset has passed them. The log start
+    moves there, and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the disk space becomes free
+    later. Each partition succeeds or is refused by itself, and repeating the call succeeds. Needs the permission
+    delete on the topic.
     """
     WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]
-    """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-    partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
-    For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
-    with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+    """Ends transactions in partitions as another coordinator decided. Each marker is accepted or refused in each
+    partition by itself, and repeating it succeeds. Needs the permission cluster_action, or alter, on the cluster. For
+    a producer whose transactional id this server coordinates, it sends the markers itself. A marker for such a
+    producer is refused with INVALID_TXN_STATE, unless it is the one that was decided here. Use EndTxn or
+    AbortTransactions to end such transactions.
     """
     DescribeProducers: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeProducersRequest, _log_pb2.DescribeProducersResponse]
-    """The producers that partitions remember, and their open transactions."""
+    """Returns the producers that partitions remember, and their open transactions."""
 
 @_typing.type_check_only
 class LogServiceAsyncStub(LogServiceStub):
@@ -108,69 +119,80 @@ class LogServiceAsyncStub(LogServiceStub):
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteTopicsRequest, _log_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     """Deletes topics and their records. Open transactions that touch them are aborted."""
     DescribeTopics: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicsRequest, _log_pb2.DescribeTopicsResponse]  # type: ignore[assignment]
-    """Topics with their partitions and positions."""
+    """Returns topics with their partitions and positions."""
     CreatePartitions: _aio.UnaryUnaryMultiCallable[_log_pb2.CreatePartitionsRequest, _log_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
-    """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
-    key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+    """Adds partitions to topics. Each topic gets all that were asked for or none. Keys are distributed anew: later
+    records of a key may lie in another partition than earlier ones. Needs the permission alter on each topic.
     """
     AlterTopicConfigs: _aio.UnaryUnaryMultiCallable[_log_pb2.AlterTopicConfigsRequest, _log_pb2.AlterTopicConfigsResponse]  # type: ignore[assignment]
-    """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
-    permission alter_configs on each topic.
+    """Changes settings of topics, for each topic as requested or not at all; in force once answered. Repeating the call
+    succeeds. Needs the permission alter_configs on each topic.
     """
     DescribeTopicConfigs: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeTopicConfigsRequest, _log_pb2.DescribeTopicConfigsResponse]  # type: ignore[assignment]
-    """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic."""
+    """Returns all settings of topics, and the origin of each value. Needs the permission describe_configs on each topic."""
     Produce: _aio.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]  # type: ignore[assignment]
     """Appends record batches. Answered when they are durable. Each partition is accepted or refused by itself."""
     Fetch: _aio.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
-    """Offsets by position or time."""
+    """Finds offsets by position or time."""
     CountRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.CountRecordsRequest, _log_pb2.CountRecordsResponse]  # type: ignore[assignment]
-    """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
-    everything is 0.
+    """Counts the records that a reader has not read yet: its lag. Markers are never counted, so the lag of a reader that
+    has read everything is 0.
     """
     MeasureRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.MeasureRecordsRequest, _log_pb2.MeasureRecordsResponse]  # type: ignore[assignment]
-    """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
-    or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
-    aborted transactions meet a range the headers of batches are read.
+    """Measures the visible records of ranges, in steps of about as many bytes. It serves readers that divide a range
+    among them, or read a range in portions. It is answered from the index, so it costs little for a long range too.
+    The headers of batches are read only where aborted transactions overlap a range.
     """
     ListCommittedTransactions: _aio.UnaryUnaryMultiCallable[_log_pb2.ListCommittedTransactionsRequest, _log_pb2.ListCommittedTransactionsResponse]  # type: ignore[assignment]
-    """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
-    a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
-    what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
-    move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
-    the snapshot's filter hides. Needs the permission read on each topic.
+    """Lists the transactions that were committed in ranges, up to the durable end, also beyond the last stable offset.
+    With it a reader computes a cut: offsets, one for each partition, that have every transaction on one side in all of
+    them. Needs the permission read on each topic.
+
+    To compute a cut:
+    - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
+    - Begin with the snapshot's last stable offsets as the cut.
+    - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
+      each of its partitions back to its first_offset there.
+    - Repeat the previous step until nothing changes.
     """
     TakeSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.TakeSnapshotRequest, _log_pb2.TakeSnapshotResponse]  # type: ignore[assignment]
-    """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
-    stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
-    Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
-    decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
-    INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-    COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
-    read and snapshot on each topic.
+    """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
+    of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
+    records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
+    ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
+    snapshot on each topic.
+
+    Refused as a whole:
+    - UNKNOWN_TOPIC_OR_PARTITION and related errors.
+    - INVALID_REQUEST for no partition, or one twice.
+    - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+    - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
     """
     RenewSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.RenewSnapshotRequest, _log_pb2.RenewSnapshotResponse]  # type: ignore[assignment]
-    """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-    is left of the records can still be read. Needs the permission snapshot on each topic.
+    """Extends the lease of a snapshot. SNAPSHOT_NOT_FOUND: the lease has ended, or the server was started since; the
+    records that remain can still be read. Needs the permission snapshot on each topic.
     """
     ReleaseSnapshot: _aio.UnaryUnaryMultiCallable[_log_pb2.ReleaseSnapshotRequest, _log_pb2.ReleaseSnapshotResponse]  # type: ignore[assignment]
-    """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+    """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
     Needs the permission snapshot on each topic.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
-    """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
-    there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
-    partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
+    """Deletes the records of partitions before an offset, once the last stable offset has passed them. The log start
+    moves there, and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the disk space becomes free
+    later. Each partition succeeds or is refused by itself, and repeating the call succeeds. Needs the permission
+    delete on the topic.
     """
     WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
-    """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-    partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
-    For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
-    with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+    """Ends transactions in partitions as another coordinator decided. Each marker is accepted or refused in each
+    partition by itself, and repeating it succeeds. Needs the permission cluster_action, or alter, on the cluster. For
+    a producer whose transactional id this server coordinates, it sends the markers itself. A marker for such a
+    producer is refused with INVALID_TXN_STATE, unless it is the one that was decided here. Use EndTxn or
+    AbortTransactions to end such transactions.
     """
     DescribeProducers: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeProducersRequest, _log_pb2.DescribeProducersResponse]  # type: ignore[assignment]
-    """The producers that partitions remember, and their open transactions."""
+    """Returns the producers that partitions remember, and their open transactions."""
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -195,7 +217,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.DescribeTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.DescribeTopicsResponse, _abc.Awaitable[_log_pb2.DescribeTopicsResponse]]:
-        """Topics with their partitions and positions."""
+        """Returns topics with their partitions and positions."""
 
     @_abc_1.abstractmethod
     def CreatePartitions(
@@ -203,8 +225,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.CreatePartitionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.CreatePartitionsResponse, _abc.Awaitable[_log_pb2.CreatePartitionsResponse]]:
-        """Gives topics more partitions. Each topic gets all that were asked for or none. Its keys are spread anew: records of a
-        key that come later may lie in another partition than those before. Needs the permission alter on each topic.
+        """Adds partitions to topics. Each topic gets all that were asked for or none. Keys are distributed anew: later
+        records of a key may lie in another partition than earlier ones. Needs the permission alter on each topic.
         """
 
     @_abc_1.abstractmethod
@@ -213,8 +235,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.AlterTopicConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.AlterTopicConfigsResponse, _abc.Awaitable[_log_pb2.AlterTopicConfigsResponse]]:
-        """Changes settings of topics, each topic as asked or not at all; they hold from the answer on. Success to repeat. Needs the
-        permission alter_configs on each topic.
+        """Changes settings of topics, for each topic as requested or not at all; in force once answered. Repeating the call
+        succeeds. Needs the permission alter_configs on each topic.
         """
 
     @_abc_1.abstractmethod
@@ -223,7 +245,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.DescribeTopicConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.DescribeTopicConfigsResponse, _abc.Awaitable[_log_pb2.DescribeTopicConfigsResponse]]:
-        """All settings of topics, and where their values come from. Needs the permission describe_configs on each topic."""
+        """Returns all settings of topics, and the origin of each value. Needs the permission describe_configs on each topic."""
 
     @_abc_1.abstractmethod
     def Produce(
@@ -247,7 +269,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ListOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ListOffsetsResponse, _abc.Awaitable[_log_pb2.ListOffsetsResponse]]:
-        """Offsets by position or time."""
+        """Finds offsets by position or time."""
 
     @_abc_1.abstractmethod
     def CountRecords(
@@ -255,8 +277,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.CountRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.CountRecordsResponse, _abc.Awaitable[_log_pb2.CountRecordsResponse]]:
-        """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
-        everything is 0.
+        """Counts the records that a reader has not read yet: its lag. Markers are never counted, so the lag of a reader that
+        has read everything is 0.
         """
 
     @_abc_1.abstractmethod
@@ -265,9 +287,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.MeasureRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.MeasureRecordsResponse, _abc.Awaitable[_log_pb2.MeasureRecordsResponse]]:
-        """Where the visible records of ranges lie, in steps of about as many bytes: for readers that divide a range among them,
-        or take so much of it at a time. Answered from the index, so that it costs little however long the range is; only where
-        aborted transactions meet a range the headers of batches are read.
+        """Measures the visible records of ranges, in steps of about as many bytes. It serves readers that divide a range
+        among them, or read a range in portions. It is answered from the index, so it costs little for a long range too.
+        The headers of batches are read only where aborted transactions overlap a range.
         """
 
     @_abc_1.abstractmethod
@@ -276,11 +298,16 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ListCommittedTransactionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ListCommittedTransactionsResponse, _abc.Awaitable[_log_pb2.ListCommittedTransactionsResponse]]:
-        """The transactions that were committed in ranges, up to the durable end, also beyond the last stable offset. For who wants
-        a cut: offsets, one for each partition, that have every transaction on one side in all of them. Take a snapshot, ask for
-        what was committed from where you stand to its ends, begin with its last stable offsets, and, until nothing changes,
-        move each partition back to the first_offset of every transaction that ends at or behind the cut in any of them, or that
-        the snapshot's filter hides. Needs the permission read on each topic.
+        """Lists the transactions that were committed in ranges, up to the durable end, also beyond the last stable offset.
+        With it a reader computes a cut: offsets, one for each partition, that have every transaction on one side in all of
+        them. Needs the permission read on each topic.
+
+        To compute a cut:
+        - Take a snapshot, and list the transactions from the reader's offsets to the snapshot's ends.
+        - Begin with the snapshot's last stable offsets as the cut.
+        - Find every transaction that ends at or after the cut in some partition, or that the snapshot's filter hides. Move
+          each of its partitions back to its first_offset there.
+        - Repeat the previous step until nothing changes.
         """
 
     @_abc_1.abstractmethod
@@ -289,13 +316,17 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.TakeSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.TakeSnapshotResponse, _abc.Awaitable[_log_pb2.TakeSnapshotResponse]]:
-        """A view of several partitions at one moment, which shows every transaction in all of them or in none; a vector of last
-        stable offsets does not. It waits for no open transaction, and reading it again gives the same records. Read it with
-        Fetch, plan ranges of about as many bytes with MeasureRecords, each with SnapshotFilter. Transactions that one
-        decision ends together (one csn) are shown together. Refused as a whole: UNKNOWN_TOPIC_OR_PARTITION and its kin;
-        INVALID_REQUEST for no partition, or one twice; THROTTLING_QUOTA_EXCEEDED where 1,000 are held;
-        COORDINATOR_LOAD_IN_PROGRESS where a part of the transaction coordinator does not serve. Needs the permissions
-        read and snapshot on each topic.
+        """Takes a view of several partitions at one moment, which shows every transaction in all of them or in none. A vector
+        of last stable offsets does not do that. It waits for no open transaction, and reading it again returns the same
+        records. Transactions that one decision ends together (one csn) are shown together. Read it with Fetch, and plan
+        ranges of about as many bytes with MeasureRecords, both with SnapshotFilter. Needs the permissions read and
+        snapshot on each topic.
+
+        Refused as a whole:
+        - UNKNOWN_TOPIC_OR_PARTITION and related errors.
+        - INVALID_REQUEST for no partition, or one twice.
+        - THROTTLING_QUOTA_EXCEEDED where 1,000 snapshots are held.
+        - COORDINATOR_LOAD_IN_PROGRESS where a shard of the transaction coordinator does not serve.
         """
 
     @_abc_1.abstractmethod
@@ -304,8 +335,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.RenewSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.RenewSnapshotResponse, _abc.Awaitable[_log_pb2.RenewSnapshotResponse]]:
-        """Holds the records of a snapshot longer. SNAPSHOT_NOT_FOUND: the lease is over, or the server was started since; what
-        is left of the records can still be read. Needs the permission snapshot on each topic.
+        """Extends the lease of a snapshot. SNAPSHOT_NOT_FOUND: the lease has ended, or the server was started since; the
+        records that remain can still be read. Needs the permission snapshot on each topic.
         """
 
     @_abc_1.abstractmethod
@@ -314,7 +345,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ReleaseSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ReleaseSnapshotResponse, _abc.Awaitable[_log_pb2.ReleaseSnapshotResponse]]:
-        """Holds the records of a snapshot no longer, so that retention may remove them. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
+        """Ends the lease of a snapshot, so that retention may remove its records. SNAPSHOT_NOT_FOUND as for RenewSnapshot.
         Needs the permission snapshot on each topic.
         """
 
@@ -324,9 +355,10 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.DeleteRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.DeleteRecordsResponse, _abc.Awaitable[_log_pb2.DeleteRecordsResponse]]:
-        """Deletes the records of partitions before an offset, once the last stable offset has passed them: the log start moves
-        there and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the room on the disk comes back later. Each
-        partition succeeds or is refused by itself, and to repeat it is success. Needs the permission delete on the topic.
+        """Deletes the records of partitions before an offset, once the last stable offset has passed them. The log start
+        moves there, and readers below it get OFFSET_OUT_OF_RANGE. Durable when answered; the disk space becomes free
+        later. Each partition succeeds or is refused by itself, and repeating the call succeeds. Needs the permission
+        delete on the topic.
         """
 
     @_abc_1.abstractmethod
@@ -335,10 +367,11 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.WriteTxnMarkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.WriteTxnMarkersResponse, _abc.Awaitable[_log_pb2.WriteTxnMarkersResponse]]:
-        """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
-        partition by itself, and success to repeat. Needs the permission cluster_action, or alter, on the cluster.
-        For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
-        with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+        """Ends transactions in partitions as another coordinator decided. Each marker is accepted or refused in each
+        partition by itself, and repeating it succeeds. Needs the permission cluster_action, or alter, on the cluster. For
+        a producer whose transactional id this server coordinates, it sends the markers itself. A marker for such a
+        producer is refused with INVALID_TXN_STATE, unless it is the one that was decided here. Use EndTxn or
+        AbortTransactions to end such transactions.
         """
 
     @_abc_1.abstractmethod
@@ -347,6 +380,6 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.DescribeProducersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.DescribeProducersResponse, _abc.Awaitable[_log_pb2.DescribeProducersResponse]]:
-        """The producers that partitions remember, and their open transactions."""
+        """Returns the producers that partitions remember, and their open transactions."""
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

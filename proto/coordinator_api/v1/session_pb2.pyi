@@ -28,20 +28,24 @@ class SessionRequest(_message.Message):
     CANCELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
-        """In the first message only: client_id holds for every call whose own header has none. Nothing else of it is looked at."""
+        """In the first message only: its client_id holds for every call whose own header has none. Its other fields are
+        ignored.
+        """
 
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionCall]:
-        """May be in the first message already: of a client that has not seen the hello, at most 16 calls and 64 KiB, which are
-        not too much for any server whose DescribeLimitsResponse.message_bytes_max is not less.
-        All of a message together: at most SessionHello.message_bytes_max. A call that alone is larger is made as a unary
-        call, which takes messages up to DescribeLimitsResponse.message_bytes_max.
+        """Calls to make. They may be in the first message already: a client that has not seen the hello may send at most 16
+        calls and 64 KiB. Every server accepts that, unless its DescribeLimitsResponse.message_bytes_max is less than 64
+        KiB.
+
+        Size limit of the whole message: SessionHello.message_bytes_max. A single call that exceeds it is made as a unary
+        call, which may have up to DescribeLimitsResponse.message_bytes_max bytes.
         """
 
     @_builtins.property
     def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Calls whose answers are not wanted any more, by correlation id. They are answered all the same, CANCELLED if they
-        could still be dropped.
+        """Correlation ids of calls whose answers the client no longer needs. These calls are still answered: with the status
+        CANCELLED (1) if they could be dropped, else with their result.
         """
 
     def __init__(
@@ -70,18 +74,18 @@ class SessionCall(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
-    """Comes back with the answer. The client's own choice, different among calls that are not answered: one that is not ends
-    the session with INVALID_ARGUMENT.
+    """Number that comes back with the answer, chosen by the client. Calls that are not answered yet must have different
+    numbers: a repeated one ends the session with INVALID_ARGUMENT.
     """
     method: _builtins.str
-    """Name of a unary method, e.g. "EndTxn": no two services of the package have one of the same name. The full name
-    ("/coordinator_api.v1.TransactionService/EndTxn") means the same. One that the server does not have is answered with
-    the status UNIMPLEMENTED (12).
+    """Name of a unary method, e.g. "EndTxn", which is unique among all services of the package. The full name
+    ("/coordinator_api.v1.TransactionService/EndTxn") means the same. A method that the server does not have is
+    answered with the status UNIMPLEMENTED (12).
     """
     timeout_ms: _builtins.int
-    """How long the answer is wanted, in milliseconds. 0: no deadline."""
+    """Time the client waits for the answer, in milliseconds. 0: no deadline."""
     body: _builtins.bytes
-    """The request message of the method, serialised."""
+    """Request message of the method, serialised."""
     def __init__(
         self,
         *,
@@ -106,16 +110,17 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
-    """The session is ending, because the server is shutting down, the caller's credential counts no more, or nothing has
-    happened on it for long. Send no more calls on it; another session may be opened at once. What the server has begun is
-    answered. What was on its way and comes now is not begun, and answered with COORDINATOR_NOT_AVAILABLE, class REFRESH;
-    so is, in a server that is shutting down, what was begun and only waits. Then the stream ends with the status OK, and
-    what is without an answer did not come in time: nothing of it was done. A client ends a session by closing its side:
-    all of its calls are answered, then the stream ends in the same way.
+    """True if the session is ending: the server shuts down, the caller's credential is no longer valid, or the session
+    was idle for long. Send no more calls on it; another session may be opened at once. Calls that began are answered.
+    Calls that arrive now do not begin, and are answered with COORDINATOR_NOT_AVAILABLE, class REFRESH. A server that
+    shuts down answers calls that only wait in the same way. Then the stream ends with the status OK. A call without an
+    answer arrived too late, and had no effect.
+
+    A client ends a session by closing its side: all its calls are answered, then the stream ends in the same way.
     """
     @_builtins.property
     def hello(self) -> Global___SessionHello:
-        """In the first message only, which comes as soon as the session is open, before any call."""
+        """In the first message only, which the server sends as soon as the session is open, before any call."""
 
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionAnswer]: ...
@@ -141,14 +146,15 @@ class SessionHello(_message.Message):
     CALLS_IN_FLIGHT_MAX_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     calls_in_flight_max: _builtins.int
-    """Calls that may be unanswered at a time. With as many, the server stops reading until some are answered. A message with
-    more calls than that, or more cancels, ends the session with INVALID_ARGUMENT, and none of its calls is begun.
+    """Maximum number of calls that may be unanswered at a time. At that number the server stops reading until some are
+    answered. A message with more calls than that, or more cancels, ends the session with INVALID_ARGUMENT, and none of
+    its calls begins.
     """
     message_bytes_max: _builtins.int
-    """Size of the largest message that the server takes, in bytes: 1 MiB, or DescribeLimitsResponse.message_bytes_max if
-    that is less. A larger one ends the stream with RESOURCE_EXHAUSTED: no call in it is begun, and those before it that were not
-    answered are in the state that a broken stream leaves. The server's own messages are no larger, but for one with a
-    single answer that is.
+    """Size of the largest message that the server accepts, in bytes: 1 MiB, or DescribeLimitsResponse.message_bytes_max
+    if that is less. A larger one ends the stream with RESOURCE_EXHAUSTED, and no call in it begins. Earlier calls that
+    are not answered yet are in the state that a broken stream leaves. The server's own messages are no larger, except
+    for a message with a single answer that is larger.
     """
     def __init__(
         self,
@@ -176,9 +182,11 @@ class SessionAnswer(_message.Message):
     STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     body: _builtins.bytes
-    """The response message of the method, serialised. Empty with a status."""
+    """Response message of the method, serialised. Empty if status is set."""
     status: _builtins.int
-    """Number of a gRPC status: for transport, authentication and defects of the server, as in a unary call. 0: answered."""
+    """Number of a gRPC status, for failures of transport and authentication and for defects of the server, as in a unary
+    call. 0: answered.
+    """
     status_message: _builtins.str
     def __init__(
         self,

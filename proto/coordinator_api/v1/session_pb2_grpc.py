@@ -45,14 +45,14 @@ class SessionServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Session(self, request_iterator, context):
-        """Carries requests of every other service, several per message, answered in the order in which they are done. Requests
-        are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
-        errors, same retries by request_id.
+        """Carries requests of every other service, several per message, each answered as soon as it is done. Requests begin
+        in the order sent. It costs a fraction of as many unary calls and has the same meaning: same handlers, same errors,
+        same retries by request_id.
 
-        A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
-        begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
-        in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
-        and ask again with the same request_id.
+        A stream that the server ends with the status OK has answered every call that began. A call without an answer did
+        not begin, and had no effect. A stream may end in another way, or break with its connection. Its unanswered calls
+        are then like unary calls whose answers were lost: waiting calls are dropped, and staged changes go on. The client
+        then opens another stream and repeats these calls with the same request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,28 +32,28 @@ class SessionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     Session: _grpc.StreamStreamMultiCallable[_session_pb2.SessionRequest, _session_pb2.SessionResponse]
-    """Carries requests of every other service, several per message, answered in the order in which they are done. Requests
-    are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
-    errors, same retries by request_id.
+    """Carries requests of every other service, several per message, each answered as soon as it is done. Requests begin
+    in the order sent. It costs a fraction of as many unary calls and has the same meaning: same handlers, same errors,
+    same retries by request_id.
 
-    A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
-    begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
-    in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
-    and ask again with the same request_id.
+    A stream that the server ends with the status OK has answered every call that began. A call without an answer did
+    not begin, and had no effect. A stream may end in another way, or break with its connection. Its unanswered calls
+    are then like unary calls whose answers were lost: waiting calls are dropped, and staged changes go on. The client
+    then opens another stream and repeats these calls with the same request_id.
     """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Session: _aio.StreamStreamMultiCallable[_session_pb2.SessionRequest, _session_pb2.SessionResponse]  # type: ignore[assignment]
-    """Carries requests of every other service, several per message, answered in the order in which they are done. Requests
-    are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
-    errors, same retries by request_id.
+    """Carries requests of every other service, several per message, each answered as soon as it is done. Requests begin
+    in the order sent. It costs a fraction of as many unary calls and has the same meaning: same handlers, same errors,
+    same retries by request_id.
 
-    A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
-    begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
-    in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
-    and ask again with the same request_id.
+    A stream that the server ends with the status OK has answered every call that began. A call without an answer did
+    not begin, and had no effect. A stream may end in another way, or break with its connection. Its unanswered calls
+    are then like unary calls whose answers were lost: waiting calls are dropped, and staged changes go on. The client
+    then opens another stream and repeats these calls with the same request_id.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -63,14 +63,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_session_pb2.SessionRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.SessionResponse], _abc.AsyncIterator[_session_pb2.SessionResponse]]:
-        """Carries requests of every other service, several per message, answered in the order in which they are done. Requests
-        are begun in the order sent. It costs a fraction of as many unary calls, and means the same: same handlers, same
-        errors, same retries by request_id.
+        """Carries requests of every other service, several per message, each answered as soon as it is done. Requests begin
+        in the order sent. It costs a fraction of as many unary calls and has the same meaning: same handlers, same errors,
+        same retries by request_id.
 
-        A stream that the server ends with the status OK has answered every call that was begun: one without an answer was not
-        begun, and nothing of it was done. When the stream ends otherwise, or its connection breaks, what was not answered is
-        in the state that a lost unary answer leaves: calls that wait are dropped, what was staged goes on. Open another one
-        and ask again with the same request_id.
+        A stream that the server ends with the status OK has answered every call that began. A call without an answer did
+        not begin, and had no effect. A stream may end in another way, or break with its connection. Its unanswered calls
+        are then like unary calls whose answers were lost: waiting calls are dropped, and staged changes go on. The client
+        then opens another stream and repeats these calls with the same request_id.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,7 +33,9 @@ class _CoordinatorKeyTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
     COORDINATOR_KEY_TYPE_TRANSACTION: _CoordinatorKeyType.ValueType  # 1
     """Kafka's number."""
     COORDINATOR_KEY_TYPE_GROUP: _CoordinatorKeyType.ValueType  # 3
-    """Not Kafka's number: that is 0, which here is what a client sends that says nothing. Kafka's 2 stands for share groups."""
+    """Not Kafka's number: Kafka has 0, which here is the value that a client sends if it sets nothing. Kafka's 2 stands
+    for share groups.
+    """
 
 class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper): ...
 
@@ -42,7 +44,9 @@ COORDINATOR_KEY_TYPE_UNSPECIFIED: CoordinatorKeyType.ValueType  # 0
 COORDINATOR_KEY_TYPE_TRANSACTION: CoordinatorKeyType.ValueType  # 1
 """Kafka's number."""
 COORDINATOR_KEY_TYPE_GROUP: CoordinatorKeyType.ValueType  # 3
-"""Not Kafka's number: that is 0, which here is what a client sends that says nothing. Kafka's 2 stands for share groups."""
+"""Not Kafka's number: Kafka has 0, which here is the value that a client sends if it sets nothing. Kafka's 2 stands
+for share groups.
+"""
 Global___CoordinatorKeyType: _TypeAlias = CoordinatorKeyType  # noqa: Y015
 
 @_typing.final
@@ -56,22 +60,22 @@ class JoinBatchRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     TRANSACTION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     sink: _builtins.str
-    """As a transactional id, of at most 950 bytes. It must name what the batches belong to for ever: a query's id from its
-    checkpoint, say, because batches of another checkpoint are numbered anew.
+    """Name of the sink, with the rules of a transactional id, of at most 950 bytes. It must permanently identify the
+    owner of the batches, for example a query's id from its checkpoint: another checkpoint numbers its batches anew.
     """
     run_id: _builtins.str
-    """Who writes: each start of the query is a run of its own. 1 to 200 bytes."""
+    """Run that writes: each start of the query is a run of its own. 1 to 200 bytes."""
     batch_id: _builtins.int
     """Batches of a sink are committed in ascending order, from 0."""
     attempt: _builtins.str
-    """What people call the attempt, at most 200 bytes."""
+    """Name of the attempt, for people, at most 200 bytes."""
     transaction_timeout_ms: _builtins.int
-    """The members of a sink are given up when for so long none joins, takes a partition in, or is sealed. 1 to the server's
-    transaction_max_timeout_ms.
+    """Time after which the members of the sink are given up if none joins, adds a partition, or is sealed. 1 to the
+    server's transaction_max_timeout_ms.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
-        """With a request_id, which must be there."""
+        """With a request_id, which is required."""
 
     def __init__(
         self,
@@ -115,7 +119,7 @@ class JoinBatchResponse(_message.Message):
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     committed_by_this_run: _builtins.bool
-    """The run that joins is the newest one that wrote, and has committed the batch itself: this comes too late."""
+    """The run that joins is the newest one that wrote, and has committed the batch itself: this call comes too late."""
     def __init__(
         self,
         *,
@@ -147,14 +151,14 @@ class SealMemberRequest(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     LAST_SEQUENCES_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
-    """What JoinBatch answered."""
+    """The fields that JoinBatch returned."""
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def last_sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastSequence]:
-        """As in EndTxnRequest: refused with TRANSACTION_ABORTABLE when the log does not hold them."""
+        """As in EndTxnRequest: refused with TRANSACTION_ABORTABLE if the log does not hold them."""
 
     def __init__(
         self,
@@ -239,7 +243,7 @@ class CommitBatchRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkMember]:
-        """Each once. May be empty: then the batch is committed without anything in it."""
+        """Each once. May be empty: then the batch is committed without any records."""
 
     def __init__(
         self,
@@ -305,10 +309,10 @@ class AbortBatchRequest(_message.Message):
     EVERY_RUN_FIELD_NUMBER: _builtins.int
     sink: _builtins.str
     run_id: _builtins.str
-    """What is given up: this batch of this run, or with every_run whatever is open. INVALID_REQUEST refuses neither and both."""
+    """Batch to give up, of this run. Either both fields are set or every_run, else INVALID_REQUEST."""
     batch_id: _builtins.int
     every_run: _builtins.bool
-    """Of an operator, who speaks for every run."""
+    """Gives up all undecided members, of any run; for operators."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -349,7 +353,7 @@ class AbortBatchResponse(_message.Message):
     error_message: _builtins.str
     throttle_ms: _builtins.int
     member_count: _builtins.int
-    """How many undecided members were given up."""
+    """Number of undecided members that were given up."""
     def __init__(
         self,
         *,
@@ -454,10 +458,10 @@ class SinkDescription(_message.Message):
     """The newest committed batch, -1 = none, and the number of its outcome."""
     last_csn: _builtins.int
     completing: _builtins.bool
-    """The decision on it is not complete yet: markers are missing."""
+    """True while the decision on it is not complete: markers are missing."""
     transaction_timeout_ms: _builtins.int
     idle_ms: _builtins.int
-    """How long nothing has happened."""
+    """Time since the last activity, in milliseconds."""
     @_builtins.property
     def fenced_run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Earlier runs that are fenced, the newest last, as far as they are remembered."""
@@ -544,8 +548,8 @@ class FindCoordinatorRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Transactional ids or group ids. One bad key does not fail the others. Ask for every id by itself: ids may be given the
-        same coordinator by a rule of the server's (ids that start with "__" are reserved for that).
+        """Transactional ids or group ids. One bad key does not fail the others. Ask for every id by itself: a rule of the
+        server may assign several ids to the same coordinator. Ids that start with "__" are reserved for that.
         """
 
     def __init__(
@@ -615,13 +619,13 @@ class Coordinator(_message.Message):
     error_message: _builtins.str
     key: _builtins.str
     node_id: _builtins.int
-    """Meaningful only without an error. The address is where the server listens, or says that it does
-    (the setting advertised); TLS and credentials are as for the address that was asked.
+    """Meaningful only without an error. The address that the server listens on, or that its setting advertised names. TLS
+    and credentials are those of the address that was asked.
     """
     host: _builtins.str
     port: _builtins.int
     coordinator_shard: _builtins.int
-    """The slice of coordinator state that the key belongs to. What is decided for a transactional id carries this number
+    """Shard of coordinator state that the key belongs to. Markers of a transactional id carry this number
     (ControlMarker.coordinator_shard).
     """
     def __init__(
@@ -656,27 +660,29 @@ class InitProducerIdRequest(_message.Message):
     ENABLE_2PC_FIELD_NUMBER: _builtins.int
     KEEP_PREPARED_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
-    """Absent: an identity for an idempotent producer without transactions, new at every call. Empty: INVALID_REQUEST.
-    At most 1,000 bytes, no NUL, not beginning with "__", which is reserved. A producer id that was given to a
-    transactional id appends in transactions only, one that was given without never does: the two kinds of producer id
-    have ranges of their own, and none changes sides.
+    """Absent: an identity for an idempotent producer without transactions, new at every call. Empty: INVALID_REQUEST. At
+    most 1,000 bytes, no NUL, not beginning with "__", which is reserved. A producer id that was given to a
+    transactional id appends in transactions only; one that was given without never does. The two kinds of producer id
+    have separate ranges, and no producer id changes its kind.
     """
     transaction_timeout_ms: _builtins.int
-    """After this many milliseconds an open transaction is aborted by the server, counted from its first partition.
-    1 to the server's maximum (900,000 by default). Ignored with enable_2pc.
+    """Time in milliseconds after which the server aborts an open transaction, counted from its first partition. 1 to the
+    server's maximum (900,000 by default). Ignored with enable_2pc.
     """
     expected_producer_id: _builtins.int
-    """Recovery (KIP-360): the identity that the producer holds now. Both or neither; absent = a new instance takes over."""
+    """Recovery (KIP-360): the identity that the producer holds now. Set both or neither; absent = a new instance takes
+    over.
+    """
     expected_producer_epoch: _builtins.int
     enable_2pc: _builtins.bool
-    """The producer takes part in somebody else's two-phase commit: its transactions never time out, and only EndTxn or an
+    """The producer takes part in an outside two-phase commit. Its transactions never time out, and only EndTxn or an
     InitProducerId without keep_prepared ends them (KIP-939). TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the server's
     transaction_two_phase_commit_enable is off, or the caller lacks the permission two_phase_commit on the id.
     """
     keep_prepared: _builtins.bool
-    """Keep an open transaction instead of aborting it, so that its recovered owner ends it as it was decided: the caller
-    gets a new identity, which is the only one that can end the transaction, and the identity that the transaction was
-    opened with. It takes no more partitions, groups and records. Without enable_2pc its ordinary timeout runs on.
+    """Keep an open transaction instead of aborting it, so that its recovered owner ends it as it was decided. The caller
+    gets the identity that the transaction was opened with, and a new identity, the only one that can end it. The
+    transaction takes no more partitions, groups and records. Without enable_2pc its ordinary timeout runs on.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -730,8 +736,9 @@ class InitProducerIdResponse(_message.Message):
     """The identity to use from now on. Meaningful only without an error."""
     producer_epoch: _builtins.int
     ongoing_producer_id: _builtins.int
-    """With keep_prepared: the identity of the transaction that was found open, the same however often it is kept. Equal to
-    what was noted beside the outside decision: end it so. Absent = none was open: whatever was decided is done.
+    """With keep_prepared: the identity of the transaction that was found open, the same however often it is kept. It
+    equals the identity that was noted beside the outside decision: end the transaction as decided. Absent = no
+    transaction was open: any decision is carried out already.
     """
     ongoing_producer_epoch: _builtins.int
     def __init__(
@@ -776,7 +783,7 @@ class AddPartitionsToTxnRequest(_message.Message):
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     verify_only: _builtins.bool
-    """Only ask whether the partitions are in the open transaction; change nothing."""
+    """Only check that the partitions are in the open transaction; change nothing."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
@@ -785,8 +792,9 @@ class AddPartitionsToTxnRequest(_message.Message):
 
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnTransaction]:
-        """Several transactions at once, for other servers: needs the permission cluster_action on the cluster. Each is added to
-        or refused by itself. When it is used, the fields 2 to 6 must be empty. At most 1,000.
+        """Several transactions at once, for other servers: needs the permission cluster_action on the cluster. Each
+        transaction succeeds or is refused by itself. If this field is used, the fields 2 to 6 must be empty. At most
+        1,000.
         """
 
     def __init__(
@@ -810,7 +818,7 @@ Global___AddPartitionsToTxnRequest: _TypeAlias = AddPartitionsToTxnRequest  # no
 
 @_typing.final
 class AddPartitionsToTxnTransaction(_message.Message):
-    """One transaction of a batched request; the fields mean what they mean in AddPartitionsToTxnRequest."""
+    """One transaction of a batched request; the fields have the meaning that they have in AddPartitionsToTxnRequest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -853,10 +861,10 @@ class AddPartitionsToTxnResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """The error of the whole request. Then every result has an error too: where partitions are at fault, those have their
-    own, and the others OPERATION_NOT_ATTEMPTED; else all repeat this one, and so do the transactions of a batch. Only a
-    request that the server did not look at has no results: its header is malformed, or the server is loading, is
-    stopping or has no room for it.
+    """The error of the whole request. Then every result has an error too. If some partitions are at fault, those have
+    their own error, and the others OPERATION_NOT_ATTEMPTED. Otherwise all repeat this one, and so do the transactions
+    of a batch. Results are missing only if the server did not look at the request: the header is malformed, or the
+    server is loading, stopping or at its limit.
     """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -897,7 +905,7 @@ class AddPartitionsToTxnTransactionResult(_message.Message):
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """The error of this transaction; results then say so as in AddPartitionsToTxnResponse."""
+    """The error of this transaction; the results then have errors as in AddPartitionsToTxnResponse."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     transactional_id: _builtins.str
@@ -1027,13 +1035,15 @@ class PrepareTransactionRequest(_message.Message):
     LAST_SEQUENCES_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
-    """What the last InitProducerId or EndTxn answered."""
+    """Identity that the last InitProducerId or EndTxn returned."""
     producer_epoch: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def last_sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastSequence]:
-        """As in EndTxnRequest: refused with TRANSACTION_ABORTABLE when the log does not hold them, nothing prepared."""
+        """As in EndTxnRequest: refused with TRANSACTION_ABORTABLE if the log does not hold them, and then nothing is
+        prepared.
+        """
 
     def __init__(
         self,
@@ -1067,8 +1077,8 @@ class PrepareTransactionResponse(_message.Message):
     error_message: _builtins.str
     throttle_ms: _builtins.int
     ongoing_producer_id: _builtins.int
-    """Identity of the transaction, to be noted beside the outside decision: what InitProducerId with keep_prepared will
-    answer as ongoing_*. Meaningful only without an error.
+    """Identity of the transaction, to be noted beside the outside decision: the one that InitProducerId with
+    keep_prepared will return as ongoing_*. Meaningful only without an error.
     """
     ongoing_producer_epoch: _builtins.int
     def __init__(
@@ -1103,13 +1113,13 @@ class EndTxnRequest(_message.Message):
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort. Must be there: INVALID_REQUEST where it is not."""
+    """True = commit, false = abort. Must be set, else INVALID_REQUEST."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def last_sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastSequence]:
-        """What the client sent last to each partition. A commit is refused with TRANSACTION_ABORTABLE when the log does not
-        hold it. So EndTxn may follow Produce without waiting for its answer. Empty: not checked.
+        """Last sequence number that the client sent to each partition. A commit is refused with TRANSACTION_ABORTABLE if the
+        log does not hold it, so EndTxn may follow Produce without waiting for its answer. Empty: not checked.
         """
 
     def __init__(
@@ -1220,29 +1230,31 @@ class TransactRequest(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
-    """What the last InitProducerId, EndTxn or Transact answered."""
+    """Identity that the last InitProducerId, EndTxn or Transact returned."""
     producer_epoch: _builtins.int
     committed: _builtins.bool
-    """True = commit, false = abort. Must be there: INVALID_REQUEST where it is not."""
+    """True = commit, false = abort. Must be set, else INVALID_REQUEST."""
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
-        """request_id is required (INVALID_REQUEST without): the same for every attempt, so that an attempt whose answer was lost
-        can be made again. It is remembered until the id's next transaction opens, or its next InitProducerId. Another
-        request_id for a transaction that has ended is refused: INVALID_TXN_STATE after a commit, INVALID_PRODUCER_EPOCH
-        where the server aborted (a timeout, say): then EndTxn with an abort tells the identity to go on with.
+        """request_id is required (else INVALID_REQUEST): the same for every attempt, so that an attempt whose answer was lost
+        can be repeated. It is remembered until the id's next transaction opens, or its next InitProducerId. Another
+        request_id for a transaction that has ended is refused: INVALID_TXN_STATE after a commit, INVALID_PRODUCER_EPOCH if
+        the server aborted it, at its timeout for example. After the latter, EndTxn with an abort returns the identity to
+        go on with.
         """
 
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[_log_pb2.PartitionBatch]:
-        """Records for the partitions of the transaction. Several batches for one partition are appended in the order given, with
-        nothing in between. In each batch producer_id, producer_epoch and is_transactional may be left out, being those of
-        the request; base_sequence is required as in Produce. A batch that a Produce of the same transaction appended before
-        is recognised, and not appended again. At most as many batches as a transaction may have partitions.
+        """Records for the partitions of the transaction. Several batches for one partition are appended in the order given,
+        with nothing in between. In each batch producer_id, producer_epoch and is_transactional may be left out, and are
+        then those of the request; base_sequence is required as in Produce. A batch that a Produce of the same transaction
+        appended before is recognised, and not appended again. There may be at most as many batches as a transaction may
+        have partitions.
         """
 
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactOffsets]:
-        """Offsets that show when the transaction commits, as in TxnOffsetCommit. A group may be named once."""
+        """Offsets that become visible when the transaction commits, as in TxnOffsetCommit. A group may be named once."""
 
     def __init__(
         self,
@@ -1267,7 +1279,7 @@ Global___TransactRequest: _TypeAlias = TransactRequest  # noqa: Y015
 
 @_typing.final
 class TransactOffsets(_message.Message):
-    """Offsets of one group; the fields mean what they mean in TxnOffsetCommitRequest."""
+    """Offsets of one group; the fields have the meaning that they have in TxnOffsetCommitRequest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1324,21 +1336,23 @@ class TransactResponse(_message.Message):
     error_message: _builtins.str
     throttle_ms: _builtins.int
     producer_id: _builtins.int
-    """Identity for the NEXT transaction. Meaningful only without an error, as all that follows."""
+    """Identity for the NEXT transaction. Meaningful only without an error, as are the csn and the first_offset of
+    results.
+    """
     producer_epoch: _builtins.int
     csn: _builtins.int
     """Commit sequence number: orders the outcomes of one transactional id."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactResult]:
-        """One per batch, in the order sent. Of a refused request: every result has an error. Where the batches of one partition
+        """One per batch, in the order sent. In a refused request every result has an error. If the batches of one partition
         or the offsets of one group are at fault, those repeat the error of the request, and all others have
-        OPERATION_NOT_ATTEMPTED; else all repeat it. Only a request that the server did not look at has no results, as in
-        AddPartitionsToTxnResponse.
+        OPERATION_NOT_ATTEMPTED. Otherwise all repeat it. Results are missing only if the server did not look at the
+        request, as in AddPartitionsToTxnResponse.
         """
 
     @_builtins.property
     def group_results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactGroupResult]:
-        """Of a refused request alone: one per group, in the order sent, with an error like the results."""
+        """Only for a refused request: one per group, in the order sent, with an error like the results."""
 
     def __init__(
         self,
@@ -1379,9 +1393,10 @@ class TransactResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     first_offset: _builtins.int
-    """Offset of the transaction's FIRST record in the partition. Of a transaction that is all in one request, the records of
-    a partition follow each other from there on. -1: the answer is repeated, and the topic was deleted meanwhile, or
-    the place cannot be read because the disk damaged it. Meaningful only without an error.
+    """Offset of the transaction's FIRST record in the partition. If the whole transaction is in one request, the records
+    of a partition follow each other from there on. -1, in repeated answers only: the topic was deleted meanwhile, the
+    records were removed, or the stored place cannot be read because of damage on disk. Meaningful only without an
+    error.
     """
     def __init__(
         self,
@@ -1438,8 +1453,8 @@ class DescribeTransactionsRequest(_message.Message):
     TRANSACTIONAL_IDS_FIELD_NUMBER: _builtins.int
     HISTORY_LIMIT_FIELD_NUMBER: _builtins.int
     history_limit: _builtins.int
-    """How many of the last steps of each id are wanted, at most 100. Default 0: none. Only the newest part of the history is
-    searched (see `history_complete`); with a history at most 100 ids are described at a time.
+    """Number of most recent steps to return of each id, at most 100. Default 0: none. Only the newest part of the history
+    is searched (see `history_complete`); with a history at most 100 ids are described at a time.
     """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
@@ -1527,27 +1542,27 @@ class TransactionDescription(_message.Message):
     """Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort."""
     transaction_timeout_ms: _builtins.int
     start_ms: _builtins.int
-    """When the transaction opened; -1 when none was since the last InitProducerId."""
+    """Time when the transaction opened; -1 if none has since the last InitProducerId."""
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_update_ms: _builtins.int
     csn: _builtins.int
     """Number of the last decided outcome; 0 = none was decided yet."""
     age_ms: _builtins.int
-    """How long the transaction has been open or its end under way. Absent: none is."""
+    """Age of the open or ending transaction, in milliseconds since it opened. Absent: there is none."""
     two_phase: _builtins.bool
-    """The open transaction never times out: it takes part in somebody else's two-phase commit (enable_2pc), or it is
-    prepared. producer_id and producer_epoch are what was noted beside the outside decision.
+    """True if the open transaction never times out: it takes part in an outside two-phase commit (enable_2pc), or it is
+    prepared. The fields producer_id and producer_epoch are those noted beside the outside decision.
     """
     prepared_ms: _builtins.int
-    """When PrepareTransaction was answered for the open transaction. Absent: it was not."""
+    """Time when PrepareTransaction was answered for the open transaction. Absent: it was not."""
     client_producer_id: _builtins.int
-    """Identity that a newer instance was given when it kept the open transaction, and that must end it. Absent: nobody
-    kept it.
+    """Identity that a newer instance was given when it kept the open transaction, and that must end it. Absent: no
+    instance kept it.
     """
     client_producer_epoch: _builtins.int
     history_complete: _builtins.bool
-    """Older steps than these do not exist. False: there are more, or the search ended before it found them."""
+    """True if no older steps than these exist. False: there are more, or the search ended before it found them."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]:
         """Partitions in the transaction; in a Prepare state only those without a marker yet."""
@@ -1630,20 +1645,21 @@ class TransactionStep(_message.Message):
     state: _builtins.str
     """The state that it led to; names as in TransactionDescription, and Dead: the id was forgotten."""
     cause: _builtins.str
-    """Why: init, add, client (EndTxn, Transact, or InitProducerId of the client itself), fence (a newer instance), timeout,
-    admin, topic_deleted, prepare, keep, expire.
+    """Cause of the step: init, add, client, fence, timeout, admin, topic_deleted, prepare, keep, lost_line, expire. For
+    members of a sink's batch also join, decision, given_up. The cause client is an EndTxn, Transact or InitProducerId
+    of the client itself, fence a newer instance, and lost_line a loss of acknowledged writes.
     """
     client_id: _builtins.str
-    """Who asked for it. Both empty: the server by itself."""
+    """Client that asked for it. Both empty: the server by itself."""
     host: _builtins.str
     producer_id: _builtins.int
     """The identity that the client must show after the step; both -1 where the id was forgotten."""
     producer_epoch: _builtins.int
     fenced_producer_id: _builtins.int
-    """The identity that the step fenced: nothing that still shows it is accepted. Absent: none."""
+    """The identity that the step fenced: requests that still show it are refused. Absent: none."""
     fenced_producer_epoch: _builtins.int
     participant_count: _builtins.int
-    """How many partitions and groups are in the transaction after the step."""
+    """Number of partitions and groups in the transaction after the step."""
     csn: _builtins.int
     """Number of the outcome, where one is decided; else 0."""
     def __init__(

@@ -110,24 +110,24 @@ class TransactionServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def FindCoordinator(self, request, context):
-        """Which server coordinates each of the keys.
+        """Returns the server that coordinates each of the keys.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InitProducerId(self, request, context):
-        """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
-        An open transaction of an earlier holder is aborted first.
-        With keep_prepared it is kept instead, and only waits for its end from then on.
+        """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
+        id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
+        on it only waits for its end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddPartitionsToTxn(self, request, context):
-        """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
-        for version 2 Produce adds partitions itself and this call is optional.
+        """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1. For
+        version 2 Produce adds partitions itself, and this call is optional.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,76 +142,80 @@ class TransactionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PrepareTransaction(self, request, context):
-        """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
-        phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
-        partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
-        EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
-        enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
+        """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
+        first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+        partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
+        Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
+        same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndTxn(self, request, context):
-        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
-        aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
-        version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
-        INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
-        that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
-        A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
-        where it is over already, INVALID_REQUEST for its commit.
+        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
+        where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
+        succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
+        same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
+        an abort, PRODUCER_FENCED.
+
+        After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
+        RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
+        PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+
+        A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
+        it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Transact(self, request, context):
-        """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
-        partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
-        transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
-        Repeated under the same request_id it is answered as the first time. Clients of version 2 only
-        (UNSUPPORTED_VERSION).
+        """A transaction in one request: appends batches to several partitions, adds offsets of groups, and commits or aborts,
+        all of it or nothing. If a partition or group refuses, the whole request is refused, and the results name it. Then
+        nothing was written, and a transaction that was open stays open unchanged. Also ends a transaction that Produce or
+        TxnOffsetCommit opened before; without batches and groups it does the same as EndTxn. A repetition under the same
+        request_id gets the same answer as the first time. Clients of version 2 only (UNSUPPORTED_VERSION).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTransactions(self, request, context):
-        """State of transactional ids by name.
+        """Returns the state of transactional ids by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTransactions(self, request, context):
-        """Transactional ids that match all given filters.
+        """Lists transactional ids that match all given filters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def JoinBatch(self, request, context):
-        """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
-        attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
-        CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
-        given up. JoinBatch and SealMember need the permission write on the
-        transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
+        """Sinks: many tasks of an engine write numbered batches, and one decision commits each batch exactly once. Every
+        attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then
+        SealMember. CommitBatch then names the members to commit: all of them become visible, with one csn, and all others
+        are given up. JoinBatch and SealMember need the permission write on the transactional id that is named as the sink,
+        CommitBatch and AbortBatch the permission decide.
 
-        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
-        which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
-        undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
-        answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
-        run writes.
+        Adds a member to a batch and opens its transaction. For a batch that is committed already it changes nothing, and
+        reports that. The first member of a run that is new to the sink fences the run before, and gives up its undecided
+        members. The first member of a later batch of the same run gives up those of the batch before. A repetition under
+        the same request_id gets the same answer as the first time. PRODUCER_FENCED for an earlier run. INVALID_TXN_STATE
+        for a batch before the one that the run writes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SealMember(self, request, context):
-        """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
-        PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
-        last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+        """Closes a member's transaction to further writes, so that its batch can be committed with it. Repeating it changes
+        nothing. PRODUCER_FENCED for a member that has ended or was given up. TRANSACTION_ABORTABLE where the log does not
+        hold last_sequences. A sealed member is given up like any other if nothing happens in its sink for its
         transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -220,25 +224,29 @@ class TransactionServiceServicer(object):
 
     def CommitBatch(self, request, context):
         """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-        may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
-        PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
-        the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
-        a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+        may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
+        and then nothing is committed:
+        - PRODUCER_FENCED for another run than the one that writes.
+        - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
+        - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
+        - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+
+        While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortBatch(self, request, context):
-        """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
-        that is being written.
+        """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the
+        one that is being written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeSinks(self, request, context):
-        """Sinks with their runs, batches and undecided members.
+        """Lists sinks with their runs, batches and undecided members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

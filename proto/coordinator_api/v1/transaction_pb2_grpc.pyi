@@ -32,159 +32,175 @@ class TransactionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TransactionServiceAsyncStub: ...
     FindCoordinator: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.FindCoordinatorRequest, _transaction_pb2.FindCoordinatorResponse]
-    """Which server coordinates each of the keys."""
+    """Returns the server that coordinates each of the keys."""
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.InitProducerIdRequest, _transaction_pb2.InitProducerIdResponse]
-    """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
-    An open transaction of an earlier holder is aborted first.
-    With keep_prepared it is kept instead, and only waits for its end from then on.
+    """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
+    id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
+    on it only waits for its end.
     """
     AddPartitionsToTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AddPartitionsToTxnRequest, _transaction_pb2.AddPartitionsToTxnResponse]
-    """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
-    for version 2 Produce adds partitions itself and this call is optional.
+    """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1. For
+    version 2 Produce adds partitions itself, and this call is optional.
     """
     AddOffsetsToTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AddOffsetsToTxnRequest, _transaction_pb2.AddOffsetsToTxnResponse]
     """Adds a consumer group to the transaction, opening it if none is open: offsets of the group may be committed in it.
     The group need not exist. Clients of version 2 may leave this call out.
     """
     PrepareTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.PrepareTransactionRequest, _transaction_pb2.PrepareTransactionResponse]
-    """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
-    phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
-    partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
-    EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
-    enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
+    """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
+    first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+    partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
+    Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
+    same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]
-    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
-    aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
-    version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
-    INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
-    that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
-    A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
-    where it is over already, INVALID_REQUEST for its commit.
+    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
+    where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
+    succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
+    same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
+    an abort, PRODUCER_FENCED.
+
+    After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
+    RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
+    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+
+    A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
+    it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
     """
     Transact: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]
-    """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
-    partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
-    transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
-    Repeated under the same request_id it is answered as the first time. Clients of version 2 only
-    (UNSUPPORTED_VERSION).
+    """A transaction in one request: appends batches to several partitions, adds offsets of groups, and commits or aborts,
+    all of it or nothing. If a partition or group refuses, the whole request is refused, and the results name it. Then
+    nothing was written, and a transaction that was open stays open unchanged. Also ends a transaction that Produce or
+    TxnOffsetCommit opened before; without batches and groups it does the same as EndTxn. A repetition under the same
+    request_id gets the same answer as the first time. Clients of version 2 only (UNSUPPORTED_VERSION).
     """
     DescribeTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.DescribeTransactionsRequest, _transaction_pb2.DescribeTransactionsResponse]
-    """State of transactional ids by name."""
+    """Returns the state of transactional ids by name."""
     ListTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.ListTransactionsRequest, _transaction_pb2.ListTransactionsResponse]
-    """Transactional ids that match all given filters."""
+    """Lists transactional ids that match all given filters."""
     JoinBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.JoinBatchRequest, _transaction_pb2.JoinBatchResponse]
-    """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
-    attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
-    CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
-    given up. JoinBatch and SealMember need the permission write on the
-    transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
+    """Sinks: many tasks of an engine write numbered batches, and one decision commits each batch exactly once. Every
+    attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then
+    SealMember. CommitBatch then names the members to commit: all of them become visible, with one csn, and all others
+    are given up. JoinBatch and SealMember need the permission write on the transactional id that is named as the sink,
+    CommitBatch and AbortBatch the permission decide.
 
-    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
-    which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
-    undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
-    answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
-    run writes.
+    Adds a member to a batch and opens its transaction. For a batch that is committed already it changes nothing, and
+    reports that. The first member of a run that is new to the sink fences the run before, and gives up its undecided
+    members. The first member of a later batch of the same run gives up those of the batch before. A repetition under
+    the same request_id gets the same answer as the first time. PRODUCER_FENCED for an earlier run. INVALID_TXN_STATE
+    for a batch before the one that the run writes.
     """
     SealMember: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.SealMemberRequest, _transaction_pb2.SealMemberResponse]
-    """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
-    PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
-    last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+    """Closes a member's transaction to further writes, so that its batch can be committed with it. Repeating it changes
+    nothing. PRODUCER_FENCED for a member that has ended or was given up. TRANSACTION_ABORTABLE where the log does not
+    hold last_sequences. A sealed member is given up like any other if nothing happens in its sink for its
     transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
     """
     CommitBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]
     """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-    may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
-    PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
-    the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
-    a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+    may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
+    and then nothing is committed:
+    - PRODUCER_FENCED for another run than the one that writes.
+    - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
+    - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
+    - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+
+    While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
     """
     AbortBatch: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AbortBatchRequest, _transaction_pb2.AbortBatchResponse]
-    """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
-    that is being written.
+    """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the
+    one that is being written.
     """
     DescribeSinks: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.DescribeSinksRequest, _transaction_pb2.DescribeSinksResponse]
-    """Sinks with their runs, batches and undecided members."""
+    """Lists sinks with their runs, batches and undecided members."""
 
 @_typing.type_check_only
 class TransactionServiceAsyncStub(TransactionServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     FindCoordinator: _aio.UnaryUnaryMultiCallable[_transaction_pb2.FindCoordinatorRequest, _transaction_pb2.FindCoordinatorResponse]  # type: ignore[assignment]
-    """Which server coordinates each of the keys."""
+    """Returns the server that coordinates each of the keys."""
     InitProducerId: _aio.UnaryUnaryMultiCallable[_transaction_pb2.InitProducerIdRequest, _transaction_pb2.InitProducerIdResponse]  # type: ignore[assignment]
-    """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
-    An open transaction of an earlier holder is aborted first.
-    With keep_prepared it is kept instead, and only waits for its end from then on.
+    """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
+    id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
+    on it only waits for its end.
     """
     AddPartitionsToTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AddPartitionsToTxnRequest, _transaction_pb2.AddPartitionsToTxnResponse]  # type: ignore[assignment]
-    """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
-    for version 2 Produce adds partitions itself and this call is optional.
+    """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1. For
+    version 2 Produce adds partitions itself, and this call is optional.
     """
     AddOffsetsToTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AddOffsetsToTxnRequest, _transaction_pb2.AddOffsetsToTxnResponse]  # type: ignore[assignment]
     """Adds a consumer group to the transaction, opening it if none is open: offsets of the group may be committed in it.
     The group need not exist. Clients of version 2 may leave this call out.
     """
     PrepareTransaction: _aio.UnaryUnaryMultiCallable[_transaction_pb2.PrepareTransactionRequest, _transaction_pb2.PrepareTransactionResponse]  # type: ignore[assignment]
-    """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
-    phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
-    partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
-    EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
-    enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
+    """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
+    first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+    partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
+    Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
+    same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]  # type: ignore[assignment]
-    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
-    aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
-    version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
-    INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
-    that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
-    A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
-    where it is over already, INVALID_REQUEST for its commit.
+    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
+    where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
+    succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
+    same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
+    an abort, PRODUCER_FENCED.
+
+    After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
+    RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
+    PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+
+    A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
+    it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
     """
     Transact: _aio.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]  # type: ignore[assignment]
-    """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
-    partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
-    transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
-    Repeated under the same request_id it is answered as the first time. Clients of version 2 only
-    (UNSUPPORTED_VERSION).
+    """A transaction in one request: appends batches to several partitions, adds offsets of groups, and commits or aborts,
+    all of it or nothing. If a partition or group refuses, the whole request is refused, and the results name it. Then
+    nothing was written, and a transaction that was open stays open unchanged. Also ends a transaction that Produce or
+    TxnOffsetCommit opened before; without batches and groups it does the same as EndTxn. A repetition under the same
+    request_id gets the same answer as the first time. Clients of version 2 only (UNSUPPORTED_VERSION).
     """
     DescribeTransactions: _aio.UnaryUnaryMultiCallable[_transaction_pb2.DescribeTransactionsRequest, _transaction_pb2.DescribeTransactionsResponse]  # type: ignore[assignment]
-    """State of transactional ids by name."""
+    """Returns the state of transactional ids by name."""
     ListTransactions: _aio.UnaryUnaryMultiCallable[_transaction_pb2.ListTransactionsRequest, _transaction_pb2.ListTransactionsResponse]  # type: ignore[assignment]
-    """Transactional ids that match all given filters."""
+    """Lists transactional ids that match all given filters."""
     JoinBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.JoinBatchRequest, _transaction_pb2.JoinBatchResponse]  # type: ignore[assignment]
-    """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
-    attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
-    CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
-    given up. JoinBatch and SealMember need the permission write on the
-    transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
+    """Sinks: many tasks of an engine write numbered batches, and one decision commits each batch exactly once. Every
+    attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then
+    SealMember. CommitBatch then names the members to commit: all of them become visible, with one csn, and all others
+    are given up. JoinBatch and SealMember need the permission write on the transactional id that is named as the sink,
+    CommitBatch and AbortBatch the permission decide.
 
-    Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
-    which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
-    undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
-    answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
-    run writes.
+    Adds a member to a batch and opens its transaction. For a batch that is committed already it changes nothing, and
+    reports that. The first member of a run that is new to the sink fences the run before, and gives up its undecided
+    members. The first member of a later batch of the same run gives up those of the batch before. A repetition under
+    the same request_id gets the same answer as the first time. PRODUCER_FENCED for an earlier run. INVALID_TXN_STATE
+    for a batch before the one that the run writes.
     """
     SealMember: _aio.UnaryUnaryMultiCallable[_transaction_pb2.SealMemberRequest, _transaction_pb2.SealMemberResponse]  # type: ignore[assignment]
-    """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
-    PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
-    last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+    """Closes a member's transaction to further writes, so that its batch can be committed with it. Repeating it changes
+    nothing. PRODUCER_FENCED for a member that has ended or was given up. TRANSACTION_ABORTABLE where the log does not
+    hold last_sequences. A sealed member is given up like any other if nothing happens in its sink for its
     transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
     """
     CommitBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.CommitBatchRequest, _transaction_pb2.CommitBatchResponse]  # type: ignore[assignment]
     """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-    may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
-    PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
-    the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
-    a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+    may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
+    and then nothing is committed:
+    - PRODUCER_FENCED for another run than the one that writes.
+    - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
+    - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
+    - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+
+    While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
     """
     AbortBatch: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AbortBatchRequest, _transaction_pb2.AbortBatchResponse]  # type: ignore[assignment]
-    """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
-    that is being written.
+    """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the
+    one that is being written.
     """
     DescribeSinks: _aio.UnaryUnaryMultiCallable[_transaction_pb2.DescribeSinksRequest, _transaction_pb2.DescribeSinksResponse]  # type: ignore[assignment]
-    """Sinks with their runs, batches and undecided members."""
+    """Lists sinks with their runs, batches and undecided members."""
 
 class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -193,7 +209,7 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.FindCoordinatorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.FindCoordinatorResponse, _abc.Awaitable[_transaction_pb2.FindCoordinatorResponse]]:
-        """Which server coordinates each of the keys."""
+        """Returns the server that coordinates each of the keys."""
 
     @_abc_1.abstractmethod
     def InitProducerId(
@@ -201,9 +217,9 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.InitProducerIdRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.InitProducerIdResponse, _abc.Awaitable[_transaction_pb2.InitProducerIdResponse]]:
-        """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
-        An open transaction of an earlier holder is aborted first.
-        With keep_prepared it is kept instead, and only waits for its end from then on.
+        """Returns an identity (producer id and epoch) for a producer, and fences every earlier holder of the transactional
+        id. An open transaction of an earlier holder is aborted first. With keep_prepared it is kept instead, and from then
+        on it only waits for its end.
         """
 
     @_abc_1.abstractmethod
@@ -212,8 +228,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.AddPartitionsToTxnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.AddPartitionsToTxnResponse, _abc.Awaitable[_transaction_pb2.AddPartitionsToTxnResponse]]:
-        """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
-        for version 2 Produce adds partitions itself and this call is optional.
+        """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1. For
+        version 2 Produce adds partitions itself, and this call is optional.
         """
 
     @_abc_1.abstractmethod
@@ -232,11 +248,11 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.PrepareTransactionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.PrepareTransactionResponse, _abc.Awaitable[_transaction_pb2.PrepareTransactionResponse]]:
-        """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
-        phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
-        partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
-        EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
-        enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
+        """Promises that the open transaction can be committed, whenever that is decided outside of this server. It is the
+        first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+        partitions, groups and records (INVALID_TXN_STATE). It never times out, and survives crashes of client and server.
+        Only EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating the call changes nothing. Needs the
+        same permission as enable_2pc. INVALID_TXN_STATE where no transaction is open.
         """
 
     @_abc_1.abstractmethod
@@ -245,13 +261,18 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.EndTxnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.EndTxnResponse, _abc.Awaitable[_transaction_pb2.EndTxnResponse]]:
-        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
-        aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
-        version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
-        INVALID_TXN_STATE where no transaction is open: one that nothing was sent in needs no end. Repeated with the identity
-        that it ended, the same end is answered as the first time, and the other one is INVALID_TXN_STATE.
-        A member of a sink's batch can be aborted with what JoinBatch answered, and its batch goes on without it: PRODUCER_FENCED
-        where it is over already, INVALID_REQUEST for its commit.
+        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. INVALID_TXN_STATE
+        where no transaction is open: a transaction in which nothing was sent needs no end. Only an abort of version 2
+        succeeds then too, and returns the next identity. A repetition with the identity of the ended transaction gets the
+        same answer as the first time. With the other outcome it is INVALID_TXN_STATE, or, for a commit of version 2 after
+        an abort, PRODUCER_FENCED.
+
+        After the server has aborted the transaction, at its timeout for example, a commit is PRODUCER_FENCED with class
+        RECOVER. An abort of version 1 gets the same error; an abort of version 2 succeeds and returns the next identity.
+        PRODUCER_FENCED with class FENCED means that a newer instance runs, or that an administrator fenced the id.
+
+        A member of a sink's batch can be aborted with the fields that JoinBatch returned, and its batch goes on without
+        it. It is PRODUCER_FENCED if the member has ended already. A commit of a member is INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod
@@ -260,12 +281,11 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.TransactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.TransactResponse, _abc.Awaitable[_transaction_pb2.TransactResponse]]:
-        """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
-        partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
-        transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
-        Repeated under the same request_id it is answered as the first time. Clients of version 2 only
-        (UNSUPPORTED_VERSION).
+        """A transaction in one request: appends batches to several partitions, adds offsets of groups, and commits or aborts,
+        all of it or nothing. If a partition or group refuses, the whole request is refused, and the results name it. Then
+        nothing was written, and a transaction that was open stays open unchanged. Also ends a transaction that Produce or
+        TxnOffsetCommit opened before; without batches and groups it does the same as EndTxn. A repetition under the same
+        request_id gets the same answer as the first time. Clients of version 2 only (UNSUPPORTED_VERSION).
         """
 
     @_abc_1.abstractmethod
@@ -274,7 +294,7 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.DescribeTransactionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.DescribeTransactionsResponse, _abc.Awaitable[_transaction_pb2.DescribeTransactionsResponse]]:
-        """State of transactional ids by name."""
+        """Returns the state of transactional ids by name."""
 
     @_abc_1.abstractmethod
     def ListTransactions(
@@ -282,7 +302,7 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.ListTransactionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.ListTransactionsResponse, _abc.Awaitable[_transaction_pb2.ListTransactionsResponse]]:
-        """Transactional ids that match all given filters."""
+        """Lists transactional ids that match all given filters."""
 
     @_abc_1.abstractmethod
     def JoinBatch(
@@ -290,17 +310,17 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.JoinBatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.JoinBatchResponse, _abc.Awaitable[_transaction_pb2.JoinBatchResponse]]:
-        """Sinks: an engine writes numbered batches by many tasks, and one decision commits each batch exactly once. Every
-        attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then SealMember.
-        CommitBatch then names the members to commit: all of them become visible, with one csn, and all others are
-        given up. JoinBatch and SealMember need the permission write on the
-        transactional id that is named as the sink, CommitBatch and AbortBatch the permission decide.
+        """Sinks: many tasks of an engine write numbered batches, and one decision commits each batch exactly once. Every
+        attempt of a task is a member of the batch, with a transaction of its own: JoinBatch, then Produce, then
+        SealMember. CommitBatch then names the members to commit: all of them become visible, with one csn, and all others
+        are given up. JoinBatch and SealMember need the permission write on the transactional id that is named as the sink,
+        CommitBatch and AbortBatch the permission decide.
 
-        Makes a member of a batch, whose transaction is open from then on, or tells that the batch is committed already,
-        which changes nothing. The first member of a run that is new to the sink fences the run before and gives up its
-        undecided members, and so does the first of a later batch of the same run. Repeated under the same request_id it is
-        answered as the first time. PRODUCER_FENCED for an earlier run; INVALID_TXN_STATE for a batch before the one that the
-        run writes.
+        Adds a member to a batch and opens its transaction. For a batch that is committed already it changes nothing, and
+        reports that. The first member of a run that is new to the sink fences the run before, and gives up its undecided
+        members. The first member of a later batch of the same run gives up those of the batch before. A repetition under
+        the same request_id gets the same answer as the first time. PRODUCER_FENCED for an earlier run. INVALID_TXN_STATE
+        for a batch before the one that the run writes.
         """
 
     @_abc_1.abstractmethod
@@ -309,9 +329,9 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.SealMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.SealMemberResponse, _abc.Awaitable[_transaction_pb2.SealMemberResponse]]:
-        """Closes a member's transaction to more, so that its batch can be committed with it. Repeating it changes nothing.
-        PRODUCER_FENCED for a member that is over or given up; TRANSACTION_ABORTABLE where the log does not hold
-        last_sequences. A sealed member is given up like any other when nothing happens in its sink for its
+        """Closes a member's transaction to further writes, so that its batch can be committed with it. Repeating it changes
+        nothing. PRODUCER_FENCED for a member that has ended or was given up. TRANSACTION_ABORTABLE where the log does not
+        hold last_sequences. A sealed member is given up like any other if nothing happens in its sink for its
         transaction_timeout_ms. A task that fails aborts its own member, sealed or not, with EndTxn.
         """
 
@@ -322,10 +342,14 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.CommitBatchResponse, _abc.Awaitable[_transaction_pb2.CommitBatchResponse]]:
         """Commits a batch, with these members and no others. Answered once that is durable and can no longer change; markers
-        may follow. A batch that is committed is answered as before. Refused as a whole, nothing committed:
-        PRODUCER_FENCED for another run than the one that writes; TRANSACTION_ABORTABLE for a member that was given up (write
-        the batch again); INVALID_TXN_STATE for one that is not sealed or is of another batch; TRANSACTIONAL_ID_NOT_FOUND for
-        a sink that nobody joined. While the decision before is completed it waits, or is CONCURRENT_TRANSACTIONS.
+        may follow. A batch that is committed already gets the same answer as before. The request is refused as a whole,
+        and then nothing is committed:
+        - PRODUCER_FENCED for another run than the one that writes.
+        - TRANSACTION_ABORTABLE for a member that was given up: write the batch again.
+        - INVALID_TXN_STATE for a member that is not sealed, or that belongs to another batch.
+        - TRANSACTIONAL_ID_NOT_FOUND for a sink without members so far.
+
+        While the decision before is being completed the call waits, or is CONCURRENT_TRANSACTIONS.
         """
 
     @_abc_1.abstractmethod
@@ -334,8 +358,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.AbortBatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.AbortBatchResponse, _abc.Awaitable[_transaction_pb2.AbortBatchResponse]]:
-        """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the one
-        that is being written.
+        """Gives up the undecided members of a batch. Changes nothing after CommitBatch, or for another run or batch than the
+        one that is being written.
         """
 
     @_abc_1.abstractmethod
@@ -344,6 +368,6 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.DescribeSinksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.DescribeSinksResponse, _abc.Awaitable[_transaction_pb2.DescribeSinksResponse]]:
-        """Sinks with their runs, batches and undecided members."""
+        """Lists sinks with their runs, batches and undecided members."""
 
 def add_TransactionServiceServicer_to_server(servicer: TransactionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

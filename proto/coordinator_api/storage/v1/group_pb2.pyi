@@ -20,8 +20,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ClassicGroupValue(_message.Message):
-    """Value of record type CLASSIC_GROUP; the key is the group id (spec groups 2.1). What a rebalance under way knows is not
-    in it: after a restart the last completed generation stands.
+    """Value of record type CLASSIC_GROUP; the key is the group id (spec groups 2.1). The progress of a rebalance is not
+    stored: after a restart the last completed generation holds.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -38,7 +38,7 @@ class ClassicGroupValue(_message.Message):
     """Absent: no assignor was chosen, the group has no members."""
     leader: _builtins.str
     state_timestamp_ms: _builtins.int
-    """When the state was reached."""
+    """Time when the state was reached."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassicMemberValue]: ...
     def __init__(
@@ -85,7 +85,7 @@ class ClassicMemberValue(_message.Message):
     session_timeout_ms: _builtins.int
     rebalance_timeout_ms: _builtins.int
     metadata: _builtins.bytes
-    """Under the chosen assignor."""
+    """Metadata for the chosen assignor."""
     assignment: _builtins.bytes
     def __init__(
         self,
@@ -253,7 +253,7 @@ class ConsumerRegexValue(_message.Message):
     CATALOG_VERSION_FIELD_NUMBER: _builtins.int
     RESOLVED_MS_FIELD_NUMBER: _builtins.int
     catalog_version: _builtins.int
-    """Version of the catalog that it was resolved against, and when."""
+    """Version of the catalog that the expression was resolved against, and the time of that."""
     resolved_ms: _builtins.int
     @_builtins.property
     def topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -369,7 +369,7 @@ class TopicPartitionsValue(_message.Message):
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def assignment_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Epoch in which each partition was given to the member, in the order of partitions; empty where that means nothing."""
+        """Epoch in which each partition was given to the member, in the order of partitions; empty where that has no meaning."""
 
     def __init__(
         self,
@@ -446,7 +446,7 @@ class OffsetValue(_message.Message):
     commit_timestamp_ms: _builtins.int
     expire_timestamp_ms: _builtins.int
     position: _builtins.int
-    """Where in the order of all commits of the shard this one stands: the later commit wins over the later marker."""
+    """Position of this commit in the order of all commits of the shard: the later commit wins over the later marker."""
     def __init__(
         self,
         *,
@@ -474,7 +474,7 @@ Global___OffsetValue: _TypeAlias = OffsetValue  # noqa: Y015
 
 @_typing.final
 class PendingOffsetValue(_message.Message):
-    """Value of record type PENDING_OFFSET: an offset that waits for its transaction; the key is producer id (8 bytes)
+    """Value of record type PENDING_OFFSET: an offset that waits for its transaction. The key is producer id (8 bytes)
     producer epoch (2 bytes) group id NUL topic id (16 bytes) partition (4 bytes).
     """
 
@@ -486,8 +486,8 @@ class PendingOffsetValue(_message.Message):
     COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     after_csn: _builtins.int
-    """Number of the last outcome of the transactional id when the offset was written: only a marker with a greater one
-    may settle it, so that a late marker of an earlier transaction cannot. Compared within coordinator_shard only.
+    """Number of the last outcome of the transactional id when the offset was written. Only a marker with a greater number
+    may settle the offset, so a late marker of an earlier transaction cannot. Compared within coordinator_shard only.
     """
     coordinator_shard: _builtins.int
     """Shard of the transactional id."""

@@ -53,16 +53,16 @@ class TopicValue(_message.Message):
     """UUID, 16 bytes."""
     created_ms: _builtins.int
     created_by: _builtins.str
-    """The principal that created it, by which topics are counted; empty where nobody was asked who they are."""
+    """Principal that created the topic, for the count of topics per principal. Empty if callers were not authenticated."""
     @_builtins.property
     def partition_ordinals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ordinal of each partition, by partition number. Ordinals are never used again."""
 
     @_builtins.property
     def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What was set for this topic, by the names that CreateTopics takes; what is not here has its default. Names and values
-        that a program does not know are without effect there, and are kept when the row is written again. What must not be
-        overlooked is no setting alone, but a feature of the store too (docs/store-format.md, "Unknown things").
+        """Settings of this topic, by the names that CreateTopics takes; a missing one has its default. A program ignores
+        names and values that it does not know, and keeps them when it writes the row again. A setting that must not be
+        ignored is a feature of the store too (docs/store-format.md, "Unknown things").
         """
 
     def __init__(
@@ -109,15 +109,15 @@ Global___OrdinalAllocatorValue: _TypeAlias = OrdinalAllocatorValue  # noqa: Y015
 
 @_typing.final
 class AclValue(_message.Message):
-    """Value of record type ACL; the key is the rule: resource type, pattern type, name, principal, host, operation and permission
-    type, as text, with NUL between them.
+    """Value of record type ACL. The key is the rule: resource type, pattern type, name, principal, host, operation and
+    permission type, as text, with NUL between them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version of the rules that it came with."""
+    """Version of the rules that added this one."""
     def __init__(
         self,
         *,
@@ -133,7 +133,7 @@ Global___AclValue: _TypeAlias = AclValue  # noqa: Y015
 
 @_typing.final
 class AclVersionValue(_message.Message):
-    """Value of record type ACL_VERSION: how often the rules were changed."""
+    """Value of record type ACL_VERSION: the number of changes of the rules so far."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

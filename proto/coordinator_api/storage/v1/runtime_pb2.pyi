@@ -18,7 +18,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ShardEpochValue(_message.Message):
-    """Value of record type SHARD_EPOCH of every coordinator: grows at each open, carried by every marker."""
+    """Value of record type SHARD_EPOCH of the transaction and the group coordinator. It grows at each load; markers carry
+    that of the transaction coordinator.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

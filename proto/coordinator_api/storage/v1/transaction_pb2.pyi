@@ -61,7 +61,7 @@ class TransactionValue(_message.Message):
     """
     next_producer_epoch: _builtins.int
     txn_timeout_ms: _builtins.int
-    """INT32_MAX = takes part in somebody else's two-phase commit, never times out."""
+    """INT32_MAX = takes part in an outside two-phase commit, never times out."""
     state: _builtins.int
     """0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort."""
     start_ms: _builtins.int
@@ -70,24 +70,24 @@ class TransactionValue(_message.Message):
     csn: _builtins.int
     """Number of the last outcome, 0 = none."""
     init_request_id: _builtins.bytes
-    """The last InitProducerId: its request id (empty = unnamed) and what it was answered."""
+    """The last InitProducerId: its request id (empty = unnamed) and the identity that it was answered with."""
     init_producer_id: _builtins.int
     init_producer_epoch: _builtins.int
     cause: _builtins.int
-    """Why the last transition happened: 0 nothing yet, 1 init, 2 add, 3 client, 4 timeout, 5 fence, 6 topic_deleted,
-    7 admin, 8 keep, 9 prepare, 10 lost_line, 11 join, 12 decision, 13 given_up.
+    """Cause of the last transition: 0 nothing yet, 1 init, 2 add, 3 client, 4 timeout, 5 fence, 6 topic_deleted, 7 admin,
+    8 keep, 9 prepare, 10 lost_line, 11 join, 12 decision, 13 given_up.
     """
     txn_epoch: _builtins.int
     """In a Prepare state: the epoch under which the transaction's records were written; -1 otherwise."""
     prepared_ms: _builtins.int
-    """When PrepareTransaction closed the open transaction; absent = it did not."""
+    """Time when PrepareTransaction closed the open transaction; absent = it did not."""
     init_ongoing_producer_id: _builtins.int
     """The open transaction that the last InitProducerId kept and answered; absent = none."""
     init_ongoing_producer_epoch: _builtins.int
     transact_id: _builtins.bytes
     """Prepare and Complete states: request id of the Transact that decided the outcome; empty = it was none."""
     member_batch_id: _builtins.int
-    """A member of a sink's batch: the batch, and what the engine calls the attempt. Absent = an ordinary id."""
+    """For a member of a sink's batch: the batch, and the engine's name of the attempt. Absent = an ordinary id."""
     member_attempt: _builtins.str
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -165,7 +165,7 @@ class SinkValue(_message.Message):
     LAST_UPDATE_MS_FIELD_NUMBER: _builtins.int
     COMMITTING_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Who writes batches now, and who did before and may not any more, the newest last."""
+    """Run that writes batches now, and earlier runs that are fenced, the newest last."""
     batch_id: _builtins.int
     """The batch that members join, or joined last."""
     last_batch_id: _builtins.int
@@ -174,7 +174,7 @@ class SinkValue(_message.Message):
     given_up_below: _builtins.int
     """Undecided members with a smaller producer id are given up."""
     txn_timeout_ms: _builtins.int
-    """How long members wait without any activity."""
+    """Time without any activity after which members are given up, in milliseconds."""
     last_update_ms: _builtins.int
     @_builtins.property
     def fenced_run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -226,9 +226,9 @@ Global___CsnValue: _TypeAlias = CsnValue  # noqa: Y015
 
 @_typing.final
 class ProducerIdBlockValue(_message.Message):
-    """Value of record types PRODUCER_ID_BLOCK (of transactional ids) and PLAIN_PRODUCER_ID_BLOCK (of producers without one):
-    the first producer id of that kind which no block covers yet. Durable before or with the first use of an id of the block,
-    so that an id is never given twice.
+    """Value of record types PRODUCER_ID_BLOCK (of transactional ids) and PLAIN_PRODUCER_ID_BLOCK (of producers without
+    one): the first producer id of that kind without a block. It is durable before, or with, the first use of an id of
+    the block, so that an id is never given twice.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -1,4 +1,16 @@
-"""The inside of a server, assembled: frozen commands in, values out, with authorization, validation and parking.
+"""Everything inside a server, assembled: frozen commands in, values out, with authorization, validation and parking.
 
-gRPC is one client of the core. Tests and any second front are other clients, and find the same parts behind `assemble`.
+gRPC is one client of the core; tests and any second front are others, and find the same parts behind `assemble`:
+
+```python
+core = assemble(runtime, store, config, dependencies)
+core.load_shared()
+core.load_shards()
+command = InitProducerId(transactional_id="billing-0", transaction_timeout_ms=60_000)
+reply = core.transactions.service.init_producer_id(command, context)
+reply.on_settled(answer)  # a value, or Refused with its error code; durable by then
+```
+
+Reading order: `assembly`, `permissions` (what each method asks of the authorizer), `access`, `shards`; then `fast_path`
+(the usual calls, a message at once) and `explanation` (why readers of a partition wait).
 """

@@ -1,1 +1,1 @@
-"""`txnctl`: commands that ask a running server through the SDK, look into a stopped store, or run a server."""
+"""Command line of the product: run a server, ask a running one through the SDK, or inspect a stopped store."""

@@ -1,4 +1,4 @@
-"""`python -m txnctl` is `txnctl`."""
+"""Entry point of `python -m txnctl`, which is the same as `txnctl`."""
 
 from txnctl.entry import main
 

@@ -1,4 +1,4 @@
-"""`txnctl`: every command of the product. No traceback reaches a user."""
+"""Root of the `txnctl` command tree. Users never see a traceback, unless they ask for one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from txnctl.commands.serve import config, dev, serve
 from txnctl.commands.transactions import describe, explain, list_transactions
 
 TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
-"""Environment variable that makes a defect of the program show its traceback, whatever its value."""
+"""Environment variable that shows the traceback of a defect in the program. Any value counts."""
 
 app = typer.Typer(
     name="txnctl",
-    help="Transactions over gRPC: run a server, and look at one.",
+    help="Transactions over gRPC: run a server, and inspect one.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -78,7 +78,7 @@ def options(  # noqa: PLR0913  each option is a parameter
             metavar="SPAN",
             parser=parse_duration_ms,
             show_default=False,
-            help="How long to wait for a server that does not take work yet, as in 30s. [default: 0s]",
+            help="Time to wait for a server that is not ready yet, as in 30s. [default: 0s]",
         ),
     ] = 0,
     tls_ca_file: Annotated[
@@ -86,7 +86,7 @@ def options(  # noqa: PLR0913  each option is a parameter
         typer.Option(
             metavar="FILE",
             envvar="TXNCTL_TLS_CA_FILE",
-            help="Speak TLS, with a server whose certificate a CA of this PEM file signed.",
+            help="Use TLS, and trust servers whose certificate is signed by a CA in this PEM file.",
         ),
     ] = None,
     tls_certificate_file: Annotated[
@@ -94,19 +94,19 @@ def options(  # noqa: PLR0913  each option is a parameter
         typer.Option(
             metavar="FILE",
             envvar="TXNCTL_TLS_CERTIFICATE_FILE",
-            help="Certificate to show, in PEM, to a server that asks.",
+            help="Client certificate in PEM, for servers that ask for one.",
         ),
     ] = None,
     tls_key_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", envvar="TXNCTL_TLS_KEY_FILE", help="Key of that certificate, in PEM."),
+        typer.Option(metavar="FILE", envvar="TXNCTL_TLS_KEY_FILE", help="Private key of that certificate, in PEM."),
     ] = None,
     tls_server_name: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             envvar="TXNCTL_TLS_SERVER_NAME",
-            help="Name in the certificate of the server. [default: the host of --server]",
+            help="Name expected in the certificate of the server. [default: the host of --server]",
         ),
     ] = None,
     token_file: Annotated[
@@ -114,11 +114,11 @@ def options(  # noqa: PLR0913  each option is a parameter
         typer.Option(
             metavar="FILE",
             envvar="TXNCTL_TOKEN_FILE",
-            help="File with the token to show to a server that asks; needs --tls-ca-file.",
+            help="File with the token that authenticates this client; needs --tls-ca-file.",
         ),
     ] = None,
 ) -> None:
-    """Transactions over gRPC: run a server, and look at one."""
+    """Transactions over gRPC: run a server, and inspect one."""
     given = ServerTls(
         ca_file=tls_ca_file,
         certificate_file=tls_certificate_file,
@@ -136,8 +136,8 @@ def options(  # noqa: PLR0913  each option is a parameter
 
 
 def main() -> None:
-    """Entry point of the `txnctl` program."""
-    # gRPC writes its own lines to stderr for what we report in words.
+    """Run the `txnctl` program."""
+    # gRPC would write lines of its own to stderr about errors that we report ourselves.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         command_tree()()
@@ -158,7 +158,8 @@ def main() -> None:
 
 @cache
 def command_tree() -> Callable[[], object]:
-    """All commands, read from their signatures: that takes longer than most of them, and tests run many."""
+    """Return the tree of all commands, built from their signatures. Cached, because building it takes longer than most
+    commands and tests run many."""
     tree = typer.main.get_command(app)
     refuse_empty_values(tree)
     return tree

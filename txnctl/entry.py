@@ -1,4 +1,5 @@
-"""The program `txnctl`, which `pip install txn-coordinator` puts on the path even where only the SDK was asked for."""
+"""Entry point of the program `txnctl`. `pip install txn-coordinator` installs it, even without the server's
+dependencies."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from coordinator_server.exits import ExitStatus
 
 
 def main() -> None:
-    """Run `txnctl`, or say in one line which packages it needs beside the SDK."""
+    """Run `txnctl`, or print in one line that packages are missing beside the SDK."""
     try:
         from txnctl.cli import main as run
     except ModuleNotFoundError as missing:
@@ -24,7 +25,7 @@ def main() -> None:
 
 
 def _is_ours(module: str) -> bool:
-    """Whether a missing module would be a defect of this distribution rather than an extra that was not installed."""
+    """True if a missing module is a defect of this distribution, and not an extra that was not installed."""
     return module.partition(".")[0] in {
         "coordinator_api",
         "coordinator_client",

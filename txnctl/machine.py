@@ -1,4 +1,4 @@
-"""What `txnctl doctor` finds out about the machine: one finding for each thing that has broken a server before."""
+"""Findings of `txnctl doctor` about the machine: one for each thing that has broken a server before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYNC_BYTES: Final = 4096
 _SLOW_SYNC_US: Final = 10_000
 _VERY_SLOW_SYNC_US: Final = 100_000
 _INSTANT_SYNC_US: Final = 20
-"""No disk answers in this time: the directory lies in memory, or something on the way does not sync."""
+"""Longest sync that counts as too fast for a disk (us): the directory is in memory, or some layer does not sync."""
 _OPEN_FILES_MIN: Final = 4_096
 _DISK_FREE_BYTES_MIN: Final = 1 << 30
 _MEMORY_BYTES_MIN: Final = 512 << 20
@@ -39,7 +39,7 @@ _CLOCK_SKEW_MS_MAX: Final = 2_000
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -50,7 +50,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     subject: str
     verdict: Severity
@@ -59,7 +59,8 @@ class Finding:
 
 
 def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
-    """Yield all findings, in the order in which a server would meet the things. `data_dir` need not exist yet."""
+    """Yield all findings, in the order in which a starting server depends on the things. `data_dir` need not exist
+    yet."""
     yield from versions()
     yield clock_synchronisation()
     place = _existing(data_dir)
@@ -77,7 +78,7 @@ def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
 
 
 def versions() -> Iterator[Finding]:
-    """Check the interpreter and the libraries that decide whether anything works at all."""
+    """Check the versions of the interpreter and of the libraries."""
     yield Finding("python", Severity.OK, f"{platform.python_version()} ({platform.python_implementation()})")
     floors = _floors()
     for name in ("grpcio", "protobuf", "rocksdict", "pyspark", "pyarrow"):
@@ -108,8 +109,9 @@ def _native_transport() -> Finding:
 
 
 def clock_synchronisation() -> Finding:
-    """Check whether the kernel believes its clock. Transaction timeouts over a restart, and all times that people read,
-    come from the wall clock."""
+    """Check that the kernel considers its clock synchronised.
+
+    Transaction timeouts across a restart, and all times that people read, come from the wall clock."""
     state = _kernel_clock_state()
     if state is None:
         return Finding("clock", Severity.OK, "the kernel does not say whether it is synchronised")
@@ -119,7 +121,7 @@ def clock_synchronisation() -> Finding:
 
 
 def file_system(data_dir: Path, place: Path) -> Finding:
-    """Check what kind of file system the data lies on, and how much room it has."""
+    """Check the type of the file system of the data directory, and its free space."""
     kind = _file_system_kind(place)
     free_bytes = shutil.disk_usage(place).free
     found = f"{data_dir} on {kind or 'an unknown file system'}, {free_bytes >> 20:,} MiB free"
@@ -137,8 +139,7 @@ def file_system(data_dir: Path, place: Path) -> Finding:
 
 
 def disk(place: Path, clock: Clock) -> Iterator[Finding]:
-    """Check how long the disk takes to make a write durable, which every commit waits for, and whether its clock is
-    ours."""
+    """Check the time that the disk takes for a sync, which every commit waits for, and the clock of the disk."""
     try:
         took_us, skew_ms = _measure_syncs(place, clock)
     except OSError as error:
@@ -163,8 +164,7 @@ def disk(place: Path, clock: Clock) -> Iterator[Finding]:
 
 
 def open_files() -> Finding:
-    """Check how many files may be open: RocksDB keeps every file of its store open, and every connection is one,
-    too."""
+    """Check the limit of open files. RocksDB keeps every file of its store open, and each connection takes one, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{_limit(soft)} open files (at most {_limit(hard)})"
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES_MIN:
@@ -175,7 +175,8 @@ def open_files() -> Finding:
 
 
 def memory() -> Finding:
-    """Check how much memory is left for a server, which needs about 200 MiB and grows with ids and partitions."""
+    """Check the memory available to a server, which needs about 200 MiB and more with the number of ids and
+    partitions."""
     free_bytes = _available_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if free_bytes is None:
@@ -189,7 +190,7 @@ def memory() -> Finding:
 
 
 def java() -> Finding:
-    """Check the Java that Spark would start. Only Spark needs it."""
+    """Check the Java runtime that Spark would start. Only Spark needs it."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"for Spark: install a Java {_JAVA_MIN} runtime or set JAVA_HOME"
@@ -201,7 +202,7 @@ def java() -> Finding:
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
         return Finding("java", Severity.WARNING, f"{program} does not start ({failure})", advice)
-    # The old form for Java 8 was 1.8.
+    # Java 8 and older report their version as 1.8.
     version = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', answer.stderr + answer.stdout)
     if version is None:
         return Finding("java", Severity.WARNING, f"{program} does not tell its version", advice)
@@ -211,14 +212,14 @@ def java() -> Finding:
 
 
 def _measure_syncs(place: Path, clock: Clock) -> tuple[list[int], int]:
-    """How long each of some syncs took in microseconds, ascending, and by how many milliseconds the times of the files
-    differ from the wall clock. Raises OSError."""
+    """Return the times of several syncs in microseconds, ascending, and the difference of file times from the wall
+    clock (ms). Raises OSError."""
     sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
     took_us = []
     with tempfile.NamedTemporaryFile(dir=place, prefix="txnctl-doctor-") as file:
         block = b"\0" * SYNC_BYTES
         for _ in range(SYNCS):
-            # Appended, as a log is: then the size of the file has to become durable too.
+            # Appended, as a log is: then the new size of the file has to become durable, too.
             os.write(file.fileno(), block)
             began_us = clock.monotonic_us()
             sync(file.fileno())
@@ -228,7 +229,7 @@ def _measure_syncs(place: Path, clock: Clock) -> tuple[list[int], int]:
 
 
 def _existing(path: Path) -> Path:
-    """The directory itself, or the nearest one above that is there, as far as this user may look."""
+    """Return the directory, or its nearest parent that exists and that this user may look into."""
     path = path.absolute()
     while not _is_directory(path):
         path = path.parent
@@ -238,19 +239,19 @@ def _existing(path: Path) -> Path:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except PermissionError:  # It lies below a directory that this user may not enter.
+    except PermissionError:  # The path lies below a directory that this user may not enter.
         return False
 
 
 def _file_system_kind(place: Path) -> str | None:
-    """The type of the mount that holds the directory, where the system tells."""
+    """Return the type of the mount that holds the directory; None if the system does not report mounts."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
         return None
     found: tuple[int, str] | None = None
     for _device, point, kind, *_ in mounts:
-        # Mount points have their spaces written as octal escapes.
+        # Spaces in mount points are written as octal escapes.
         mounted = Path(point.encode().decode("unicode_escape"))
         if place.resolve().is_relative_to(mounted) and (found is None or len(mounted.parts) >= found[0]):
             found = (len(mounted.parts), kind)
@@ -270,11 +271,11 @@ def _available_memory() -> int | None:
 
 _CLOCK_UNSYNCHRONISED: Final = 5
 _TIMEX_BYTES: Final = 512
-"""More than the structure has on any system; all zero asks without setting anything."""
+"""Larger than the structure on any system. A structure of zeros only queries the state and sets nothing."""
 
 
 def _kernel_clock_state() -> int | None:
-    """What adjtimex answers: 5 = the clock is not synchronised. None where it cannot be asked."""
+    """Return the result of adjtimex, where 5 means an unsynchronised clock. None if it cannot be called."""
     try:
         ask = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError):
@@ -284,7 +285,7 @@ def _kernel_clock_state() -> int | None:
 
 
 def _floors() -> dict[str, str]:
-    """The oldest version of each library that this distribution promises to work with."""
+    """Return the oldest supported version of each library that this distribution requires."""
     try:
         wanted = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

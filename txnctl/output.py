@@ -1,8 +1,8 @@
-"""What commands print on stdout (tables for people, JSON and YAML for programs, all from the same values).
+"""Output of commands on stdout: tables for people, JSON and YAML for programs, all from the same values.
 
-Machine formats carry everything, in the names of the API and with units in the names (`start_ms`); tables carry what a
-person looks for. Stdout holds nothing else: words for people go to stderr. Text that came from elsewhere (keys, ids)
-never reaches a terminal with control characters in it.
+JSON and YAML have all fields, with the names of the API and units in the names (`start_ms`). Tables have the fields
+that people look for. Stdout has nothing but the result: notes for people go to stderr. Control characters in foreign
+text (keys, ids) are escaped before they reach a terminal.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Va
 Row: TypeAlias = Mapping[str, Value]
 
 NOTHING: Final = "-"
-"""What a table shows where there is no value."""
+"""Text of a table cell without a value."""
 
 
 class OutputFormat(StrEnum):
-    """How a command prints its result."""
+    """Format in which a command prints its result."""
 
     TABLE = "table"
-    """A table for people; its layout may change."""
+    """Table for people; its layout may change."""
     JSON = "json"
-    """A list is one document, a stream of records is one object per line."""
+    """A list is one document. A stream of records is one object per line."""
     YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `words` turns the value under `key` into what a person reads."""
+    """A column of a table. `words` turns the value under `key` into text for people."""
 
     title: str
     key: str
@@ -47,13 +47,13 @@ class Column:
     is_number: bool = False
 
     def cell(self, row: Row) -> str:
-        """The text of one cell."""
+        """Return the text of one cell."""
         value = row.get(self.key)
         return printable(shown(value) if self.words is None else self.words(value))
 
 
 def print_list(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat, *, empty: str) -> None:
-    """Print rows as one table or one document. `empty` is what a person reads where there are none."""
+    """Print rows as one table or one document. `empty` is the note to print instead of an empty table."""
     if output is not OutputFormat.TABLE:
         print_document(rows, output)
     elif rows:
@@ -72,14 +72,13 @@ def print_document(document: Value, output: OutputFormat) -> None:
 
 
 def print_facts(row: Row, columns: Sequence[Column]) -> None:
-    """Print one thing as lines of title and value."""
+    """Print one row as lines of title and value."""
     width = max(len(column.title) for column in columns)
     write("".join(f"{column.title.ljust(width)}  {column.cell(row)}\n" for column in columns))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: set[int]) -> None:
-    """Print a table; the columns in `numbers` are flushed right. Long cells are folded in a terminal, and nowhere
-    else."""
+    """Print a table, with the columns in `numbers` aligned right. Long cells are folded in a terminal only."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -89,9 +88,9 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: s
     for at, title in enumerate(titles):
         table.add_column(title, justify="right" if at in numbers else "left", overflow="fold")
     for row in rows:
-        # As Text, because rich would read square brackets in somebody's transactional id as markup.
+        # As Text, because rich would interpret square brackets in a transactional id as markup.
         table.add_row(*(Text(cell) for cell in row))
-    # Cut at 80 columns, a table in a pipe would be of no use.
+    # Unlimited in a pipe: a table cut at 80 columns would be useless there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
     with console.capture() as capture:
         console.print(table)
@@ -99,10 +98,10 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: s
 
 
 class RowStream:
-    """Prints rows as they come: a line of text, a JSON object per line, or the items of one YAML list."""
+    """Prints rows as they arrive: a line of text, a JSON object per line, or the items of one YAML list."""
 
     def __init__(self, output: OutputFormat, line: Callable[[Row], str]) -> None:
-        """`line` is how a person reads a row."""
+        """`line` turns a row into text for people."""
         self._output = output
         self._line = line
         self._pending: list[str] = []
@@ -118,7 +117,7 @@ class RowStream:
                 self._pending.append(to_yaml([row]))
 
     def add_all(self, batches: Iterable[Iterable[Row]], count_max: int | None) -> int:
-        """Print rows up to a number of them, each batch as soon as it is there. Returns how many there were."""
+        """Print at most `count_max` rows, each batch as soon as it arrives. Returns the number of printed rows."""
         count = 0
         for rows in batches:
             for row in rows:
@@ -131,23 +130,23 @@ class RowStream:
         return count
 
     def flush(self) -> None:
-        """Print what was added. Ends the program quietly if nobody reads any more."""
+        """Print the added rows. Ends the program quietly if the reader of stdout is gone."""
         text, self._pending = "".join(self._pending), []
         if text:
             write(text)
 
 
 def write(text: str) -> None:
-    """Write to stdout at once. Ends the program quietly if nobody reads any more, as after `| head`.
+    """Write to stdout at once. Ends the program quietly if its reader is gone, as after `| head`.
 
-    Raises CommandFailed if it cannot be written, as on a full disk."""
+    Raises CommandFailed if the text cannot be written, as on a full disk."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         _end_quietly()
     except UnicodeEncodeError:
-        # A terminal without Unicode: escapes are better than a traceback.
+        # The terminal has no Unicode: escapes are better than a traceback.
         encoding = sys.stdout.encoding
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
@@ -157,8 +156,8 @@ def write(text: str) -> None:
 
 
 def end_if_reader_left() -> None:
-    """Return, or end the program quietly if nobody reads stdout any more: a command that has nothing to write would not
-    notice."""
+    """Return, or end the program quietly if the reader of stdout is gone. A command without anything to write would not
+    notice otherwise."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -175,17 +174,18 @@ def _end_quietly() -> NoReturn:
 
 
 def _let_go_of_stdout() -> None:
-    """The interpreter flushes stdout once more at its end, and would complain a second time."""
+    """Redirect stdout to the null device. The interpreter flushes stdout at its end, and would report the error
+    again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_note(text: str) -> None:
-    """Tell a person something beside the result, on stderr."""
+    """Print a note for people on stderr, beside the result."""
     sys.stderr.write("".join(f"txnctl: {printable(line)}\n" for line in text.splitlines()))
 
 
 def shown(value: Value) -> str:
-    """A value as a person reads it."""
+    """Return a value as text for people."""
     match value:
         case None:
             return NOTHING
@@ -200,14 +200,14 @@ def shown(value: Value) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, so that stored bytes cannot steer a terminal."""
+    """Return the text with control characters escaped, so that stored bytes cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def moment(wall_ms: Value) -> str:
-    """Return a time in Unix milliseconds as a person reads it, in UTC; a negative one stands for none."""
+    """Return a time in Unix milliseconds as text in UTC. A negative time means that there is none."""
     if not isinstance(wall_ms, int) or wall_ms < 0:
         return NOTHING
     try:
@@ -217,7 +217,7 @@ def moment(wall_ms: Value) -> str:
 
 
 def duration(span_ms: Value) -> str:
-    """A time span in milliseconds in two units at most: 250ms, 12.3s, 4m05s, 2h10m, 3d04h."""
+    """Return a time span in milliseconds as text with at most two units: 250ms, 12.3s, 4m05s, 2h10m, 3d04h."""
     if not isinstance(span_ms, int) or span_ms < 0:
         return NOTHING
     if span_ms < 1_000:
@@ -232,7 +232,7 @@ def duration(span_ms: Value) -> str:
 
 
 def size(size_bytes: Value) -> str:
-    """A number of bytes as a person reads it."""
+    """Return a number of bytes as text with a binary unit."""
     if not isinstance(size_bytes, int):
         return NOTHING
     amount = float(size_bytes)
@@ -244,13 +244,13 @@ def size(size_bytes: Value) -> str:
 
 
 def uuid_text(identity: bytes) -> str:
-    """A UUID in the usual groups."""
+    """Return a UUID as text, with its digits in the usual groups."""
     digits = identity.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def to_yaml(value: Value) -> str:
-    """A value as a YAML document in block style."""
+    """Return a value as a YAML document in block style."""
     return "".join(f"{line}\n" for line in _yaml_lines(value))
 
 
@@ -277,7 +277,7 @@ def _yaml_entry(label: str, item: Value, indent: str) -> Iterator[str]:
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+-]*(?: [A-Za-z0-9_./@+-]+)*")
-# What YAML 1.1 or 1.2 readers take for something else than text.
+# Words that readers of YAML 1.1 or 1.2 do not treat as text.
 _NO_TEXT: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
@@ -285,7 +285,7 @@ def _yaml_scalar(value: Value) -> str:
     if isinstance(value, str):
         if _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
             return value
-        # JSON's quotes and escapes are YAML's, but YAML wants more characters escaped than JSON.
+        # Quotes and escapes of JSON are valid in YAML, but YAML requires more characters to be escaped.
         return "".join(_yaml_letter(letter) for letter in json.dumps(value, ensure_ascii=False))
     return json.dumps(value)
 
@@ -297,7 +297,7 @@ def _yaml_letter(letter: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-# JSON allows them in texts, but terminals obey the first ones, and many programs end a line at the others.
+# Characters that JSON allows in texts. Terminals obey the first range, and many programs end a line at the last two.
 _ESCAPED: Final = {number: f"\\u{number:04x}" for number in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 

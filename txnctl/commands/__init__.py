@@ -1,2 +1,2 @@
-"""The commands of `txnctl`, by what they are about. What a command needs only once it runs it takes from `late.py`, or
-imports inside its function, so that `txnctl --help` starts without the server, the store or the network."""
+"""Commands of `txnctl`, by subject. Modules that a command needs only while it runs come from `late.py` or are imported
+inside its function. So `txnctl --help` starts without the server, the store and the network."""

@@ -1,4 +1,4 @@
-"""`txnctl acl`: who may do what on a running server."""
+"""`txnctl acl`: access rules of a running server."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from txnctl.commands.options import (
 )
 from txnctl.output import Column, OutputFormat, Row, print_list
 
-app = typer.Typer(name="acl", help="Say, and look up, who may do what.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(name="acl", help="Manage access rules (ACLs).", no_args_is_help=True, rich_markup_mode=None)
 
-Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody.")]
+Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everyone.")]
 Operations = Annotated[
-    list[Permission], typer.Argument(metavar="OPERATION", help="Such as read or write; all is every one.")
+    list[Permission], typer.Argument(metavar="OPERATION", help="Such as read or write; all stands for every operation.")
 ]
 Operation = Annotated[Permission, typer.Argument(metavar="OPERATION", help="Such as read or write.")]
-Topic = Annotated[str | None, typer.Option(metavar="NAME", help="On this topic; * is any.")]
-Group = Annotated[str | None, typer.Option(metavar="NAME", help="On this group; * is any.")]
-TransactionalId = Annotated[str | None, typer.Option(metavar="NAME", help="On this transactional id; * is any.")]
+Topic = Annotated[str | None, typer.Option(metavar="NAME", help="On this topic; * means any.")]
+Group = Annotated[str | None, typer.Option(metavar="NAME", help="On this group; * means any.")]
+TransactionalId = Annotated[str | None, typer.Option(metavar="NAME", help="On this transactional id; * means any.")]
 Cluster = Annotated[bool, typer.Option("--cluster", help="On the server itself.")]
-Prefix = Annotated[bool, typer.Option("--prefix", help="On all whose names begin so.")]
+Prefix = Annotated[bool, typer.Option("--prefix", help="On all names with this prefix.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Only from this address; unix for a Unix socket.")]
-Deny = Annotated[bool, typer.Option("--deny", help="Deny it: that wins over all that allow it.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow. A deny rule overrides every allow rule.")]
 
 _COLUMNS = (
     Column("RESOURCE", "resource_type"),
@@ -71,7 +71,7 @@ def add(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Allow a principal something, or deny it. Prints the rules that were not there before; in force at once."""
+    """Allow or deny operations to a principal. Prints the rules that are new; they take effect at once."""
     resource_type, name = _one_resource(topic, group, transactional_id, cluster=cluster)
     acls = [
         Acl(
@@ -92,7 +92,7 @@ def add(
 
 @app.command("list")
 def list_acls(
-    principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Only of this principal.")] = None,
+    principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Only rules of this principal.")] = None,
     topic: Topic = None,
     group: Group = None,
     transactional_id: TransactionalId = None,
@@ -101,9 +101,9 @@ def list_acls(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the rules: all, or those that apply to a resource.
+    """List all rules, or the rules that apply to a resource.
 
-    Rules apply to a resource also by * or by how its name begins."""
+    Rules for * and for a prefix of its name apply to a resource, too."""
     resource = _resource(topic, group, transactional_id, cluster=cluster)
     wanted = AclFilter(
         principal=principal,
@@ -119,24 +119,26 @@ def list_acls(
 @app.command()
 def remove(
     principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Rules of this principal.")] = None,
-    operation: Annotated[Permission | None, typer.Option(metavar="OPERATION", help="About this operation.")] = None,
+    operation: Annotated[Permission | None, typer.Option(metavar="OPERATION", help="Rules for this operation.")] = None,
     topic: Topic = None,
     group: Group = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
-    prefix: Annotated[bool, typer.Option("--prefix", help="With this beginning of names, not this name.")] = False,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Rules for this prefix of names, not for this name.")
+    ] = False,
     permission_type: Annotated[
-        PermissionType | None, typer.Option("--permission", help="That allow, or that deny.")
+        PermissionType | None, typer.Option("--permission", help="Only rules that allow, or only rules that deny.")
     ] = None,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="With this host.")] = None,
-    every: Annotated[bool, typer.Option("--every", help="All rules, where nothing else is said.")] = False,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Rules with this host.")] = None,
+    every: Annotated[bool, typer.Option("--every", help="All rules; needed if no other option is given.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Remove the rules that have all that is given. Asks first."""
+    """Remove the rules that match all given options. Asks for confirmation first."""
     resource = _resource(topic, group, transactional_id, cluster=cluster)
     wanted = AclFilter(
         principal=principal,
@@ -166,12 +168,12 @@ def check(
     group: Group = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where the principal would come from.")] = "",
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address that the principal would connect from.")] = "",
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Tell whether a principal may do something, and which rule says so. Status 1: it may not."""
+    """Check a permission of a principal, and show the rule that decides. Status 1 if it is denied."""
     resource_type, name = _one_resource(topic, group, transactional_id, cluster=cluster)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         found = admin.check_permission(principal, operation, resource_type, name, host=host)

@@ -1,4 +1,4 @@
-"""`txnctl abort` and `txnctl hanging`: end transactions of a running server that nobody else ends."""
+"""`txnctl abort` and `txnctl hanging`: end transactions of a running server that would not end otherwise."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ def abort(
         list[str] | None, typer.Argument(metavar="ID", help="Transactional ids.", show_default=False)
     ] = None,
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="All ids that begin so and have a transaction open.")
+        str, typer.Option(metavar="TEXT", help="All ids with this prefix that have a transaction open.")
     ] = "",
     older_than_ms: Annotated[
         int | None,
         typer.Option(
-            "--older-than", metavar="SPAN", parser=parse_duration_ms, help="Only open for longer than this, as in 30m."
+            "--older-than",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            help="Only transactions open for longer than this, as in 30m.",
         ),
     ] = None,
     place: Annotated[
@@ -42,14 +45,14 @@ def abort(
             "--partition",
             metavar="TOPIC-PARTITION",
             parser=parse_partition,
-            help="What hangs in this partition and no id owns; see `txnctl hanging`.",
+            help="Hanging transactions of this partition, which no id owns; see `txnctl hanging`.",
         ),
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option(metavar="ID", help="With --partition: only of this producer.")
+        int | None, typer.Option(metavar="ID", help="With --partition: only those of this producer.")
     ] = None,
     fence: Annotated[
-        bool, typer.Option("--fence", help="Also shut the producers out until they initialise again; idle ids too.")
+        bool, typer.Option("--fence", help="Also fence the producers until they initialise again; includes idle ids.")
     ] = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -77,9 +80,9 @@ def abort(
 def hanging(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """List transactions that nobody will end.
+    """List hanging transactions.
 
-    Each comes with the command that ends it. There should be none: ends with status 1 if there are."""
+    They are open, and neither a client nor the server will end them. Each comes with the command that ends it. There should be none: the status is 1 if there are any."""
     with remote.connected(server) as connection:
         rows = list_hanging(connection, timeout_ms)
     print_list(rows, (*_HANGING, Column("TO END IT", "command")), output, empty="nothing hangs")
@@ -129,7 +132,7 @@ def _act(
     is_fence: bool,
     dry_run: bool,
 ) -> list[Row]:
-    """Abort or fence, in as many requests as it takes."""
+    """Abort or fence the selected transactions, in as many requests as needed."""
     rows: list[Row] = []
     patience = remote.deadlines(timeout_ms)
     if is_fence:
@@ -199,7 +202,8 @@ def _hanging(found: admin_pb2.HangingTransaction) -> Row:
 
 
 def command_that_ends(topic: str, partition: int, producer_id: int | None) -> str:
-    """What to type to end a hanging transaction of a partition; those of all producers, if this one is not known."""
+    """Return the command line that ends a hanging transaction of a partition. Without a producer id it ends those of
+    all producers."""
     place = shlex.quote(f"{topic}-{partition}")
     return f"txnctl abort --partition {place}" + ("" if producer_id is None else f" --producer-id {producer_id}")
 

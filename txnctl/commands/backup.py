@@ -1,4 +1,4 @@
-"""`txnctl backup` and `txnctl restore`: copies of a store, made while it serves, and the way back."""
+"""`txnctl backup` and `txnctl restore`: copies of a store, made while it serves, and restoring them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ app = typer.Typer(
 )
 
 LOOK_MS: Final = 500
-"""How often a server is asked how far a backup has come."""
+"""Interval between requests for the progress of a backup (ms)."""
 _NOTE_MS: Final = 2_000
-"""How often a person is told."""
+"""Shortest time between two progress notes on stderr (ms)."""
 
-Shelf = Annotated[Path, typer.Argument(metavar="DIR", help="The directory that backups lie in.", show_default=False)]
+Shelf = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the backups.", show_default=False)]
 
 _COLUMNS: Final = (
     Column("NAME", "name"),
@@ -54,26 +54,26 @@ def create(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Of a stopped server, whose directory this is; with --to.", show_default=False
+            metavar="DIR", help="Data directory of a stopped server to back up; needs --to.", show_default=False
         ),
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="With --data-dir: the directory that backups lie in.", show_default=False),
+        typer.Option(metavar="DIR", help="With --data-dir: directory of the backups.", show_default=False),
     ] = None,
     independent: Annotated[
-        bool, typer.Option("--independent", help="Share no file with other backups: takes more room and time.")
+        bool, typer.Option("--independent", help="Share no file with other backups: takes more space and time.")
     ] = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Make a backup of a running server, or of a stopped one.
+    """Make a backup of a running or a stopped server.
 
-    A running server makes it in its `backup_directory`, and the command waits until it is complete. Everything that
-    was acknowledged before is in it.
+    A running server writes the backup to its `backup_directory`, and the command waits until it is complete. It
+    contains everything that was acknowledged before.
 
-    Ends with status 1 if none was made, 3 if the directory of a stopped server is refused.
+    Ends with status 1 if no backup was made, 3 if the directory of a stopped server is refused.
     """
     if (data_dir is None) != (to is None):
         raise CommandFailed(ExitStatus.USAGE, "--data-dir and --to belong together: a directory, and where to copy it")
@@ -97,7 +97,7 @@ def create(
 
 
 def _create_on_server(server: str, timeout_ms: int, *, is_independent: bool) -> Row:
-    """Raises CommandFailed where none was made."""
+    """Ask a running server for a backup and wait until it is complete. Raises CommandFailed if none was made."""
     with remote.connected(server) as connection:
         request = admin_pb2.CreateBackupRequest(
             header=connection.header(connection.random_source.request_id()), independent=is_independent
@@ -126,7 +126,7 @@ def _described(connection: Connection, name: str, timeout_ms: int) -> admin_pb2.
 def list_backups(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="The directory that backups lie in; else the server is asked."),
+        typer.Argument(metavar="DIR", help="Directory of the backups. [default: ask the server]"),
     ] = None,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
@@ -134,8 +134,8 @@ def list_backups(
 ) -> None:
     """List backups, the oldest first.
 
-    Those in a directory; or those of a running server, with the one that is being made. Only what was finished is
-    listed; `txnctl backup verify` says whether it still is what was written.
+    Lists the backups in a directory, or those of a running server with the one that is being made. A backup that was
+    never finished is not listed. `txnctl backup verify` checks that the files are still as written.
     """
     if directory is None:
         with remote.connected(server) as connection:
@@ -152,12 +152,12 @@ def list_backups(
 
 @app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory with backups: all of them.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A backup, or a directory of backups to check all of.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read every byte of backups and compare it with what was written.
+    """Read every byte of backups and compare their checksums.
 
-    Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
+    The expected checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
     """
     from coordinator_runtime.backups import backups_in
     from coordinator_runtime.backups.manifest import MANIFEST_NAME
@@ -193,11 +193,11 @@ def _verified(path: Path) -> Row:
 @app.command()
 def prune(
     directory: Shelf,
-    keep: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="How many of each store stay, the newest.")],
+    keep: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Number of newest backups to keep of each store.")],
     dry_run: DryRun = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Remove old backups, and what was left by one that was cut short. Others stay whole, whatever they share."""
+    """Remove old backups and the remains of interrupted ones. Backups that share files with them stay complete."""
     from coordinator_runtime.backups import prunable
     from coordinator_runtime.backups import prune as prune_now
 
@@ -208,20 +208,21 @@ def prune(
 
 
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The directory of one backup.", show_default=False)],
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory of one backup.", show_default=False)],
     data_dir: Annotated[
-        Path, typer.Argument(metavar="DIR", help="An empty directory, or one to be made.", show_default=False)
+        Path,
+        typer.Argument(metavar="DIR", help="An empty directory, or one that does not exist yet.", show_default=False),
     ],
     store_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Refuse a backup of any other store than this one.")
+        str | None, typer.Option(metavar="ID", help="Refuse a backup of any store but this one.")
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Make the data directory of a server from a backup.
 
-    Every byte is checked. The restored store begins a line of its own: producers initialise again, members join again,
-    and readers who have read what came after the backup are told. Ends with status 3, and nothing restored, if anything
-    is refused.
+    Every byte is checked. The restored store begins a new incarnation: producers initialise again and members join
+    again. Readers that are past the end of the backup are notified of the truncation. Ends with status 3 and restores
+    nothing if anything is refused.
     """
     from coordinator_client.clock import SystemClock as ClientClock
     from coordinator_runtime.backups import restore as restore_now
@@ -264,7 +265,7 @@ _RESTORED: Final = (
 
 
 class _Notes:
-    """Tells a person how far something has come, now and then."""
+    """Prints progress notes on stderr, at most one per `_NOTE_MS`."""
 
     def __init__(self, what: str) -> None:
         from coordinator_runtime.clock import SystemClock
@@ -288,7 +289,7 @@ def _progress(what: str) -> CopyProgress:
 
 @contextmanager
 def _refusals_in_words() -> Iterator[None]:
-    """Raises CommandFailed."""
+    """Turn a refused backup into CommandFailed."""
     from coordinator_runtime.backups import BackupRefused
 
     try:

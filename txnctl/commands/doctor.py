@@ -1,4 +1,4 @@
-"""`txnctl doctor`: whether this machine can run a server well, or whether a running server is well."""
+"""`txnctl doctor`: checks of this machine, or of a running server."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ def doctor(
         typer.Option(
             "--data-dir",
             metavar="DIR",
-            help="Where the data will lie; its disk is measured. [default: TXN_DATA_DIR, else the current directory]",
+            help="Directory for the data; its disk is measured. [default: TXN_DATA_DIR, else the current directory]",
         ),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option(
-            "--server", "-s", metavar="HOST:PORT", help="Look at this running server, and not at the machine."
-        ),
+        typer.Option("--server", "-s", metavar="HOST:PORT", help="Check this running server instead of the machine."),
     ] = None,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Check this machine, or a running server, and say what to repair.
 
-    Of the machine it looks at clock, disk, limits and versions. Takes a second, and leaves nothing behind.
+    The checks of the machine cover clock, disk, limits and versions. They take a second and leave nothing behind.
 
-    Ends with status 1 if something would keep a server from running or from keeping its promises.
+    Ends with status 1 if a problem would keep a server from running or from keeping its promises.
     """
     from txnctl.machine import Severity
 
@@ -74,7 +72,7 @@ def _of_machine(data_dir: Path | None) -> list[Finding]:
 
 
 def _of_server(server: str, timeout_ms: int) -> list[Finding]:
-    """Return the findings about a running server. Raises CommandFailed where nobody answers."""
+    """Return the findings about a running server. Raises CommandFailed if no server answers."""
     from coordinator_runtime.clock import SystemClock
     from txnctl.commands.server_findings import look_at_server
 

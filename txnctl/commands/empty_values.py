@@ -1,8 +1,8 @@
-"""Empty values on the command line are refused, for all commands at one place.
+"""Refusal of empty values on the command line, for all commands in one place.
 
-An empty value is what a script gives whose variable is not set. Taken for "not given", it would widen what a command
-does (`abort --prefix "$UNSET" --older-than 30m` aborts everybody's transactions) or name another place
-(`--data-dir ""` is the working directory), without a word. No option and no argument has a meaning for it.
+Scripts produce an empty value when a variable is not set. Read as "not given", it would silently widen a command:
+`abort --prefix "$UNSET" --older-than 30m` would abort the transactions of all users. Or it would name another place:
+`--data-dir ""` is the working directory. No option and no argument has a meaning for an empty value.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _Consume: TypeAlias = Callable[..., object]
 
 
 def refuse_empty_values(command: object) -> None:
-    """Make the command, and all below it, raise CommandFailed for an option or argument that is given and empty."""
+    """Make the command and all its subcommands raise CommandFailed for an empty option or argument."""
     assert isinstance(command, typer.core.TyperCommand | typer.core.TyperGroup)
     for parameter in command.params:
         assert isinstance(parameter, _Parameter)
-        # Where the text is still as it was given: once it is converted, an empty path is the working directory.
+        # Check the text before its conversion: an empty path would become the working directory.
         setattr(parameter, "consume_value", _unless_empty(parameter, parameter.consume_value))  # noqa: B010
     if isinstance(command, typer.core.TyperGroup):
         for each in command.commands.values():
@@ -40,7 +40,7 @@ def _unless_empty(parameter: _Parameter, consume: _Consume) -> _Consume:
 
 
 def _is_empty(value: object) -> bool:
-    """Whether it is an empty text, or several values with one among them."""
+    """True for an empty text, and for several values with an empty text among them."""
     return value == "" or (isinstance(value, list | tuple) and "" in value)
 
 

@@ -34,7 +34,7 @@ from txnctl.output import Column, OutputFormat, Row, print_document, print_facts
 
 app = typer.Typer(
     name="group",
-    help="List groups, see how far they are, and say where they go on.",
+    help="List groups, show their progress, and reset their offsets.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -53,7 +53,9 @@ _TYPES: Final = ("classic", "consumer")
 def list_groups(
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only in this state, such as Empty or Stable; repeatable."),
+        typer.Option(
+            "--state", metavar="STATE", help="Only groups in this state, such as Empty or Stable; repeatable."
+        ),
     ] = None,
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only classic or consumer groups; repeatable.")
@@ -91,9 +93,9 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe a group: its state, and how far behind it is.
+    """Describe a group: its state, and its lag.
 
-    Names the transactions that its offsets wait for. JSON has its members and offsets too."""
+    Names the transactions that its offsets wait for. JSON also has its members and offsets."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group = group_there(admin, group_id)
         offsets = offset_rows(admin, group)
@@ -125,14 +127,14 @@ def members(
 
 @app.command()
 def delete(
-    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP", help="Groups without members.")],
+    group_ids: Annotated[list[str], typer.Argument(metavar="GROUP", help="Ids of groups without members.")],
     yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete groups with all they have committed."""
+    """Delete groups and their committed offsets."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows: list[Row] = []
         for group_id in dict.fromkeys(group_ids):
@@ -162,12 +164,12 @@ def config(
         typer.Option(
             "--set",
             metavar="NAME=SPAN",
-            help="As consumer_session_timeout_ms=50s or consumer_heartbeat_interval_ms=5000; repeatable.",
+            help="Such as consumer_session_timeout_ms=50s or consumer_heartbeat_interval_ms=5000; repeatable.",
         ),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Follow the server's setting again; repeatable."),
+        typer.Option("--unset", metavar="NAME", help="Return to the server's setting; repeatable."),
     ] = None,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -176,8 +178,8 @@ def config(
 ) -> None:
     """Show or change the settings of a group.
 
-    Shown are those that differ from the server's. Members of consumer groups take a change up with their next
-    heartbeats."""
+    Shows the settings that differ from the server's. Members of consumer groups receive a change with their next
+    heartbeat."""
     wanted = dict(_parse_setting(text) for text in settings or [])
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if wanted or unset:
@@ -191,8 +193,7 @@ def config(
 
 
 def _check_names(what: str, names: list[str], known: tuple[str, ...]) -> None:
-    """Refuse names that are none. The server would take an unknown name for one that matches nothing; whoever typed it
-    meant something."""
+    """Refuse unknown names. The server would treat one as a filter that matches nothing, and hide a typing error."""
     for name in names:
         if name.lower() not in {each.lower() for each in known}:
             raise CommandFailed(ExitStatus.USAGE, f"there is no {what} {name!r}: the {what}s are {', '.join(known)}")

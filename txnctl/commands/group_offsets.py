@@ -1,4 +1,5 @@
-"""`txnctl group offsets`, `reset-offsets` and `delete-offsets`: where a group reads, and where it shall go on."""
+"""`txnctl group offsets`, `reset-offsets` and `delete-offsets`: committed offsets and lag of a group, and changes to
+them."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ Topics = Annotated[
         "--topic",
         metavar="TOPIC[:N,N]",
         parser=parse_topic_choice,
-        help="This topic, or some partitions of it as in orders:0,2; repeatable.",
+        help="This topic, or some of its partitions as in orders:0,2; repeatable.",
     ),
 ]
 AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions in which the group has an offset.")]
@@ -60,11 +61,11 @@ def offsets(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show where a group reads, and how far it is behind.
+    """Show the committed offsets of a group and its lag.
 
-    That is what it has committed, how many records lie before it, and which transactions hold another offset. Markers
-    are no records. LAG is what a committed reader can read now, up to the last stable offset; LAG TO END also counts
-    what is open or aborted, up to the high watermark.
+    Also shows the transactions that hold a pending offset. Markers do not count as records. LAG is the number of
+    records that a committed reader can read now, up to the last stable offset. LAG TO END also counts open and aborted
+    records, up to the high watermark.
     """
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = offset_rows(admin, group_there(admin, group_id))
@@ -80,14 +81,14 @@ def reset_offsets(
     group_id: GroupId,
     topics: Topics = None,
     all_topics: AllTopics = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Go to the log start.")] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="To the last stable offset: open transactions are read later.")
+        bool, typer.Option("--to-latest", help="Go to the last stable offset: open transactions are read later.")
     ] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
+    to_current: Annotated[bool, typer.Option("--to-current", help="Stay at the committed offset.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="Go to this offset.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="As many offsets on; back if negative.")
+        int | None, typer.Option("--shift-by", metavar="N", help="Go forward by this many offsets; back if negative.")
     ] = None,
     to_datetime_ms: Annotated[
         int | None,
@@ -95,7 +96,7 @@ def reset_offsets(
             "--to-datetime",
             metavar="TIME",
             parser=parse_moment_ms,
-            help="To the first record of this time or later, as 2026-11-21T08:30.",
+            help="Go to the first record of this time or later, as 2026-11-21T08:30.",
         ),
     ] = None,
     by_duration_ms: Annotated[
@@ -104,25 +105,27 @@ def reset_offsets(
             "--by-duration",
             metavar="SPAN",
             parser=parse_duration_ms,
-            help="To the first record that is no older than this, as 2h.",
+            help="Go to the first record that is no older than this, as 2h.",
         ),
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", metavar="FILE", help="To the offsets in this file: .csv or .json, as --plan-out wrote."),
+        typer.Option(
+            "--plan", metavar="FILE", help="Go to the offsets in this file: .csv or .json, as --plan-out wrote."
+        ),
     ] = None,
     plan_out: Annotated[
         Path | None, typer.Option("--plan-out", metavar="FILE", help="Write the plan to this file too: .csv or .json.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this only the plan is shown.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Apply the plan. Without this it is only shown.")] = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Say where a group without members goes on. Shows the plan, and changes something only with --execute.
+    """Reset the offsets of a group without members. Shows the plan, and applies it only with --execute.
 
-    An offset out of the log is moved to the nearer end. Where no record is as new as the time, that is the end of
-    what can be read, and a note says so.
+    An offset outside the log is moved to the nearer end. If no record is as new as the given time, the offset is the
+    end of the readable records, and a note says so.
     """
     from coordinator_client.clock import SystemClock
 
@@ -173,9 +176,9 @@ def delete_offsets(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Forget what a group has committed in topics.
+    """Delete the committed offsets of a group in topics.
 
-    None of its members may subscribe to them. What waits there for transactions is forgotten, too."""
+    No member may be subscribed to these topics. Pending offsets of transactions are deleted, too."""
     _check_choice(topics, all_topics=all_topics, has_plan=False)
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group_there(admin, group_id)
@@ -201,7 +204,7 @@ def delete_offsets(
 
 
 def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> sdk.OffsetReset | None:
-    """Return the rule that was chosen; None for a plan. Raises CommandFailed for none and for several."""
+    """Return the chosen rule, or None for a plan. Raises CommandFailed for none and for several."""
     chosen = {flag: (to, number) for flag, (to, number) in choices.items() if number is not None}
     if len(chosen) + has_plan != 1:
         said = [*chosen, *(["--plan"] if has_plan else [])]
@@ -224,7 +227,7 @@ def _check_choice(topics: Sequence[TopicChoice] | None, *, all_topics: bool, has
 
 
 def _check_empty(admin: sdk.Admin, group_id: str) -> None:
-    """Raise CommandFailed for a group with members. A group that does not exist is made by its first offset."""
+    """Raise CommandFailed for a group with members. A group that does not exist is created by its first offset."""
     group = find_group(admin, group_id)
     if group is None or not group.members:
         return
@@ -246,8 +249,8 @@ def _as_planned(lines: Sequence[PlannedLine]) -> dict[sdk.TopicPartition, sdk.Of
 def _partitions(
     admin: sdk.Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool
 ) -> list[sdk.TopicPartition]:
-    """Return the partitions that are meant: of a topic without numbers all that it has, whether or not the group has
-    read them."""
+    """Return the chosen partitions. A topic without numbers stands for all its partitions, including those that the
+    group has never read."""
     if all_topics:
         return [each.partition for each in admin.group_offsets(group_id)]
     found: dict[sdk.TopicPartition, None] = {}

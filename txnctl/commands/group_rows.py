@@ -1,4 +1,4 @@
-"""Groups as rows: who is in one, where it reads, what lies before it, and what it waits for."""
+"""Rows that describe groups: members, committed offsets, lag, and the transactions that hold them up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnctl.output import NOTHING, Column, Row, Value
 
 
 def group_there(admin: sdk.Admin, group_id: str) -> sdk.GroupDescription:
-    """Return the group. Raises CommandFailed if it does not exist, with the name that may have been meant."""
+    """Return the group. Raises CommandFailed if it does not exist, and suggests the closest name."""
     found = find_group(admin, group_id)
     if found is not None:
         return found
@@ -65,8 +65,10 @@ def member_row(member: sdk.GroupMember) -> Row:
 
 
 def offset_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
-    """Return a row for every partition in which the group has an offset or a member: what is committed, how many
-    records follow, whose it is, and the transactions that hold another offset."""
+    """Return a row for every partition where the group has an offset or a member.
+
+    A row has the committed offset, the lag, the member that owns the partition, and the transactions with pending
+    offsets."""
     lags = {each.offset.partition: each for each in admin.group_lag(group.group_id)}
     owners = {name: member for member in group.members for name in member.assignment}
     blockers = _blockers(admin, lags.values())
@@ -106,8 +108,7 @@ def _pending(waiting: sdk.PendingOffset, blockers: Mapping[int, Row]) -> Row:
 
 
 def _blockers(admin: sdk.Admin, lags: Iterable[sdk.GroupLag]) -> dict[int, Row]:
-    """Return the transactions that offsets wait for, by producer id; one that has ended meanwhile has no age any
-    more."""
+    """Return the transactions that offsets wait for, by producer id. One that has ended meanwhile has no age."""
     producer_ids = sorted({waiting.producer_id for each in lags for waiting in each.offset.pending})
     if not producer_ids:
         return {}
@@ -116,18 +117,18 @@ def _blockers(admin: sdk.Admin, lags: Iterable[sdk.GroupLag]) -> dict[int, Row]:
 
 
 def total(rows: Iterable[Row], key: str) -> int:
-    """The sum over the rows that have a number there."""
+    """Return the sum of a column over the rows with a number in it."""
     return sum(number for row in rows if isinstance(number := row[key], int))
 
 
 def waiting_for(rows: Iterable[Row]) -> list[str]:
-    """The transactional ids that some partition waits for."""
+    """Return the transactional ids that any partition waits for, sorted."""
     found = (waiting for row in rows for waiting in _listed(row["pending"]))
     return sorted({str(waiting["transactional_id"]) for waiting in found})
 
 
 def place_names(value: Value) -> str:
-    """Partitions as a person reads them: orders-0,1,2, then the next topic."""
+    """Return partitions for a person, as in `orders-0,1,2`, grouped by topic."""
     by_topic: dict[str, list[str]] = {}
     for place in _listed(value):
         by_topic.setdefault(str(place["topic"]), []).append(str(place["partition"]))

@@ -1,4 +1,4 @@
-"""`txnctl health`: whether a server takes work, for programs that start and stop servers."""
+"""`txnctl health`: health check for scripts that start and stop servers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _COLUMNS = (Column("Server", "server"), Column("Status", "status"))
 def health(
     server: Server = DEFAULT_SERVER,
     is_alive_enough: Annotated[
-        bool, typer.Option("--alive", help="Only ask whether the process answers; it may still be loading.")
+        bool, typer.Option("--alive", help="Only check that the process answers; it may still be loading.")
     ] = False,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Ask a server whether it takes work, by gRPC's health service.
+    """Ask a server whether it takes work, through gRPC's health service.
 
-    Shards that could not be read are told of, and change nothing else: the others serve. Ends with status 0 if it takes
-    work, 1 if it is there and does not (it loads, or it is stopping), 5 without an answer. `txnctl --wait 60s health`
-    waits until it takes work, and ends with one of these once the minute is over.
+    Shards that could not be read are reported, but do not change the status: the others serve. Ends with status 0 if
+    the server takes work. Ends with 1 if it answers but is loading or stopping, and with 5 without an answer. `txnctl
+    --wait 60s health` waits up to a minute for a server that takes work, and then ends with one of these.
     """
     import grpc
     from grpc_health.v1 import health_pb2
@@ -65,7 +65,8 @@ def health(
 def _are_shards_well(
     check: grpc.UnaryUnaryMultiCallable[Message, health_pb2.HealthCheckResponse], timeout_ms: int
 ) -> bool:
-    """Return False once a shard has failed. A server that loads does not say, and neither does an older one."""
+    """Return False once a shard has failed. A server that is loading does not report shards, and neither does an older
+    one."""
     import grpc
     from grpc_health.v1 import health_pb2
 

@@ -1,5 +1,5 @@
-"""The modules that a command needs only once it runs. Each is loaded when a name of it is first used, so that
-`txnctl --help` starts without the SDK, the store and the network; the type checker sees the modules themselves."""
+"""Modules that a command needs only while it runs, each loaded on first use of one of its names. So `txnctl --help`
+starts without the SDK, the store and the network. Type checkers see the modules themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     class _Late:
-        """Stands for a module until something is asked of it."""
+        """Stand-in for a module, which is imported on the first attribute access."""
 
         def __init__(self, name):
             self._name = name

@@ -1,5 +1,5 @@
-"""`txnctl consume`: the records of a topic; and `txnctl log`: what lies in the logs, of a running server or of a
-stopped directory."""
+"""`txnctl consume` prints the records of a topic. `txnctl log` dumps the logs of a running server or of a stopped
+directory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from txnctl.output import OutputFormat, Row, RowStream, print_note
 
 
 class IsolationChoice(StrEnum):
-    """Which records a reader sees."""
+    """Isolation level of a reader: which records it sees."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class OnCorruptBatch(StrEnum):
-    """What to do with a batch that cannot be read."""
+    """Reaction to a batch that cannot be read."""
 
     RAISE = "raise"
     SKIP = "skip"
@@ -38,7 +38,7 @@ From = Annotated[
     str,
     typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, or a time such as 2026-11-21T08:30."),
 ]
-Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after so many.")]
+Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Stop after this many.")]
 
 
 def consume(
@@ -46,17 +46,19 @@ def consume(
     partitions: Partitions = None,
     isolation: Annotated[
         IsolationChoice,
-        typer.Option(help="read_committed shows what is decided and committed, read_uncommitted all that is durable."),
+        typer.Option(help="read_committed shows committed records only, read_uncommitted all durable records."),
     ] = IsolationChoice.READ_COMMITTED,
     start: From = "earliest",
     count_max: Max = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; ends with Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue with new records; ends with Ctrl-C.")
+    ] = False,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Show everything: also aborted records, and the markers that end transactions."),
+        typer.Option("--raw", help="Also show aborted records, and the markers that end transactions."),
     ] = False,
     on_corrupt_batch: Annotated[
-        OnCorruptBatch, typer.Option(help="At a batch that cannot be read: raise ends, skip goes on behind it.")
+        OnCorruptBatch, typer.Option(help="For a batch that cannot be read: raise fails, skip continues after it.")
     ] = OnCorruptBatch.RAISE,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
@@ -64,7 +66,7 @@ def consume(
 ) -> None:
     """Print the records of a topic, each partition in order.
 
-    JSON is one object per line, and `txnctl produce` takes it back.
+    The JSON output is one object per line, which `txnctl produce` reads back.
     """
     wanted = remote_log.Wanted(
         topic=topic,
@@ -97,7 +99,7 @@ app = typer.Typer(
 
 
 class Shown(StrEnum):
-    """What a dump shows: one line for each of these."""
+    """Kind of thing that a dump prints, one line for each."""
 
     BATCHES = "batches"
     RECORDS = "records"
@@ -114,7 +116,7 @@ def dump(
         Shown,
         typer.Option(
             help="A line per batch (markers included), per record, or per marker; or the coordinator's history,"
-            " which is read from a stopped directory alone."
+            " which needs the directory of a stopped server."
         ),
     ] = Shown.BATCHES,
     partitions: Partitions = None,
@@ -132,8 +134,8 @@ def dump(
 ) -> None:
     """Dump everything that is durable in a log.
 
-    That includes what was aborted and what is undecided. A batch that cannot be read has a line that says why, and the
-    dump goes on behind it.
+    That includes aborted and undecided records. A batch that cannot be read gets a line with the reason, and the dump
+    continues after it.
     """
     if show is Shown.TRANSACTIONS:
         _dump_transactions(data_dir, transactional_id, count_max, output)
@@ -167,7 +169,7 @@ def _dump_remote(
 
 
 def _opened(connection: sdk.Connection, wanted: remote_log.Wanted) -> remote_log.RemoteLog:
-    """Return the log, after a note where no record is as new as it shall begin. Raises as `RemoteLog`."""
+    """Return the log. Prints a note if no record is as new as the start time. Raises the errors of `RemoteLog`."""
     log = remote_log.RemoteLog(connection, wanted)
     if log.is_behind_all:
         follows = ": what follows comes as it is written" if wanted.is_following else ""

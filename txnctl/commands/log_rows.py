@@ -1,4 +1,4 @@
-"""Batches, markers and records as `consume` and `log dump` print them, wherever they were read from."""
+"""Rows for batches, markers and records, as `consume` and `log dump` print them from a running or a stopped server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from coordinator_server.exits import CommandFailed, ExitStatus
 from txnctl.output import NOTHING, Row, Value, moment, printable, size
 
 Placed = tuple[Sequence[int], list[RecordRow]]
-"""Records, and before them the offset of each."""
+"""Offsets, and the records at these offsets."""
 
 
 class Fate(StrEnum):
-    """What became of the records of a batch."""
+    """Visibility of the records of a batch: the result of their transaction, as far as known."""
 
     PLAIN = "plain"
     """Written outside transactions: visible at once."""
@@ -30,17 +30,17 @@ class Fate(StrEnum):
     OPEN = "open"
     """The transaction has no marker here yet."""
     UNDECIDED = "undecided"
-    """The batch lies behind the last stable offset, where committed readers do not look yet; its own transaction may
+    """The batch lies behind the last stable offset, which committed readers do not pass yet. Its own transaction may
     have ended."""
 
 
 BASE64: Final = "base64"
-"""Key of the JSON object that stands for bytes that are no text."""
+"""Key of the JSON object for bytes that are not UTF-8 text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """One batch of a partition, and the part of it that was asked for."""
+    """One batch of a partition, or the requested part of it."""
 
     topic: str
     partition: int
@@ -49,13 +49,13 @@ class LoggedBatch:
     fate: Fate
     size_bytes: int
     first_offset: int
-    """Offset of the first record that was asked for; batches come whole."""
+    """Offset of the first requested record. The server returns whole batches, so the batch may begin earlier."""
     records: Callable[[], Placed]
-    """Decodes the records that were asked for; none for a marker. Raises CorruptBatch."""
+    """Decodes the requested records; there are none for a marker. Raises CorruptBatch."""
 
 
 def chosen_partitions(topic: str, partition_count: int, asked: list[int] | None) -> list[int]:
-    """The partitions to read, all if none is named. Raises CommandFailed for one that is not there."""
+    """Return the partitions to read, all if none is named. Raises CommandFailed for one that does not exist."""
     wrong = [partition for partition in asked or () if partition >= partition_count]
     if wrong:
         raise CommandFailed(
@@ -65,7 +65,7 @@ def chosen_partitions(topic: str, partition_count: int, asked: list[int] | None)
 
 
 def batch_row(batch: LoggedBatch) -> Row:
-    """A batch of records or a marker."""
+    """Return the row for a batch of records or for a marker."""
     header = batch.header
     row: dict[str, Value] = {
         "topic": batch.topic,
@@ -88,7 +88,8 @@ def batch_row(batch: LoggedBatch) -> Row:
 
 
 def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
-    """The records of a batch, or its marker. `is_raw` adds what an auditor wants to know of each."""
+    """Yield the rows for the records of a batch, or one for its marker. `is_raw` adds fate and producer to each
+    record."""
     details: dict[str, Value] = {"fate": batch.fate, **_producer(batch.header)} if is_raw else {}
     if batch.marker is not None:
         yield {
@@ -114,7 +115,7 @@ def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
 
 
 def corrupt_row(error: CorruptBatch) -> Row:
-    """Return the row for something that cannot be read, in its place among the others."""
+    """Return the row for a batch that cannot be read, in its place among the others."""
     return {
         "topic": error.topic,
         "partition": error.partition,
@@ -130,7 +131,7 @@ def _corrupt_line(row: Row) -> str:
 
 
 def batch_line(row: Row) -> str:
-    """A row of `batch_row` or `corrupt_row` for a person."""
+    """Return a row of `batch_row` or `corrupt_row` as a line of text."""
     if "corrupt" in row:
         return _corrupt_line(row)
     place = f"{row['topic']}-{row['partition']}"
@@ -146,7 +147,7 @@ def batch_line(row: Row) -> str:
 
 
 def record_line(row: Row) -> str:
-    """A row of `record_rows` or `corrupt_row` for a person."""
+    """Return a row of `record_rows` or `corrupt_row` as a line of text."""
     if "corrupt" in row:
         return _corrupt_line(row)
     place = f"{row['topic']}-{row['partition']}@{row['offset']}"
@@ -163,7 +164,7 @@ def record_line(row: Row) -> str:
 
 
 def marker_words(row: Row) -> str:
-    """The marker of a row for a person."""
+    """Return the marker of a row as text."""
     marker = row["marker"]
     assert isinstance(marker, dict)
     return (
@@ -173,7 +174,7 @@ def marker_words(row: Row) -> str:
 
 
 def text_or_base64(content: bytes | None) -> Value:
-    """Bytes as JSON can carry them without loss: text, null, or {"base64": ...} for what is no UTF-8."""
+    """Return bytes as JSON can carry them without loss: text, null, or {"base64": ...} for bytes that are not UTF-8."""
     if content is None:
         return None
     try:
@@ -183,7 +184,7 @@ def text_or_base64(content: bytes | None) -> Value:
 
 
 def bytes_of(value: Value) -> bytes | None:
-    """The inverse of `text_or_base64`; any other JSON value becomes its compact text. Raises ValueError."""
+    """Return the inverse of `text_or_base64`. Any other JSON value becomes its compact text. Raises ValueError."""
     match value:
         case None:
             return None

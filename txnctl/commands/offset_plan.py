@@ -1,8 +1,8 @@
-"""Which partitions of a group are meant, and the files in which planned offsets are kept.
+"""Choice of partitions for `txnctl group`, and the files that store planned offsets.
 
-A CSV file has a line `topic,partition,offset` for each partition, as Kafka's tool writes it for one group, or
-`group,topic,partition,offset`, as it does for several. A JSON file has a list of objects with these names, as
-`-o json` prints them.
+A CSV file has one line per partition. A line is `topic,partition,offset`, as Kafka's tool writes it for one group, or
+`group,topic,partition,offset`, as it does for several. A JSON file has a list of objects with these names, as `-o json`
+prints them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FORMATS: Final = (".csv", ".json")
 
 
 class TopicChoice(NamedTuple):
-    """Some partitions of a topic, or all of them: None."""
+    """Some partitions of a topic, or all if `partitions` is None."""
 
     topic: str
     partitions: tuple[int, ...] | None
 
 
 def parse_topic_choice(text: str | TopicChoice) -> TopicChoice:
-    """TOPIC, or TOPIC:0,1 for some of its partitions. Raises BadParameter."""
+    """Parse TOPIC, or TOPIC:0,1 for some of its partitions. Raises BadParameter."""
     if isinstance(text, TopicChoice):
         return text
     topic, colon, numbers = text.partition(":")
@@ -41,7 +41,7 @@ def parse_topic_choice(text: str | TopicChoice) -> TopicChoice:
 
 
 class PlannedLine(NamedTuple):
-    """The offset from which a group shall go on in one partition."""
+    """Planned offset of a group in one partition."""
 
     topic: str
     partition: int
@@ -49,15 +49,15 @@ class PlannedLine(NamedTuple):
 
 
 def check_plan_name(path: Path) -> None:
-    """Raises CommandFailed for a file whose name does not say how it is written."""
+    """Raise CommandFailed for a file name without a known extension."""
     if path.suffix not in FORMATS:
         raise CommandFailed(ExitStatus.USAGE, f"{path}: the name of a plan ends in {' or '.join(FORMATS)}")
 
 
 def read_plan(path: Path, group_id: str) -> list[PlannedLine]:
-    """What a file plans for a group; lines of other groups are left out.
+    """Return the lines of a plan for a group, without those of other groups.
 
-    Raises CommandFailed for a file that cannot be read or says nothing about the group."""
+    Raises CommandFailed for a file that cannot be read or has no line for the group."""
     check_plan_name(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ def read_plan(path: Path, group_id: str) -> list[PlannedLine]:
 
 
 def write_plan(path: Path, rows: Sequence[Row]) -> None:
-    """Write planned rows to a file, in the format that its name says. Raises CommandFailed."""
+    """Write planned rows to a file, in the format of its extension. Raises CommandFailed."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             if path.suffix == ".csv":
@@ -113,7 +113,7 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[PlannedLine, str | None
 
 
 def _line(topic: object, partition: object, offset: object) -> PlannedLine | None:
-    # True and False are integers to Python, and no numbers to whoever wrote the file.
+    # To Python, True and False are integers. To the writer of a JSON file they are not numbers.
     if not isinstance(topic, str) or not topic or isinstance(partition, bool) or isinstance(offset, bool):
         return None
     if not isinstance(partition, int) or not isinstance(offset, int) or partition < 0 or offset < 0:

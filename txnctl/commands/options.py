@@ -1,5 +1,5 @@
-"""Options that several commands share, so that they are spelled and explained once; and the question before something
-is deleted for good, which `--yes` spares."""
+"""Options that several commands share, so that each has one name and one help text. Also has the confirmation before a
+permanent deletion, which `--yes` skips."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DEFAULT_SERVER: Final = "127.0.0.1:7070"
 
 
 class ServerTls(NamedTuple):
-    """The values of the options `--tls-...` and `--token-file`."""
+    """Values of the options `--tls-...` and `--token-file`."""
 
     ca_file: str | None = None
-    """None = no TLS."""
+    """PEM file with trusted CA certificates; None = no TLS."""
     certificate_file: str | None = None
     key_file: str | None = None
     server_name: str | None = None
@@ -32,15 +32,15 @@ class ServerTls(NamedTuple):
 NO_TLS: Final = ServerTls()
 SERVER_TLS: Final[ContextVar[ServerTls]] = ContextVar("SERVER_TLS", default=NO_TLS)
 SERVER_WAIT: Final[ContextVar[float]] = ContextVar("SERVER_WAIT", default=0)
-"""The value of `--wait`, in seconds; 0 = it was not given."""
+"""Value of `--wait` (seconds); 0 = not given."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_duration_ms(text: str | int) -> int:
-    """Return a time span such as 500ms, 30s, 5m, 2h or 7d in milliseconds. An integer, a default, is returned as it
-    is."""
+    """Return a time span such as 500ms, 30s, 5m, 2h or 7d in milliseconds. An integer is a default and is returned
+    unchanged."""
     if isinstance(text, int):
         return text
     found = _DURATION.fullmatch(text.strip())
@@ -50,14 +50,14 @@ def parse_duration_ms(text: str | int) -> int:
 
 
 def utc_moment(text: str) -> datetime:
-    """Return a time such as 2026-11-21T08:30; it is UTC unless it says otherwise. Raises ValueError."""
+    """Return a time such as 2026-11-21T08:30, which is UTC unless it has a time zone. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def parse_moment_ms(text: str | int) -> int:
-    """Return a time such as 2026-11-21T08:30 in Unix milliseconds. An integer, a default, is returned as it is. Raises
-    BadParameter."""
+    """Return a time such as 2026-11-21T08:30 in Unix milliseconds. An integer is a default and is returned unchanged.
+    Raises BadParameter."""
     if isinstance(text, int):
         return text
     try:
@@ -69,7 +69,7 @@ def parse_moment_ms(text: str | int) -> int:
 
 
 class PartitionPlace(NamedTuple):
-    """A partition as a person writes it: topic and number."""
+    """Topic and number of a partition, as typed on the command line."""
 
     topic: str
     partition: int
@@ -79,7 +79,8 @@ class PartitionPlace(NamedTuple):
 
 
 def parse_partition(text: str | PartitionPlace) -> PartitionPlace:
-    """Parse TOPIC-PARTITION; the topic may have dashes itself. A default comes parsed already."""
+    """Parse TOPIC-PARTITION, where the topic itself may contain dashes. A default is parsed already and returned
+    unchanged."""
     if isinstance(text, PartitionPlace):
         return text
     topic, _, number = text.rpartition("-")
@@ -92,7 +93,7 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="table for 
 Server = Annotated[
     str,
     typer.Option(
-        "--server", "-s", metavar="HOST:PORT", envvar=SERVER_VARIABLE, help="The server to ask; or unix:PATH."
+        "--server", "-s", metavar="HOST:PORT", envvar=SERVER_VARIABLE, help="Address of the server; or unix:PATH."
     ),
 ]
 Patience = Annotated[
@@ -102,17 +103,17 @@ Patience = Annotated[
         metavar="SPAN",
         parser=parse_duration_ms,
         show_default=False,
-        help="How long to wait for an answer. [default: 10s]",
+        help="Time to wait for a reply. [default: 10s]",
     ),
 ]
 DEFAULT_PATIENCE_MS: Final = 10_000
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and say what would be done; change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show what would be done; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
 
 
 def make_sure(what: Iterable[str]) -> None:
-    """Show a person what would be deleted, and return if the answer is yes. Raises CommandFailed."""
+    """Show the planned deletions, and return if the user confirms them. Raises CommandFailed otherwise."""
     for line in what:
         print_note(line)
     try:

@@ -1,4 +1,4 @@
-"""`txnctl probe`: whether transactions work end to end, asked again and again."""
+"""`txnctl probe`: periodic end-to-end test of transactions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DEFAULT_TIMEOUT_MS: Final = 5_000
 
 def probe(
     topic: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Where it writes; made with one partition if it is missing.")
+        str, typer.Option(metavar="TOPIC", help="Topic to write to; created with one partition if missing.")
     ] = DEFAULT_TOPIC,
     transactional_id: Annotated[
         str | None,
         typer.Option(
             "--transactional-id",
             metavar="ID",
-            help="Whose transactions they are. Two probes need two ids and two topics. [default: txn-probe-HOST]",
+            help="Transactional id of the probe. Two probes need two ids and two topics. [default: txn-probe-HOST]",
             show_default=False,
         ),
     ] = None,
@@ -46,15 +46,17 @@ def probe(
             metavar="SPAN",
             parser=parse_duration_ms,
             show_default=False,
-            help="Between rounds. [default: 5s]",
+            help="Pause between two rounds. [default: 5s]",
         ),
     ] = DEFAULT_INTERVAL_MS,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, metavar="N", help="End after N rounds. [default: go on for ever]")
+        int | None, typer.Option("--count", min=1, metavar="N", help="End after N rounds. [default: no limit]")
     ] = None,
     metrics_listen: Annotated[
         str | None,
-        typer.Option("--metrics-listen", metavar="HOST:PORT", help="Where Prometheus finds /metrics of the probe."),
+        typer.Option(
+            "--metrics-listen", metavar="HOST:PORT", help="Address to serve /metrics of the probe to Prometheus."
+        ),
     ] = None,
     timeout_ms: Annotated[
         int,
@@ -63,17 +65,17 @@ def probe(
             metavar="SPAN",
             parser=parse_duration_ms,
             show_default=False,
-            help="How long a step may take before it has failed. [default: 5s]",
+            help="Time after which a step has failed. [default: 5s]",
         ),
     ] = DEFAULT_TIMEOUT_MS,
     server: Server = DEFAULT_SERVER,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Try small transactions as any client would, and time each step.
+    """Run small transactions as a client would, and time each step.
 
-    A round commits one and aborts another, and reads both back as a committed reader; the next one follows some seconds
-    later, until the probe is interrupted. Each round leaves two records and two markers in its topic. Ends with status
-    1 if a round failed.
+    A round commits one transaction, aborts another, and reads both back as a committed reader. Rounds follow each other
+    every few seconds until the probe is interrupted. Each round leaves two records and two markers in its topic. Ends
+    with status 1 if a round failed.
     """
     from coordinator_client.transport.transport import UNARY
     from coordinator_runtime.clock import SystemClock
@@ -115,7 +117,7 @@ def probe(
 
 @contextmanager
 def _signals_set(stopped: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the pause between two rounds, but no round."""
+    """Let Ctrl-C and SIGTERM end the pause between two rounds, but not a round."""
     before = {
         number: signal.signal(number, lambda _number, _frame: stopped.set())
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -128,7 +130,7 @@ def _signals_set(stopped: threading.Event) -> Iterator[None]:
 
 
 def _published(metrics: ProbeMetrics, listen: str) -> MetricsEndpoint:
-    """Serve the metrics. Raises CommandFailed where it cannot listen there."""
+    """Serve the metrics. Raises CommandFailed if the address cannot be used."""
     from coordinator_server.addresses import parse_address
     from coordinator_server.metrics.endpoint import listen_for_scrapes
 
@@ -149,7 +151,7 @@ def _published(metrics: ProbeMetrics, listen: str) -> MetricsEndpoint:
 
 
 def _note(metrics: ProbeMetrics, results: list[StepResult], now_ms: int) -> bool:
-    """Count a round; return whether it failed."""
+    """Count a round. Returns True if it failed."""
     failed_step = None
     for result in results:
         if result.failure is None:

@@ -1,7 +1,6 @@
 """One round of `txnctl probe`: a transaction that commits and one that aborts, each followed by a committed read.
 
-It does what users do, with the SDK that they use: what a probe measures is what they get, from one place in the
-network.
+The probe uses the same SDK as applications do. So it measures the latency that they see, from one place in the network.
 """
 
 from __future__ import annotations
@@ -21,36 +20,36 @@ from txnctl.commands.remote import error_name
 
 PARTITION: Final = 0
 TRANSACTION_TIMEOUT_MS_MAX: Final = 60_000
-"""The transaction timeout that the probe asks for at most. A server may allow less than any producer's default."""
+"""Largest transaction timeout that the probe requests (ms). A server may allow less than the default of producers."""
 
 
 class ProbeStep(StrEnum):
-    """The steps of a round, in this order. A step that fails ends the round."""
+    """Steps of a round, in order. A failed step ends the round."""
 
     INIT = "init"
-    """The topic is there, and the transactional id has an identity: whoever used it before is fenced."""
+    """The topic exists, and the transactional id is initialised. A previous producer with this id is fenced."""
     COMMIT = "commit"
-    """A record is sent and its transaction committed."""
+    """A record is sent and its transaction is committed."""
     READ = "read"
-    """A committed reader sees the record, once."""
+    """A committed reader sees the record exactly once."""
     ABORT = "abort"
-    """A record is sent and its transaction aborted."""
+    """A record is sent and its transaction is aborted."""
     HIDE = "hide"
-    """A committed reader passes it by, and is not held up."""
+    """A committed reader skips the aborted record and is not blocked."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One step that was tried."""
+    """Result of one step."""
 
     step: ProbeStep
     elapsed_us: int
     failure: str | None = None
-    """What went wrong, in words; None: nothing did."""
+    """Reason of the failure, in words; None if the step succeeded."""
 
 
 class WrongRecords(Exception):
-    """A reader was shown something else than what was committed."""
+    """A committed reader returned records that differ from the committed ones."""
 
 
 class ProbeAborted(Exception):
@@ -58,7 +57,7 @@ class ProbeAborted(Exception):
 
 
 class Probe:
-    """Rounds against one server, with a topic and a transactional id of the probe's own."""
+    """Rounds against one server, with a topic and a transactional id that only this probe uses."""
 
     def __init__(
         self, connection: Connection, clock: Clock, *, topic: str, transactional_id: str, timeout_ms: int
@@ -71,7 +70,7 @@ class Probe:
         self._rounds = 0
 
     def round(self) -> list[StepResult]:
-        """Take the steps, up to the first that fails."""
+        """Run the steps of a round, up to the first that fails."""
         results: list[StepResult] = []
         token = f"{self._connection.random_source.request_id().hex()}-{self._rounds}".encode()
         self._rounds += 1
@@ -88,18 +87,18 @@ class Probe:
         return results
 
     def steps(self, token: bytes) -> Generator[None, None, None]:
-        """Take one step for each value asked of the generator. `token` marks the records of this round. Raises:
-        TransactionError, WrongRecords."""
+        """Run one step for each value requested from the generator. `token` marks the records of this round. Raises
+        TransactionError and WrongRecords."""
         with Producer(
             self._connection,
             transactional_id=self._transactional_id,
-            # A step may take its time for sending and once more for ending: no longer than its work needs, so that a
-            # server with a low `transaction_max_timeout_ms` can be probed.
+            # A step may use the step timeout once for sending and once more for ending. The timeout is not longer, so
+            # that a server with a low `transaction_max_timeout_ms` can be probed.
             transaction_timeout_ms=min(2 * self._timeout_ms, TRANSACTION_TIMEOUT_MS_MAX),
             delivery_timeout_ms=self._timeout_ms,
         ) as producer:
             producer.init()
-            # Afterwards, because a commit of an earlier round may have come through as late as this.
+            # Read after `init`, because a late commit of an earlier round may only have ended with it.
             start = self._stable_offset(self._topic_there())
             yield
             with producer.transaction() as txn:
@@ -116,7 +115,7 @@ class Probe:
         try:
             with producer.transaction() as txn:
                 txn.send(self._topic, token, partition=PARTITION)
-                # So that there is something to hide: what was not sent is not in the log either.
+                # Flushed, so that there is a record to hide: an unsent record would not be in the log.
                 txn.flush()
                 raise ProbeAborted
         except ProbeAborted:
@@ -130,7 +129,7 @@ class Probe:
         return topic.partitions[PARTITION].last_stable_offset
 
     def _expect(self, start: int, wanted: list[bytes]) -> None:
-        """Read from where this round began to the last stable offset. Raises WrongRecords."""
+        """Read from the start of this round to the last stable offset. Raises WrongRecords."""
         records = read(self._topic, self._connection, start={PARTITION: start}, patience_ms=self._timeout_ms)
         seen = [record.value or b"" for record in records if record.partition == PARTITION]
         if seen != wanted:
@@ -149,8 +148,8 @@ def _in_words(error: Exception) -> str:
 def keep_probing(
     probe: Callable[[], list[StepResult]], wait: Callable[[float], bool], *, interval_ms: int, count: int | None
 ) -> Iterator[list[StepResult]]:
-    """Yield round after round, with a pause between two. `wait` takes seconds, and ends the probing by returning
-    True."""
+    """Yield the results of round after round, with a pause between two. `wait` takes seconds, and ends the probing by
+    returning True."""
     rounds = 0
     while True:
         yield probe()

@@ -1,4 +1,4 @@
-"""`txnctl produce`: records from stdin into a topic, in a transaction."""
+"""`txnctl produce`: send records from stdin to a topic, in a transaction."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class InputFormat(StrEnum):
-    """What a line of stdin is."""
+    """Format of a line of stdin."""
 
     LINES = "lines"
     JSON = "json"
 
 
 class CompressionChoice(StrEnum):
-    """What is done to batches before they are sent."""
+    """Compression of batches before they are sent."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -57,14 +57,14 @@ def produce(
     ] = InputFormat.LINES,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", metavar="TEXT", help="With lines: what stands between key and value."),
+        typer.Option("--key-separator", metavar="TEXT", help="With lines: text between key and value."),
     ] = None,
     transactional_id: Annotated[
         str | None,
         typer.Option(
             "--transactional-id",
             metavar="ID",
-            help="Whose transaction it is; fences who used it before. [default: a new one for this run]",
+            help="Transactional id; fences any other producer that uses it. [default: a new one for this run]",
         ),
     ] = None,
     transaction_timeout_ms: Annotated[
@@ -74,25 +74,28 @@ def produce(
             metavar="SPAN",
             parser=parse_duration_ms,
             show_default=False,
-            help="After this the server aborts the transaction. [default: 60s]",
+            help="Time after which the server aborts the transaction. [default: 60s]",
         ),
     ] = 60_000,
     commit_every: Annotated[
         int | None,
         typer.Option(
-            "--commit-every", min=1, metavar="N", help="A transaction for each N records. [default: one for all]"
+            "--commit-every",
+            min=1,
+            metavar="N",
+            help="Commit after every N records. [default: one transaction for all]",
         ),
     ] = None,
     abort: Annotated[
-        bool, typer.Option("--abort", help="Send everything, then abort: to see what readers do not see.")
+        bool, typer.Option("--abort", help="Send everything, then abort: a test that readers see nothing.")
     ] = False,
-    compression: Annotated[CompressionChoice, typer.Option(help="What is done to batches.")] = CompressionChoice.NONE,
+    compression: Annotated[CompressionChoice, typer.Option(help="Compression of batches.")] = CompressionChoice.NONE,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Send the lines of stdin to a topic, in a transaction. All of them become visible together, or none does."""
+    """Send the lines of stdin to a topic, in a transaction. Either all of them become visible together, or none."""
     from txnctl.commands.record_input import InputRefused, json_records, plain_records
 
     if key_separator is not None and input_format is InputFormat.JSON:
@@ -108,7 +111,7 @@ def produce(
             batch=commit_every,
             is_aborting=abort,
         )
-        # Before anything is read from stdin.
+        # Check the topic before anything is read from stdin.
         remote.topic_there(connection, topic, timeout_ms)
         lines = _stdin()
         records = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
@@ -121,19 +124,19 @@ def produce(
 
 
 def _stdin() -> BinaryIO:
-    """Return the lines to send. Raises CommandFailed where there is no stdin at all."""
+    """Return the lines to send. Raises CommandFailed if stdin is closed."""
     try:
         if sys.stdin.isatty():
             print_note("a record per line; Ctrl-D ends the input, Ctrl-C aborts")
         return sys.stdin.buffer
     except AttributeError as error:
-        # A program that is started with stdin closed has none.
+        # A program that is started with a closed stdin has none.
         raise CommandFailed(ExitStatus.USAGE, "stdin is closed: give it records, or </dev/null for none") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What to do with the records."""
+    """Settings of one run."""
 
     topic: str
     transactional_id: str
@@ -141,13 +144,13 @@ class _Plan:
     delivery_timeout_ms: int
     compression: str
     batch: int | None
-    """How many records go into one transaction; None: all."""
+    """Number of records in one transaction; None for all."""
     is_aborting: bool
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What has been sent and decided so far, whatever comes next."""
+    """Number of records and transactions so far, and the csn of the newest commit."""
 
     records: int = 0
     transactions: int = 0
@@ -155,7 +158,8 @@ class _Progress:
 
 
 def _sent(connection: sdk.Connection, plan: _Plan, records: Iterator[InputRecord]) -> Row:
-    """Send all records. If that fails or is interrupted, say how much of the input was committed: the rest remains."""
+    """Send all records. On an error or an interrupt, print how much of the input was committed, so that the rest is
+    known."""
     progress = _Progress()
     outcome = "aborted" if plan.is_aborting else "committed"
     try:
@@ -175,7 +179,8 @@ def _send(connection: sdk.Connection, plan: _Plan, records: Iterator[InputRecord
         delivery_timeout_ms=plan.delivery_timeout_ms,
         compression=plan.compression,
     ) as producer:
-        # Before the input is read: what an earlier owner of the id left open is over now, however long the input takes.
+        # Initialise before the input is read. This ends a transaction that an earlier owner of the id left open,
+        # however long the input takes.
         producer.init()
         for first in records:
             count = 0

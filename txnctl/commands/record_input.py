@@ -1,5 +1,4 @@
-"""Records as people and programs write them on stdin: plain lines, or one JSON object per line as `consume` prints
-them."""
+"""Parsers for records on stdin: plain lines, or one JSON object per line as `consume` prints them."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ from txnctl.output import Value
 _TAKEN: Final = ("key", "value", "headers", "partition", "timestamp_ms")
 _EXAMPLE: Final = '{"key": "alice", "value": "42 EUR"}'
 _IGNORED: Final = frozenset({"topic", "offset"})
-"""What `consume` prints as well, and what the log decides anew."""
+"""Fields that `consume` prints, but that the log sets anew."""
 
 
 class InputRefused(Exception):
-    """A line of the input is no record; the message says which and why."""
+    """A line of the input is not a record. The message has the line number and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,8 @@ class InputRecord:
 
 
 def plain_records(lines: Iterable[bytes], key_separator: bytes | None) -> Iterator[InputRecord]:
-    """Each line is a value, or key, separator and value. Raises InputRefused for a line without the separator."""
+    """Parse each line as a value, or as key, separator and value. Raises InputRefused for a line without the
+    separator."""
     for number, line in enumerate(lines, start=1):
         text = line.removesuffix(b"\n").removesuffix(b"\r")
         if key_separator is None:
@@ -47,8 +47,8 @@ def plain_records(lines: Iterable[bytes], key_separator: bytes | None) -> Iterat
 
 
 def json_records(lines: Iterable[bytes]) -> Iterator[InputRecord]:
-    """Each line is an object with `value`, and `key`, `headers`, `partition`, `timestamp_ms` if wanted; empty lines are
-    skipped. Raises InputRefused."""
+    """Parse each line as an object with `value`, and optionally `key`, `headers`, `partition` and `timestamp_ms`. Empty
+    lines are skipped. Raises InputRefused."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:

@@ -1,5 +1,4 @@
-"""The way from a command to a running server: one connection, and every failure in words for the person at the
-terminal."""
+"""Connection from a command to a running server. Every failure becomes a message for the person at the terminal."""
 
 from __future__ import annotations
 
@@ -34,11 +33,12 @@ from txnctl.commands.waiting import SERVICE, look_for_work, wait_while
 from txnctl.output import end_if_reader_left, print_note
 
 CLIENT_ID = "txnctl"
-"""The client id that the server notes in its history."""
+"""Client id that the server writes to its history."""
 
 
 class PrintingTransport(UnaryTransport):
-    """A transport for commands that print what they read: asks for nothing more once nobody reads stdout."""
+    """Transport for commands that print records as they read. Sends no more requests once the reader of stdout is
+    gone."""
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
         end_if_reader_left()
@@ -47,7 +47,7 @@ class PrintingTransport(UnaryTransport):
 
 @contextmanager
 def connected(server: str, transport: type[UnaryTransport] = UnaryTransport) -> Iterator[Connection]:
-    """A connection to the server, closed at the end. What fails inside is raised as CommandFailed."""
+    """Open a connection to the server, and close it at the end. Errors inside the block are raised as CommandFailed."""
     check_address(server)
     tls = tls_for(server)
     connection = Connection(server, client_id=CLIENT_ID, tls=tls, open_transport=partial(transport, tls=tls))
@@ -57,7 +57,7 @@ def connected(server: str, transport: type[UnaryTransport] = UnaryTransport) -> 
 
 
 def check_address(server: str) -> None:
-    """Raise CommandFailed for text that cannot be an address, and for files that TLS cannot use."""
+    """Raise CommandFailed for an invalid address and for unusable TLS files."""
     try:
         Connection(server, tls=tls_for(server))
     except Rejected as refusal:
@@ -65,7 +65,7 @@ def check_address(server: str) -> None:
 
 
 def tls_for(server: str) -> Tls | None:
-    """Return how to speak TLS with the server, as the options of `txnctl` say; a Unix socket has none. Raises
+    """Return the TLS settings for the server from the options of `txnctl`; None for a Unix socket. Raises
     CommandFailed."""
     given = SERVER_TLS.get()
     if given.ca_file is None or server.startswith(UNIX_SCHEMES):
@@ -84,7 +84,7 @@ def tls_for(server: str) -> Tls | None:
 
 @contextmanager
 def open_channel(server: str) -> Iterator[grpc.Channel]:
-    """A plain gRPC channel to the server, for services that are not ours. Raises CommandFailed."""
+    """Open a plain gRPC channel to the server, for services outside our API. Raises CommandFailed."""
     kept = cached_channel(server, tls_for(server))
     try:
         yield kept.current()
@@ -102,12 +102,12 @@ def failures_in_words(server: str) -> Iterator[None]:
 
 
 def deadlines(timeout_ms: int) -> Deadlines:
-    """Return how long a command waits for one answer."""
+    """Return the deadlines of a request of a command: one attempt, which may take the whole timeout."""
     return Deadlines(total_ms=max(1, timeout_ms), attempt_ms=max(1, timeout_ms))
 
 
 def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDescription:
-    """Return the topic. Raises CommandFailed if it does not exist, with the name that may have been meant."""
+    """Return the topic. Raises CommandFailed if it does not exist, and suggests the closest name."""
     with Admin(connection, deadline_ms=timeout_ms) as admin:
         try:
             return admin.describe_topic(name)
@@ -124,8 +124,10 @@ def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDesc
 
 
 def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str = SERVICE) -> None:
-    """Return once a server answers there, and with `--wait` once its `service` takes work, too, or the time is over.
-    Raises CommandFailed where nothing answers; without `--wait` at once, while gRPC would try until the deadline."""
+    """Return once a server answers. With `--wait`, also wait for its `service` to take work, until the time is over.
+
+    Raises CommandFailed if no server answers. Without `--wait` it does so at once, while gRPC would retry until the
+    deadline."""
     look = look_at(server, SystemClock(), tls_for(server))
     reach = (lambda _timeout_ms: None) if look is None else look.now
     wait_ms = round(SERVER_WAIT.get() * 1_000)
@@ -140,7 +142,7 @@ def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS, *, service: str =
 
 
 def unreachable(server: str, why: str) -> CommandFailed:
-    """Return the error to raise where nobody answers."""
+    """Return the error to raise if no server answers."""
     return CommandFailed(
         ExitStatus.UNREACHABLE,
         f"no server answers at {server} ({why}): start one with `txnctl serve --data-dir DIR`, or name another with"
@@ -159,7 +161,7 @@ def _status_of(error: TransactionError) -> ExitStatus:
 
 
 def error_name(code: int) -> str:
-    """Return the name of an error code, or its number where it has no name here."""
+    """Return the name of an error code, or its number if this version does not know the code."""
     try:
         return ErrorCode(code).name
     except ValueError:

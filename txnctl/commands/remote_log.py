@@ -1,4 +1,4 @@
-"""A stretch of a topic on a running server, batch by batch, with what became of each."""
+"""Batches of a topic on a running server, each with the result of its transaction."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from txnctl.commands.options import utc_moment
 from txnctl.commands.remote import deadlines, topic_there
 
 Position = str | int | datetime
-"""`earliest`, `latest`, an offset in every partition, or a time."""
+"""Start of a read: `earliest`, `latest`, an offset in every partition, or a time."""
 
 
 def parse_position(text: str) -> Position:
-    """Parse the position to start at. Raises BadParameter with what may be written."""
+    """Parse the position to start at. Raises BadParameter with the allowed forms."""
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdigit():
@@ -45,7 +45,7 @@ def parse_position(text: str) -> Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a command asked to read."""
+    """Parameters of one read."""
 
     topic: str
     partitions: list[int] | None
@@ -58,16 +58,17 @@ class Wanted:
 
 
 class RemoteLog:
-    """Iterates over the batches of a topic, each partition in order. Without following it ends at the end of the log at
-    the start."""
+    """Iterator over the batches of a topic, each partition in order.
+
+    Unless it follows the topic, it ends at the end that the log had when the read began."""
 
     def __init__(self, connection: Connection, wanted: Wanted) -> None:
-        """Raises CommandFailed for a topic, partition or position that is not there, and TransactionError."""
+        """Raises CommandFailed for a topic, partition or position that does not exist, and TransactionError."""
         self._connection = connection
         self._wanted = wanted
         self._deadlines = deadlines(wanted.timeout_ms)
         self.is_behind_all = False
-        """True where it begins at a time and no record is that new: it begins at the end."""
+        """True if the read starts at a time and no record is that new. It then starts at the end."""
         found = topic_there(connection, wanted.topic, wanted.timeout_ms)
         self._topic = TopicPartitionCount(
             name=found.name, topic_id=found.topic_id, partition_count=len(found.partitions)
@@ -95,17 +96,18 @@ class RemoteLog:
 
     @property
     def skipped(self) -> Skipped:
-        """What could not be read so far, where that is left out."""
+        """Batches that could not be read so far, if they are skipped."""
         return self._reader.skipped
 
     @property
     def hidden(self) -> Hidden:
-        """What the server left out so far."""
+        """Numbers of records and markers that were hidden so far."""
         return self._reader.hidden
 
     def with_what_is_corrupt(self) -> Iterator[LoggedBatch | CorruptBatch]:
-        """Yield the batches, and in place of each that cannot be read its error. The records of a batch are not decoded
-        before they are asked for, and that may raise CorruptBatch, too."""
+        """Yield the batches, and in place of each unreadable one its error.
+
+        The records of a batch are decoded only on demand, which may raise CorruptBatch, too."""
         left_out: list[CorruptBatch] = []
         self._reader.skipped.on_skip = left_out.append
         for batch in self._reader:
@@ -149,9 +151,11 @@ class RemoteLog:
         return {partition: min(max(start, earliest[partition]), latest[partition]) for partition in self._partitions}
 
     def _since(self, time_ms: int, latest: dict[int, int]) -> dict[int, int]:
-        """Return where each partition has its first record of a time or later, or ends."""
+        """Return the offset of the first record of a time or later in each partition, or else the end of the
+        partition."""
         is_raw = self._wanted.is_raw
-        # A raw read shows aborted records, which a committed search does not answer, and ends where all others do.
+        # A raw read shows aborted records, so it searches uncommitted ones: a committed search would skip them. It
+        # still ends where the isolation level does.
         found = self._offsets(time_ms, "read_uncommitted" if is_raw else None)
         there = {
             partition: offset
@@ -178,7 +182,7 @@ class RemoteLog:
         return Fate.UNDECIDED if self._is_unstable(batch) else Fate.COMMITTED
 
     def _aborted_of(self, partition: int, producer_id: int) -> list[AbortedTransaction]:
-        """What is known so far of a producer's aborted transactions in a partition."""
+        """Return the aborted transactions of a producer in a partition that are known so far."""
         known = self._reader.aborted_transactions
         if len(known) != self._aborted_count:
             self._aborted_count = len(known)
@@ -188,7 +192,8 @@ class RemoteLog:
         return self._aborted[partition, producer_id]
 
     def _is_unstable(self, batch: FetchedBatch) -> bool:
-        # Who follows sees more than was stable at the start. What a committed reader is given, is decided.
+        # A follower sees records beyond the end that was stable at the start. A committed reader gets decided records
+        # only.
         if self._wanted.isolation == "read_committed":
             return False
         return batch.header.base_offset >= self._stable[batch.partition]

@@ -1,5 +1,7 @@
-"""`txnctl serve` and `txnctl dev`: run a server on a directory that lasts, or on one that is thrown away; and
-`txnctl config`: what a server started here would run with."""
+"""`txnctl serve`, `txnctl dev` and `txnctl config`.
+
+`serve` runs a server on a permanent directory, `dev` on a temporary one. `config` shows the settings that a server
+would use."""
 
 from __future__ import annotations
 
@@ -22,29 +24,34 @@ if TYPE_CHECKING:
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", readable=False, help="Directory of the store; made if missing."),
+    typer.Option("--data-dir", metavar="DIR", readable=False, help="Directory of the store; created if missing."),
 ]
 Listen = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Where to listen, or unix:PATH; port 0 takes a free one. [default: 127.0.0.1:7070]"
+        metavar="HOST:PORT",
+        help="Address to listen on, or unix:PATH; port 0 takes a free one. [default: 127.0.0.1:7070]",
     ),
 ]
 TwoPhaseName = Annotated[
     str | None,
     typer.Option(
-        "--two-phase", metavar="fused|split", help="One flush per commit, or three steps that can be watched."
+        "--two-phase",
+        metavar="fused|split",
+        help="fused: one flush per commit. split: three steps that can be observed.",
     ),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Listen without TLS where others than this machine can connect.")
+    bool, typer.Option("--insecure", help="Listen without TLS on addresses that other machines can reach.")
 ]
 AcceptDataLoss = Annotated[
-    bool, typer.Option("--accept-data-loss", help="Start although durable data is missing from the store.")
+    bool, typer.Option("--accept-data-loss", help="Start even if durable data is missing from the store.")
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting by its name in the configuration; repeatable."),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any other setting, by its name in the configuration; repeatable."
+    ),
 ]
 
 
@@ -53,17 +60,19 @@ def serve(
     listen: Listen = None,
     config_file: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", readable=False, help="TOML file with settings; flags and TXN_* win."),
+        typer.Option(
+            "--config", metavar="FILE", readable=False, help="TOML file with settings; flags and TXN_* override it."
+        ),
     ] = None,
     two_phase: TwoPhaseName = None,
     accept_data_loss: AcceptDataLoss = False,
     insecure: Insecure = False,
     settings: Settings = None,
 ) -> None:
-    """Run a server on a directory that lasts.
+    """Run a server on a permanent directory.
 
-    Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 3 if the directory is refused, 4 if the address is, 70 if the
-    store fails.
+    Ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 3 if the directory is refused, 4 if the address is refused, 70
+    if the store fails.
     """
     flags = parse_settings(settings or [])
     given = {
@@ -99,7 +108,7 @@ def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
 
 
 def run_server(config: Config) -> None:
-    """Run until the end of the process. Raises CommandFailed if it cannot start."""
+    """Run a server until the end of the process. Raises CommandFailed if it cannot start."""
     from coordinator_server.process import end_process, run
 
     def announce(listeners: Sequence[OpenListener]) -> None:
@@ -118,13 +127,13 @@ def _how(listener: OpenListener) -> str:
 
 def dev(
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
     ] = "127.0.0.1:7070",
     two_phase: TwoPhaseName = None,
     insecure: Insecure = False,
     settings: Settings = None,
 ) -> None:
-    """Run a server to try things out. Its directory is removed at the end, and gRPC reflection is on."""
+    """Run a server for trying things out. Its directory is removed at the end, and gRPC reflection is on."""
     from coordinator_server.process import end_process, run
 
     flags = {"listen": listen, "reflection": True, "log_level": "warning"} | parse_settings(settings or [])
@@ -146,7 +155,7 @@ def dev(
 
 
 config = typer.Typer(
-    name="config", help="Show what a server would run with.", no_args_is_help=True, rich_markup_mode=None
+    name="config", help="Show the configuration of a server.", no_args_is_help=True, rich_markup_mode=None
 )
 
 _NOT_SET: Final = "not set"
@@ -157,7 +166,8 @@ def show(
     data_dir: DataDir = None,
     listen: Listen = None,
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* win.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* override it."),
     ] = None,
     two_phase: TwoPhaseName = None,
     accept_data_loss: AcceptDataLoss = False,
@@ -165,10 +175,10 @@ def show(
     settings: Settings = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show every setting, its value and where that came from.
+    """Show every setting, its value and its source.
 
-    That is the default, the file, the environment or a flag. Takes the flags of `serve`, reads what `serve` would read,
-    and refuses what `serve` would refuse; but data_dir need not be set.
+    The source is the default, the file, the environment or a flag. Takes the flags of `serve`, reads the same sources,
+    and refuses the same values. Only data_dir need not be set.
     """
     flags = parse_settings(settings or [])
     given: dict[str, object] = {
@@ -189,7 +199,7 @@ def show(
 
 
 def _loaded(file: Path | None, flags: dict[str, object]) -> LoadedConfig:
-    """Return the configuration; one that lacks only the value without a default is shown, too. Raises CommandFailed."""
+    """Return the configuration, even if it lacks data_dir, the only setting without a default. Raises CommandFailed."""
     from coordinator_server.settings.config_sources import ConfigRefused, LoadedConfig, load_config
 
     try:

@@ -1,5 +1,4 @@
-"""What `txnctl doctor --server` finds out about a running server: one finding for each thing that has hurt users
-before."""
+"""Findings of `txnctl doctor --server` about a running server: one for each thing that has harmed users before."""
 
 from __future__ import annotations
 
@@ -22,14 +21,15 @@ from txnctl.output import duration
 
 _CALLS: Final = 5
 _SLOW_ANSWER_MS: Final = 100
-"""A call that needs no disk usually takes a few milliseconds, most of them on the network."""
+"""Slow reply to a call that needs no disk (ms). Such a call usually takes a few milliseconds, most of them on the
+network."""
 _AWAITED_MS_MAX: Final = 3_600_000
-"""How long a decision elsewhere may take before somebody should ask about it."""
+"""Age at which a transaction that waits for an outside decision gets a warning (ms)."""
 _NAMED_MAX: Final = 3
 
 
 def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Iterator[Finding]:
-    """All findings. Raises the errors of the client where the server does not answer."""
+    """Yield all findings. Raises the errors of the client if the server does not answer."""
     with Admin(connection, deadline_ms=timeout_ms) as admin:
         limits = yield from _answers(connection, clock, timeout_ms)
         yield judge_version(limits.server_version)
@@ -45,7 +45,7 @@ def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Ite
 def _answers(
     connection: Connection, clock: Clock, timeout_ms: int
 ) -> Generator[Finding, None, admin_pb2.DescribeLimitsResponse]:
-    """Measure how long a call takes that needs no disk; return what the last one answered."""
+    """Measure calls that need no disk. Returns the reply to the last one."""
     elapsed_ms = []
     limits = admin_pb2.DescribeLimitsResponse()
     for _call in range(_CALLS):
@@ -63,7 +63,7 @@ def _answers(
 
 
 def judge_version(version: str) -> Finding:
-    """Judge whether server and txnctl are of the same distribution."""
+    """Judge the versions of server and txnctl, which should be the same."""
     ours = running_version()
     if version == ours:
         return Finding("version", Severity.OK, version)
@@ -71,7 +71,7 @@ def judge_version(version: str) -> Finding:
 
 
 def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
-    """Judge whether all shards serve."""
+    """Judge the states of all shards."""
     states = Counter(shard.state for shard in shards)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     if states["failed"]:
@@ -86,14 +86,14 @@ def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
 
 
 def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
-    """Judge whether there is room for more records."""
+    """Judge the free space on disk."""
     if not disk.free_bytes_min:
         return Finding("room on disk", Severity.WARNING, "not watched", "a full disk ends it: set disk_free_min_bytes")
     if not disk.HasField("free_bytes"):
         return Finding("room on disk", Severity.OK, "it has no disk")
     found = f"{disk.free_bytes >> 20} MiB are free"
     if disk.is_low:
-        # What is free may be more than the least again, and not yet enough.
+        # The free space may be above the minimum again, but not yet enough to accept records.
         found += f", and no records are taken until {mib_enough(disk.free_bytes_min)} MiB are, an eighth more than"
         found += " disk_free_min_bytes"
         return Finding("room on disk", Severity.PROBLEM, found, "delete topics, or make the disk larger")
@@ -104,7 +104,7 @@ def judge_disk(disk: admin_pb2.DiskDescription) -> Finding:
 
 
 def judge_hanging(count: int) -> Finding:
-    """Judge transactions that nobody will end: there should be none."""
+    """Judge the number of hanging transactions, which should be 0."""
     if count:
         advice = "`txnctl hanging` shows how to end them; please report it"
         return Finding("hanging transactions", Severity.PROBLEM, f"{count} that nobody will end", advice)
@@ -112,8 +112,8 @@ def judge_hanging(count: int) -> Finding:
 
 
 def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max: int) -> Finding:
-    """Judge whether transactions are open that a timeout should have ended, or that have long waited for a decision
-    elsewhere."""
+    """Judge the open transactions: some may be older than any timeout allows, or have waited long for an outside
+    decision."""
     opened = [each for each in listings if each.age_ms is not None]
     oldest = max(opened, key=_age_ms, default=None)
     if oldest is None:
@@ -131,7 +131,7 @@ def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max:
 
 
 def judge_stable_offsets(topics: Collection[TopicDescription]) -> Finding:
-    """Judge how many partitions hold their committed readers back at this moment."""
+    """Judge how many partitions hold back their committed readers at this moment."""
     held = [
         (partition.high_watermark - partition.last_stable_offset, f"{topic.name}-{partition.partition}")
         for topic in topics
@@ -156,6 +156,6 @@ def _ids(listings: list[TransactionListing]) -> str:
 
 
 def _named(names: list[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     more = len(names) - _NAMED_MAX
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""`txnctl shard`: the shards of a running server, one by one."""
+"""`txnctl shard`: list, load and unload shards of a running server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ app = typer.Typer(
 )
 
 CoordinatorName = Annotated[
-    str, typer.Argument(metavar="COORDINATOR", help="Whose shard: transactions, groups or log.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="COORDINATOR", help="Coordinator of the shard: transactions, groups or log.", show_default=False
+    ),
 ]
 Number = Annotated[int, typer.Argument(metavar="SHARD", help="Number of the shard.")]
 
@@ -31,14 +34,17 @@ _COLUMNS = (
 @app.command("list")
 def list_shards(
     coordinator: Annotated[
-        str, typer.Argument(metavar="COORDINATOR", help="Only of this one, as transactions.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="COORDINATOR", help="Only shards of this coordinator, such as transactions.", show_default=False
+        ),
     ] = "",
-    state: Annotated[str, typer.Option(metavar="STATE", help="Only in this state, as failed.")] = "",
+    state: Annotated[str, typer.Option(metavar="STATE", help="Only shards in this state, such as failed.")] = "",
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List shards and where they stand. Only active ones serve."""
+    """List shards and their states. Only active shards serve."""
     with remote.connected(server) as connection:
         request = admin_pb2.ListShardsRequest(header=connection.header(), coordinator=coordinator)
         reply = connection.ask(calls.LIST_SHARDS, request, deadlines=remote.deadlines(timeout_ms))
@@ -54,9 +60,9 @@ def load(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read a shard from the store and let it serve.
+    """Load a shard from the store and let it serve.
 
-    One that was unloaded, one that failed and is repaired, or one that serves, to read it anew."""
+    The shard was unloaded, or failed and is repaired. A shard that serves is loaded again."""
     with remote.connected(server) as connection:
         request = admin_pb2.LoadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
         reply = connection.ask(calls.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
@@ -71,7 +77,7 @@ def unload(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Serve a shard no longer, until it is loaded again. Its callers are refused and come again; nothing is lost."""
+    """Stop serving a shard until it is loaded again. Its callers are refused and retry; nothing is lost."""
     with remote.connected(server) as connection:
         request = admin_pb2.UnloadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
         reply = connection.ask(calls.UNLOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))

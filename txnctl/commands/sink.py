@@ -1,4 +1,4 @@
-"""`txnctl sink`: sinks of a running server, whose batches many members write and one decision commits."""
+"""`txnctl sink`: sinks of a running server. Many members write a batch of a sink, and one decision commits it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from txnctl.output import (
 
 app: Final = typer.Typer(
     name="sink",
-    help="Look at sinks, and give up what a dead query left open in one.",
+    help="List, describe and clean up sinks.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -56,7 +56,7 @@ def list_sinks(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List sinks. Shows who writes, which batch is written and which one is committed."""
+    """List sinks with their runs, current and committed batches."""
     rows = [_row(each) for each in _described([], server, timeout_ms)]
     print_list(rows, _COLUMNS, output, empty="there are no sinks")
 
@@ -68,9 +68,9 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe a sink.
+    """Describe a sink, its runs, its batches and its members.
 
-    Shows its runs, the batches, and every member that is not complete."""
+    Members that are complete are not shown."""
     (found,) = _described([name], server, timeout_ms)
     if found.error_code:
         raise CommandFailed(ExitStatus.PROBLEM, f"{found.error_message}; `txnctl sink list` shows all")
@@ -105,13 +105,13 @@ def abort(
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
 ) -> None:
-    """Give up every undecided member of a sink, sealed or not. What was decided stays so; a query that still runs
+    """Give up every undecided member of a sink, sealed or not. Decided members stay decided. A query that still runs
     writes its batch again."""
     count = 0 if dry_run else _give_up(name, server, timeout_ms)
     if count:
         print_note(f"{count} members are given up")
         return
-    # Only now: who may decide on a sink need not be one who may look at it.
+    # Looked up only now: a principal that may abort members of a sink need not have the permission to describe it.
     (found,) = _described([name], server, timeout_ms)
     if found.error_code:
         raise CommandFailed(ExitStatus.PROBLEM, f"{found.error_message}; `txnctl sink list` shows all")
@@ -120,7 +120,7 @@ def abort(
 
 
 def _give_up(name: str, server: str, timeout_ms: int) -> int:
-    """Return how many members were given up."""
+    """Give up the members, and return their number."""
     with remote.connected(server) as connection:
         request = transaction_pb2.AbortBatchRequest(header=connection.header(), sink=name, every_run=True)
         return connection.ask(calls.ABORT_BATCH, request, deadlines=remote.deadlines(timeout_ms)).member_count

@@ -1,4 +1,4 @@
-"""The way from a command to the directory of a stopped server."""
+"""Access of a command to the directory of a stopped server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from coordinator_server.exits import CommandFailed, ExitStatus
 
 @contextmanager
 def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
-    """The store in the directory, for reading; closed at the end. What fails inside is raised as CommandFailed."""
+    """Open the store in the directory for reading, and close it at the end. Errors inside the block are raised as
+    CommandFailed."""
     _may_be_entered(data_dir)
     try:
         store = open_read_only(data_dir)
@@ -37,7 +38,7 @@ def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
 
 
 def _may_be_entered(data_dir: Path) -> None:
-    """Raise CommandFailed for a directory that this user may not enter, not even to see whether it exists."""
+    """Raise CommandFailed for a directory that this user may not enter, not even to see if it exists."""
     try:
         data_dir.stat()
     except PermissionError as refusal:
@@ -46,11 +47,11 @@ def _may_be_entered(data_dir: Path) -> None:
             f"{data_dir} cannot be looked at ({refusal.strerror}); run this as the user that runs the server",
         ) from refusal
     except OSError:
-        return  # What else can be wrong with it is told by whoever opens the store.
+        return  # Other problems are reported when the store is opened.
 
 
 def _advised(data_dir: Path, refusal: str) -> str:
-    """The refusal with what to do about it."""
+    """Return the refusal with advice on how to resolve it."""
     if not data_dir.exists():
         return f"there is no directory {data_dir}; name the one that `txnctl serve --data-dir` was given"
     if not data_dir.is_dir():

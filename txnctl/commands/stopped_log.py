@@ -31,9 +31,9 @@ _FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fat
 def stopped_log(
     rows: StoredRows, name: str, partitions: list[int] | None, start: Position
 ) -> Iterator[LoggedBatch | CorruptBatch]:
-    """The batches of a topic, partition by partition; a damaged one is its error.
+    """Yield the batches of a topic, partition by partition, and an error in place of a damaged one.
 
-    Raises CommandFailed for a topic or partition that is not there."""
+    Raises CommandFailed for a topic or partition that does not exist."""
     topic = _topic(rows, name)
     for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
         ordinal = topic.partition_ordinals[partition]
@@ -55,7 +55,8 @@ def stopped_log(
 
 
 def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
-    """What happened to transactional ids, in the order of each shard; with an id, only to that one."""
+    """Yield the steps of transactional ids, in the order of each shard. With an id, yield only the steps of that
+    one."""
     wanted = None if transactional_id is None else transactional_id.encode()
     for step in stored.history(rows, Coordinator.TRANSACTIONS):
         if step.record_type != TRANSACTION_TYPE or (wanted is not None and step.key != wanted):
@@ -88,7 +89,7 @@ def transaction_history(rows: StoredRows, transactional_id: str | None) -> Itera
 
 
 def transaction_line(row: Row) -> str:
-    """A row of `transaction_history` for a person."""
+    """Return a row of `transaction_history` as a line of text."""
     state = row["state"] or "forgotten"
     identity = f"producer {row['producer_id']}/{row['producer_epoch']}" if "producer_id" in row else ""
     csn = f"  csn {row['csn']}" if row.get("csn") else ""
@@ -108,8 +109,8 @@ def _topic(rows: StoredRows, name: str) -> Topic:
 
 
 def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[tuple[StoredBatch, int] | LogDamaged]:
-    """The batches from a position on, each with the first offset of it that is asked for. A time begins at the first
-    record of that time or later, as for a running server."""
+    """Yield the batches from a position on, each with its first requested offset. A time stands for the first record of
+    that time or later, as for a running server."""
     if start == "latest":
         return
     first_offset = start if isinstance(start, int) else 0
@@ -132,8 +133,8 @@ def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[tuple[Sto
 
 
 def _first_since(batch: StoredBatch, since_ms: int) -> int | None:
-    """Return the offset of the first record of a batch of this time or later, that of the batch where it cannot be
-    opened; None where there is no such record."""
+    """Return the offset of the first record of a batch of this time or later; None if there is none. For a batch that
+    cannot be decoded, return its base offset."""
     header = batch.header
     if header.is_control or header.max_timestamp_ms < since_ms:
         return None

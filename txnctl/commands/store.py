@@ -1,4 +1,4 @@
-"""`txnctl store`: the directory of a stopped server."""
+"""`txnctl store`: checks of the directory of a stopped server."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ app = typer.Typer(
 )
 
 SHOWN_MAX = 20
-"""How many violations a table shows for each check."""
+"""Largest number of violations that a table shows for each check."""
 
 
 @app.command()
 def verify(
-    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
+    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory of a stopped server.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check every promise that the stored rows make to each other.
+    """Check that the stored rows are consistent with each other.
 
-    Changes nothing. Ends with status 1 if one does not hold, 3 if the directory cannot be read.
+    Changes nothing. Ends with status 1 if a check fails, 3 if the directory cannot be read.
     """
     from txnctl.commands.stopped import opened
     from txnctl.stopped.store_verify import durable_check, verify_store
@@ -54,13 +54,13 @@ def verify(
 
 @app.command()
 def inspect(
-    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
+    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory of a stopped server.")],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Tell which store this is, and which programs can open it.
+    """Show the identity of a store, and the programs that can open it.
 
-    Says which program wrote it, and what it demands of one that opens it. Changes nothing. Ends with status 3 if the
-    directory cannot be read, or only by a newer program.
+    Shows the program that wrote it and the features that a program needs to open it. Changes nothing. Ends with status
+    3 if the directory cannot be read, or only by a newer program.
     """
     from txnctl.commands.stopped import opened
 
@@ -73,7 +73,7 @@ def inspect(
 
 
 def _facts(store: ReadOnlyStore) -> Row:
-    """What META says of the store."""
+    """Return the facts that the META rows give about the store."""
     from coordinator_runtime.identity import uuid_text
 
     identity = store.identity

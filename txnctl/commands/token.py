@@ -1,4 +1,4 @@
-"""`txnctl token`: tokens with which callers say who they are."""
+"""`txnctl token`: tokens that authenticate callers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from coordinator_server.security.tokens import TokenRow
 
 app = typer.Typer(
-    name="token", help="Make and list the tokens of callers.", no_args_is_help=True, rich_markup_mode=None
+    name="token", help="Create and list the tokens of callers.", no_args_is_help=True, rich_markup_mode=None
 )
 
-TokensFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The tokens file of the server: its setting tokens_file.")
-]
+TokensFile = Annotated[Path, typer.Argument(metavar="FILE", help="Tokens file of the server: its setting tokens_file.")]
 
 _COLUMNS: Final = (Column("ID", "id"), Column("PRINCIPAL", "principal"), Column("EXPIRES", "expires"))
 
@@ -30,19 +28,22 @@ _COLUMNS: Final = (Column("ID", "id"), Column("PRINCIPAL", "principal"), Column(
 @app.command()
 def create(
     file: TokensFile,
-    principal: Annotated[str, typer.Option(metavar="User:NAME", help="Whose token it is.")],
+    principal: Annotated[str, typer.Option(metavar="User:NAME", help="Principal that the token authenticates.")],
     token_id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="How the file and the log name it: letters, digits, dashes.")
+        str,
+        typer.Option("--id", metavar="ID", help="Name of the token in the file and the log: letters, digits, dashes."),
     ],
     expires_ms: Annotated[
         int | None,
-        typer.Option("--expires", metavar="TIME", parser=parse_duration_ms, help="In what time it ends, such as 90d."),
+        typer.Option(
+            "--expires", metavar="TIME", parser=parse_duration_ms, help="Time until the token expires, such as 90d."
+        ),
     ] = None,
 ) -> None:
-    """Make a token, add its hash to the file, and print it.
+    """Create a token, add its hash to the file, and print it.
 
-    It is printed once: nothing can show it again. A server takes the file up within seconds. A token is withdrawn by
-    taking its table out of the file."""
+    The token is printed only once: it is stored nowhere. A server loads the changed file within seconds. To revoke a
+    token, remove its table from the file."""
     from coordinator_runtime.clock import SystemClock
     from coordinator_runtime.identity import new_secret
     from coordinator_server.security.tokens import new_token
@@ -64,7 +65,7 @@ def create(
 
 @app.command("list")
 def list_tokens(file: TokensFile, output: Output = OutputFormat.TABLE) -> None:
-    """Show the tokens of a file: whose they are and when they end. Their secrets are in no file."""
+    """Show the tokens of a file, their principals and their expiry. The file has no secrets."""
     rows: list[Row] = [
         {
             "id": token.id,
@@ -86,7 +87,7 @@ def _known(file: Path) -> dict[str, TokenRow]:
 
 
 def _append(file: Path, table: str) -> None:
-    """Write all of the file anew and put it in its place, so that a server never reads half of it."""
+    """Write the whole file anew and replace the old one, so that a server never reads half of it."""
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     written = file.with_name(f"{file.name}.new")
     try:

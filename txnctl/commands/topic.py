@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 class ValidatePayload(StrEnum):
-    """How much of a batch is looked at before a topic takes it."""
+    """Depth of the checks of a batch before a topic accepts it."""
 
     FULL = "full"
     HEADER = "header"
@@ -55,35 +55,37 @@ _RESULT = (
 def create(
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many partitions it has.")
+        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Number of partitions.")
     ] = 1,
     validate_payload: Annotated[
         ValidatePayload,
         typer.Option(
-            help="full: take only batches that every reader can decode. header: look at headers and checksums only."
+            help="full: accept only batches that every reader can decode. header: check headers and checksums only."
         ),
     ] = ValidatePayload.FULL,
     retention_ms: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="How many milliseconds records are kept; -1 for ever. Not given: as the server is configured.",
+            help="Retention time of records (ms); -1 is no limit. [default: as the server is configured]",
         ),
     ] = None,
     retention_bytes: Annotated[
         int | None,
-        typer.Option(metavar="N", help="How many bytes each partition keeps; -1 without a limit. Not given: as above."),
+        typer.Option(
+            metavar="N", help="Bytes that each partition keeps; -1 is no limit. [default: as the server is configured]"
+        ),
     ] = None,
     timestamp_after_max_ms: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="How many milliseconds timestamps may lie ahead of the server's clock; -1 without a limit. Not given: "
-            "as above.",
+            help="Largest lead of timestamps over the server's clock (ms); -1 is no limit. "
+            "[default: as the server is configured]",
         ),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
+        bool, typer.Option("--if-not-exists", help="Accept an existing topic of that name and size.")
     ] = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -91,7 +93,7 @@ def create(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a topic."""
-    # What is the default anyway, every server knows.
+    # The default need not be sent: every server knows it.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
     limits = {
         "retention_ms": retention_ms,
@@ -118,15 +120,17 @@ def add_partitions(
     name: Name,
     partitions: Annotated[
         int,
-        typer.Option("--partitions", "-p", metavar="N", min=1, help="How many it shall have, with those that it has."),
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="New number of partitions, including the present ones."
+        ),
     ],
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Give a topic more partitions. None is ever taken away. Records of a key that come later may lie in another
-    partition than those before."""
+    """Add partitions to a topic. Partitions are never removed. New records of a key may go to another partition than
+    its earlier ones."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         before = remote.topic_there(connection, name, timeout_ms)
         admin.add_partitions(name, partitions, validate_only=dry_run)
@@ -147,9 +151,9 @@ def configs(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show the settings of a topic, and where each comes from.
+    """Show the settings of a topic, and the origin of each.
 
-    That is the topic itself, the server's default_ settings, or nobody who set it (default)."""
+    The origin is the topic itself, a default_ setting of the server, or the built-in default."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         _print_settings(admin.topic_configs(name), output)
 
@@ -159,11 +163,13 @@ def alter(
     name: Name,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="As retention_ms=86400000 or retention_ms=1d; repeatable."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Such as retention_ms=86400000 or retention_ms=1d; repeatable."
+        ),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Follow the server's setting again; repeatable."),
+        typer.Option("--unset", metavar="NAME", help="Return to the server's setting; repeatable."),
     ] = None,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -172,7 +178,7 @@ def alter(
 ) -> None:
     """Change settings of a topic, and show all of them.
 
-    A change holds at once. `txnctl topic configs` shows which settings there are."""
+    A change takes effect at once. `txnctl topic configs` shows the names of the settings."""
     wanted = _parse_settings(settings or [])
     if not wanted and not unset:
         raise CommandFailed(ExitStatus.USAGE, "say what to change: --set NAME=VALUE or --unset NAME")
@@ -195,7 +201,7 @@ def _print_settings(found: Mapping[str, sdk.TopicSetting], output: OutputFormat)
 
 
 def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Raises CommandFailed for what sets nothing, and for a setting that is named twice."""
+    """Parse NAME=VALUE pairs. Raises CommandFailed for a text that is none, and for a repeated setting."""
     wanted: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -216,7 +222,7 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
 def list_topics(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """List all topics. Shows how much is in them, and how much of it is not decided yet."""
+    """List all topics, with their numbers of offsets and undecided offsets."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = [_summary(topic) for topic in admin.describe_topics()]
     columns = (
@@ -237,7 +243,7 @@ def describe(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe topics partition by partition. JSON has all leader epochs of each, and where they began."""
+    """Describe topics partition by partition. JSON has all leader epochs of each, with their start offsets."""
     with remote.connected(server) as connection:
         rows = [row for topic in _found(connection, names, timeout_ms) for row in _partitions(topic)]
     columns = (
@@ -264,7 +270,7 @@ def delete(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete topics with everything in them. Open transactions that touch them are aborted."""
+    """Delete topics with all their records. Open transactions that touch them are aborted."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         summaries = [_summary(topic) for topic in _found(connection, names, timeout_ms)]
         if not dry_run:
@@ -288,9 +294,9 @@ def delete_records(
         typer.Argument(metavar="TOPIC-PARTITION", parser=parse_partition, help="Partitions, as in orders-0."),
     ],
     before: Annotated[
-        int | None, typer.Option("--before", min=0, metavar="OFFSET", help="The first offset that stays.")
+        int | None, typer.Option("--before", min=0, metavar="OFFSET", help="First offset to keep.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete all that there is at this moment.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all records that exist at this moment.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -299,8 +305,8 @@ def delete_records(
 ) -> None:
     """Delete the oldest records of partitions.
 
-    The partitions stay, and their offsets go on. What an open transaction may still need is kept, and HELD BACK says
-    so."""
+    The partitions stay, and their offsets continue. Records that an open transaction may still need are kept; HELD BACK
+    shows that."""
     if (before is None) is not everything:
         raise CommandFailed(ExitStatus.USAGE, "say where to stop: --before OFFSET, or --all; not both")
     places = list(dict.fromkeys(partitions))
@@ -325,7 +331,8 @@ def delete_records(
 
 
 def _to_be_deleted(place: PartitionPlace, topic: sdk.TopicDescription, before: int | None) -> Row:
-    """Raises CommandFailed for a partition that is not there, and for records that are not there yet."""
+    """Return the expected result. Raises CommandFailed for a partition that does not exist, and for an offset beyond
+    its end."""
     if place.partition >= len(topic.partitions):
         raise CommandFailed(
             ExitStatus.PROBLEM, f"{place.topic} has {len(topic.partitions)} partitions, from 0; {place} is none of them"
@@ -355,7 +362,7 @@ def _deletions(summaries: list[Row]) -> list[str]:
 
 
 def _found(connection: sdk.Connection, names: list[str], timeout_ms: int) -> list[sdk.TopicDescription]:
-    """The topics of these names. Raises CommandFailed that names the first one that is not there."""
+    """Return the topics with these names. Raises CommandFailed for the first one that does not exist."""
     return [remote.topic_there(connection, name, timeout_ms) for name in dict.fromkeys(names)]
 
 

@@ -1,5 +1,6 @@
-"""`txnctl list` and `txnctl describe`: transactions of a running server; and `txnctl explain`: why the committed end of
-a partition stands still."""
+"""`txnctl list`, `txnctl describe` and `txnctl explain`: transactions of a running server.
+
+`explain` shows why the last stable offset of a partition does not advance."""
 
 from __future__ import annotations
 
@@ -39,10 +40,10 @@ from txnctl.output import (
 )
 
 SERVER_ITSELF: Final = "(server)"
-"""The name shown for a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
+"""Client name shown for a step of the server itself: a timeout, or the completion of an earlier decision."""
 
 UNNAMED: Final = "(unnamed)"
-"""The name shown for a client that gave no client id; the host still tells where it runs."""
+"""Client name shown for a client without a client id. The host still identifies it."""
 
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
@@ -51,7 +52,7 @@ def list_transactions(
     states: Annotated[
         list[str] | None,
         typer.Option(
-            "--state", metavar="STATE", help="Only in this state, such as Ongoing or PrepareCommit; repeatable."
+            "--state", metavar="STATE", help="Only ids in this state, such as Ongoing or PrepareCommit; repeatable."
         ),
     ] = None,
     producer_ids: Annotated[
@@ -60,7 +61,10 @@ def list_transactions(
     older_than_ms: Annotated[
         int | None,
         typer.Option(
-            "--older-than", metavar="SPAN", parser=parse_duration_ms, help="Only open for longer than this, as in 30s."
+            "--older-than",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            help="Only transactions open for longer than this, as in 30s.",
         ),
     ] = None,
     pattern: Annotated[
@@ -110,7 +114,7 @@ def _oldest_first(row: Row) -> tuple[int, str]:
 def describe(
     transactional_ids: Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")],
     history_limit: Annotated[
-        int, typer.Option("--history", metavar="N", min=0, max=100, help="How many of the last steps are shown.")
+        int, typer.Option("--history", metavar="N", min=0, max=100, help="Number of last steps to show.")
     ] = 10,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
@@ -118,7 +122,7 @@ def describe(
 ) -> None:
     """Describe transactional ids and their transactions.
 
-    Shows identity and state, what is open and since when, and who did what."""
+    Shows identity and state, the open transaction and its age, and the last steps with their clients."""
     with remote.connected(server) as connection:
         rows = _describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
     if output is not OutputFormat.TABLE:
@@ -163,7 +167,8 @@ def _print_history(row: Row) -> None:
 
 
 def actor(client_id: str, host: str) -> str:
-    """Return who took a step. A request always has a host, so a step without one is the server's own."""
+    """Return the name of the client that took a step. A request always has a host, so a step without one is the
+    server's own."""
     return client_id or (UNNAMED if host else SERVER_ITSELF)
 
 
@@ -192,7 +197,7 @@ _HISTORY = (
 def _describe_ids(
     connection: sdk.Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
 ) -> list[Row]:
-    """Return everything that the server tells of the ids. Raises the errors of the client."""
+    """Return all that the server reports about the ids. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.descriptions import transaction_description
 
@@ -203,7 +208,7 @@ def _describe_ids(
         calls.DESCRIBE_TRANSACTIONS,
         request,
         deadlines=remote.deadlines(timeout_ms),
-        # One that was forgotten is not found, and its history is worth more than the error.
+        # A forgotten id counts as not found, but its history is more useful than the error.
         items=lambda reply: [found for found in reply.transactions if not found.history],
     )
     rows = []
@@ -215,7 +220,7 @@ def _describe_ids(
 
 
 def described(found: sdk.TransactionDescription) -> Row:
-    """A transactional id in full, in the names of the API."""
+    """Return a transactional id in full, in the names of the API."""
     is_timed = found.age_ms is not None and found.state == "Ongoing" and not found.two_phase
     return {
         "transactional_id": found.transactional_id,
@@ -242,7 +247,7 @@ def _history(found: sdk.TransactionDescription) -> Row:
 
 _NOTHING_KNOWN: Final[Row] = {
     "transactional_id": None,
-    # What the history calls the end of an id that expired.
+    # Name in the history for the end of an expired id.
     "state": "Dead",
     "producer_id": None,
     "producer_epoch": None,
@@ -257,7 +262,7 @@ _NOTHING_KNOWN: Final[Row] = {
     "csn": None,
     "last_update_ms": None,
 }
-"""The fields of an id that was forgotten, besides its history."""
+"""Fields of a forgotten id, besides its history."""
 
 
 def _step(step: sdk.TransactionStep) -> Row:
@@ -276,7 +281,7 @@ def _step(step: sdk.TransactionStep) -> Row:
 
 
 def timeout_words(timeout_ms: Value) -> str:
-    """The timeout of an id; one that takes part in somebody else's two-phase commit has none."""
+    """Return the timeout of an id as text. A participant in an outside two-phase commit has none."""
     return "none" if timeout_ms == _NO_TIMEOUT_MS else duration(timeout_ms)
 
 
@@ -297,9 +302,9 @@ def explain(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Explain why committed readers of a partition get no further.
+    """Explain why committed readers of a partition do not advance.
 
-    Says which transaction is in the way, whose it is, and what happens next."""
+    Shows the blocking transaction, its owner, and the next event."""
     with remote.connected(server) as connection:
         explained = _ask(connection, place, timeout_ms)
     row = row_of(explained)
@@ -329,7 +334,7 @@ def _ask(connection: sdk.Connection, place: PartitionPlace, timeout_ms: int) -> 
 
 
 def row_of(explained: sdk.PartitionExplanation) -> Row:
-    """An explanation in the names of the API, and in words what happens next."""
+    """Return an explanation in the names of the API, with the next event in words."""
     blocking = None if explained.blocking is None else _blocking(explained, explained.blocking)
     return {
         "topic": explained.topic,

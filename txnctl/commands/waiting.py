@@ -1,7 +1,7 @@
-"""`txnctl --wait`: waits for a server that takes work, and says on stderr what it waits for.
+"""`txnctl --wait`: waits until a server takes work, and prints the reason for waiting on stderr.
 
-A server that starts is first not reachable, then it answers and loads its shards, and at last its health is SERVING.
-Only then does a command that waits ask it anything.
+A starting server is first unreachable, then answers while it loads its shards, and at last reports SERVING. Only then
+does a waiting command send its request.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from coordinator_client.transport.grpc_library import grpc
 from txnctl.output import duration
 
 Look = Callable[[int], str | None]
-"""Looks once at a server, for at most so many milliseconds: what there is to wait for, or None."""
+"""Checks a server once, for at most the given time (ms). Returns the reason to wait, or None."""
 
 SERVICE: Final = "coordinator_api.v1.TransactionService"
-"""The service to ask for: all of them become ready together."""
+"""Service to check; all services become ready together."""
 
 METHOD: Final = "/grpc.health.v1.Health/Check"
 
@@ -32,9 +32,9 @@ _Status = health_pb2.HealthCheckResponse
 
 
 def wait_while(look: Look, *, wait_ms: int, clock: Clock, note: Callable[[str], None]) -> None:
-    """Return once there is nothing to wait for, or `wait_ms` are over: what is wrong then, the next request tells.
+    """Return once there is no reason to wait, or `wait_ms` are over. A remaining problem is left to the next request.
 
-    `note` is called with what it waits for, at once, with each change of it, and every ten seconds.
+    `note` is called with the reason at once, on each change, and every ten seconds.
     """
     ends_ms = clock.monotonic_ms() + wait_ms
     pause_ms, said, say_again_ms = _PAUSE_MS_FIRST, "", 0
@@ -52,10 +52,10 @@ def wait_while(look: Look, *, wait_ms: int, clock: Clock, note: Callable[[str], 
 
 
 def look_for_work(server: str, reach: Look, channel: grpc.Channel, service: str = SERVICE) -> Look:
-    """Return a look that finds nothing to wait for once the health of a service is SERVING.
+    """Return a check with no reason to wait once the health of a service is SERVING.
 
-    `reach` looks whether a server answers at all. One that has no health service, or shows it to others only, is not
-    waited for any longer: what a command asks it will tell.
+    `reach` checks that a server answers at all. A server without a health service, or without permission for this
+    client to call it, is not waited for: the next request shows the problem.
     """
     check = channel.unary_unary(
         METHOD,
@@ -71,7 +71,8 @@ def look_for_work(server: str, reach: Look, channel: grpc.Channel, service: str 
         try:
             answer = check(
                 health_pb2.HealthCheckRequest(service=service),
-                # A channel that found nothing pauses between its attempts; the reach knows better that one is there.
+                # A channel that failed to connect pauses between its attempts. `reach` has just shown that a server is
+                # there.
                 wait_for_ready=True,
                 timeout=look_ms / 1_000,
             )

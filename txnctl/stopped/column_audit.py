@@ -1,6 +1,6 @@
-"""The audit of what is counted: what stretches and head say of the log before an offset, counted once more, row by row.
+"""Audit of the totals: recomputes from the rows of a log the counts that its index entries and its head store.
 
-Of a log that lost its beginning, or was compacted, only the differences can be counted: what lies between two ends.
+A log without its beginning, or a compacted one, only allows a check of differences between two ends.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ NOTHING: Final = LogTotals()
 
 @dataclass(slots=True)
 class Columns:
-    """What stretches and head say of the log before an offset, counted here row by row."""
+    """Totals of the log up to an offset, counted row by row, for comparison with index entries and head."""
 
     stretches: Sequence[IndexEntry]
-    """The stored ones that end in the part of the log that is read, in order."""
+    """Stored index entries that end in the part of the log that is read, in order."""
     totals: LogTotals = NOTHING
     newest_ms: int = NO_TIMESTAMP_MS
     ends: dict[int, tuple[LogTotals, int]] = field(default_factory=dict)
-    """Totals and largest timestamp at the end of each stored stretch that ends where a row does, or between two."""
+    """Totals and largest timestamp at the end of each stored index entry that ends where a row does, or between two."""
     rows_unfinished: int = 0
-    """Rows behind the last one of those."""
+    """Number of rows after the last of these ends."""
     _last_offsets: deque[int] = field(init=False)
-    """Where the stretches end that were not come to."""
+    """Last offsets of the index entries that the audit has not reached yet."""
 
     def __post_init__(self) -> None:
         self._last_offsets = deque(stretch.last_offset for stretch in self.stretches)
 
     def take(self, batch: StoredBatch, *, ends_abort: bool) -> None:
-        """Count a row or a part of one, and whether it ends an aborted transaction."""
+        """Count a row or a part of one. `ends_abort` is True if it ends an aborted transaction."""
         header, totals = batch.header, self.totals
         self._end_stretches(header.base_offset)
         self.totals = LogTotals(
@@ -51,18 +51,18 @@ class Columns:
             return
         self.rows_unfinished += 1
         while self._last_offsets and self._last_offsets[0] < header.last_offset:
-            # It ends within the row.
+            # The index entry ends within the row.
             self._last_offsets.popleft()
         self._end_stretches(header.last_offset + 1)
 
     def _end_stretches(self, offset: int) -> None:
-        """Note what lies before the ends that were passed."""
+        """Note the totals before an offset for all index entries that end before it."""
         while self._last_offsets and self._last_offsets[0] < offset:
             self.ends[self._last_offsets.popleft()] = self.totals, self.newest_ms
             self.rows_unfinished = 0
 
     def index(self) -> IndexProgress:
-        """The end of the log, as it follows from the last stored stretch."""
+        """Return the state of the unfinished index entry at the end of the log."""
         if not self.ends:
             return IndexProgress(0, self.totals.size_bytes, self.rows_unfinished, self.newest_ms)
         last_offset, (totals, _newest_ms) = max(self.ends.items())
@@ -70,7 +70,7 @@ class Columns:
         return IndexProgress(last_offset + 1, size_bytes, self.rows_unfinished, self.newest_ms)
 
     def differences(self) -> Iterator[str]:
-        """Yield where stored stretches of a whole log are not what the log says."""
+        """Yield the differences between the stored index entries of a complete log and the rows of the log."""
         next_offset = 0
         for stretch in self.stretches:
             what = f"the stretch from offset {stretch.first_offset} to {stretch.last_offset}"
@@ -87,8 +87,9 @@ class Columns:
                 )
 
     def differences_from_end(self, head: LogTotals) -> Iterator[str]:
-        """Yield where stored stretches and head differ from each other by something else than what lies between them. A
-        log without its beginning says nothing of how much that was, nor of what was aborted."""
+        """Yield the index entries whose distance to the head differs from the rows in between.
+
+        A log without its beginning does not show how much that was, nor what was aborted."""
         base = _without_aborts(head, self.totals)
         for stretch in self.stretches:
             totals, _newest_ms = self.ends.get(stretch.last_offset, (None, 0))
@@ -111,7 +112,7 @@ def _without_aborts(totals: LogTotals, less: LogTotals) -> tuple[int, int, int]:
 
 
 def totals_words(totals: LogTotals) -> str:
-    """What totals say, for a message."""
+    """Return totals as text for a message."""
     return (
         f"{totals.size_bytes} bytes, {totals.record_count} records, {totals.marker_count} markers and"
         f" {totals.abort_count} aborted transactions"

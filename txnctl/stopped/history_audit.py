@@ -1,4 +1,4 @@
-"""The checks of a stopped store's history: what it tells of each key, beside the key's state.
+"""Checks of the history in a stopped store: its steps, and each key's newest step beside the key's state.
 
 Source: spec store-format 2.5.
 """
@@ -30,7 +30,7 @@ _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinat
 
 
 class Findings(Protocol):
-    """Where an audit says what it looked at, and what does not hold."""
+    """Receiver of an audit's results: the number of examined items, and the violations."""
 
     examined: int
 
@@ -39,7 +39,7 @@ class Findings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecidedOutcome:
-    """An outcome as it was decided, in its coordinator shard."""
+    """An outcome as decided in its coordinator shard."""
 
     shard: int
     transactional_id: str
@@ -51,12 +51,12 @@ class DecidedOutcome:
 
     @property
     def identity(self) -> EndIdentity:
-        """What its markers are known by."""
+        """Identity that the markers of the outcome carry."""
         return EndIdentity(self.shard, self.csn, self.producer_id)
 
     @property
     def decision(self) -> tuple[int, str]:
-        """Whose decision it is: the members of one share its csn."""
+        """Coordinator shard and key of the decision. The members of a sink's batch share its csn."""
         return self.shard, coordinator_key(self.transactional_id)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class DecidedOutcome:
 
 
 def decisions(rows: StoredRows) -> Iterator[DecidedOutcome]:
-    """Every decided outcome that the history still tells of, and the current ones."""
+    """Yield every decided outcome that is still in the history, and the current ones."""
     for step in stored.history(rows, Coordinator.TRANSACTIONS):
         after = _after(step)
         if after is not None and after.decided is not None and after.state in OUTCOMES:
@@ -86,8 +86,10 @@ def _decided(shard: int, transactional_id: str, after: StoredStep, whom: Decided
 
 
 def audit_history(rows: StoredRows, check: Findings) -> None:
-    """Steps are numbered without gaps, those of a transactional id are legal, and the newest one of a key tells its
-    state: identity, state and csn of a transactional id, of others whether they are there."""
+    """Check the steps of the history against each other and against the states.
+
+    Steps are numbered without gaps, and those of a transactional id are legal. The newest step of a key matches its
+    state. For a transactional id that is identity, state and csn; for other keys only that the state exists."""
     newest: dict[tuple[ShardKey, int, bytes], HistoryRow] = {}
     complete: set[ShardKey] = set()
     previous: HistoryRow | None = None
@@ -114,7 +116,8 @@ def audit_history(rows: StoredRows, check: Findings) -> None:
 
 
 def _after(step: HistoryRow) -> StoredStep | None:
-    """What a step made of a transactional id; None where it forgot it, and for steps of others. Raises StoreDamaged."""
+    """Return the state of a transactional id after a step. None if the step deleted it, and for other kinds of steps.
+    Raises StoreDamaged."""
     if step.shard.coordinator is not Coordinator.TRANSACTIONS or step.record_type != TRANSACTION_TYPE:
         return None
     try:
@@ -133,13 +136,13 @@ def _is_told(step: HistoryRow, state: bytes | None) -> bool:
         return True
     transaction = stored.transaction_of(step.record_type, step.key, state)
     if transaction is None:
-        # The state is one of a newer version, and so is the step that led to it.
+        # The state is of a newer version, and so is the step that led to it.
         return after.state is None
     return replace(after, decided=None) == replace(step_of(TransactionChanged(transaction)), decided=None)
 
 
 def _check_legal(check: Findings, step: HistoryRow, states: dict[bytes, TransactionState | None]) -> None:
-    """Whether the states of a transactional id follow each other as the table of legal steps says."""
+    """Report states of a transactional id that follow each other against the table of legal steps."""
     after, before = _after(step), states.get(step.key)
     if after is None:
         states[step.key] = None

@@ -1,7 +1,6 @@
-"""Every kind of stored row that this program knows, by the name that docs/store-format.md gives it.
+"""Every kind of stored row that this program knows, with its name in docs/store-format.md.
 
-What a program does with the others, `coordinator_runtime/unknown_rows.py` says. A test compares the page with this
-table.
+`coordinator_runtime/unknown_rows.py` defines the treatment of other rows. A test compares the page with this table.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from txn_coordinator.codec import (
 
 _STATE_KEY: Final = struct.Struct(">BHB")
 _KIND_AT: Final = 4
-"""Where the kind byte stands in keys that have one: behind the ordinal."""
+"""Position of the kind byte in keys that have one: after the ordinal."""
 
 RECORD_TYPES: Final = {
     Coordinator.CATALOG: {
@@ -73,7 +72,7 @@ META_NAMES: Final = {
     NAMED_PREFIX: "segment/",
     LENGTH_PREFIX: "segment_length/",
 }
-"""Names in META; the last two go on with numbers."""
+"""Names in META. The last two are prefixes that numbers follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class RowKind:
 
 
 def kind_of(family: Family, key: bytes) -> RowKind | None:
-    """The kind of a row; None for one that this program does not know."""
+    """Return the kind of a row; None for one that this program does not know."""
     name: str | None = family.name
     if family is Family.META:
         name = next((name for start, name in META_NAMES.items() if _is_named(key, start)), None)
@@ -98,7 +97,7 @@ def kind_of(family: Family, key: bytes) -> RowKind | None:
 
 
 def is_needed(family: Family, key: bytes) -> bool:
-    """Whether a row of an unknown kind says by its number that it must not be passed over."""
+    """True if the number of an unknown kind of row says that it must not be ignored."""
     if family is Family.META:
         return key.startswith(own_rows.DEMAND_PREFIX)
     number = key[_STATE_KEY.size - 1] if family is Family.COORDINATOR_STATE else key[_KIND_AT]
@@ -119,4 +118,4 @@ KINDS: Final = frozenset(
     ]
     for name in names
 )
-"""All of them."""
+"""All kinds of rows in all families."""

@@ -1,10 +1,10 @@
-"""The audit of one partition: read from its log alone, what should its other rows say?
+"""Audit of one partition: recomputes from its log alone the rows that should accompany it.
 
-The fold below repeats what the partition log does with a batch and a marker, in its own words and without its rules or
-shards, so that a mistake in either shows as a difference.
+The fold below repeats the effect of a batch and a marker on a partition. It is written anew, without the rules or
+shards of the partition log, so that a mistake in either shows as a difference.
 
-The log does not tell that a producer was forgotten. The partition's head says when that last happened, and so which
-producers may have been: such a one may be missing, and may start anew.
+The log does not show that a producer was forgotten. The head of the partition has the offset and the csns at which that
+last happened, and so limits the producers that may have been. Such a producer may be missing, and may start anew.
 
 Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
 """
@@ -48,20 +48,20 @@ from txnctl.stopped.stored import StoredBatch
 
 @dataclass(frozen=True, slots=True)
 class LoggedMarker:
-    """A marker and where it lies."""
+    """A marker and its offset."""
 
     offset: int
     marker: Marker
 
     @property
     def identity(self) -> EndIdentity:
-        """What it ends, whatever the partition."""
+        """Identity of the ended transaction, the same in every partition."""
         return EndIdentity(self.marker.coordinator_shard, self.marker.csn, self.marker.producer_id)
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnd:
-    """A transaction that had records here, and the marker that ended it."""
+    """A transaction that had records in the partition, and the marker that ended it."""
 
     first_offset: int
     last: LoggedMarker
@@ -69,45 +69,46 @@ class LoggedEnd:
 
 @dataclass(slots=True)
 class PartitionAudit:
-    """What a partition's log says, and what is wrong in it. Made by `audit_log`."""
+    """Content of a partition's log, and the errors in it. Made by `audit_log`."""
 
     forgotten: ForgottenProducers
-    """The forgotten producers that the partition's head tells of."""
+    """Limits of the forgotten producers, from the head of the partition."""
     columns: Columns
     opens_payloads: bool = False
     batch_count: int = 0
     transactional_batches: int = 0
     end_offset: int = 0
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
-    """The producers that the log shows, as if none had been forgotten where the log allows that."""
+    """Producers of the log, including forgotten ones if the log allows to continue them."""
     last_offsets: dict[int, int] = field(default_factory=dict)
-    """The last offset of each producer's newest batch or marker."""
+    """Last offset of each producer's newest batch or marker."""
     returned: set[int] = field(default_factory=set)
     """Producers that wrote again after they may have been forgotten."""
     ended: list[LoggedEnd] = field(default_factory=list)
     markers: list[LoggedMarker] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """First offset and leader epoch of every row of batches with the same epoch."""
+    """First offset and leader epoch of each run of batches with the same epoch."""
     is_whole: bool = True
-    """False: a row was no batch at all, and what lies behind it is unknown."""
+    """False if bytes of the log could not be read as batches, so that their effect is unknown."""
     damaged: list[str] = field(default_factory=list)
-    """Batches that are not what was written, or do not follow each other."""
+    """Batches that differ from the written ones, or do not follow each other."""
     misplaced: list[str] = field(default_factory=list)
-    """Transactional batches and markers that belong to no transaction that was open there."""
+    """Transactional batches and markers outside of any transaction that was open there."""
 
     @property
     def open_offsets(self) -> list[int]:
-        """First offsets of the transactions without a marker."""
+        """First offsets of the transactions without a marker, ascending."""
         entries = self.producers.values()
         return sorted(entry.open_transaction.first_offset for entry in entries if entry.open_transaction is not None)
 
     @property
     def aborted(self) -> list[LoggedEnd]:
-        """The transactions whose records committed readers must not see."""
+        """Transactions whose records are hidden from committed readers."""
         return [ended for ended in self.ended if ended.last.marker.outcome is Outcome.ABORT]
 
     def aborted_rows(self) -> set[tuple[int, AbortedTransaction]]:
-        """The rows that tell readers of them: at the marker, and at every multiple of the stride that it crosses."""
+        """Return the rows of the index of aborted transactions: at each marker, and at every multiple of the stride
+        that a transaction crosses."""
         rows: set[tuple[int, AbortedTransaction]] = set()
         stride = codec.ABORTED_STRIDE
         for ended in self.aborted:
@@ -129,12 +130,12 @@ class PartitionAudit:
 
     @property
     def has_what_was_forgotten(self) -> bool:
-        """False where the head tells of offsets or markers that the log does not have."""
+        """False if the head mentions offsets or markers that the log does not have."""
         numbers = {(logged.marker.coordinator_shard, logged.marker.csn) for logged in self.markers}
         return self.forgotten.end_offset <= self.end_offset and numbers.issuperset(self.forgotten.csns)
 
     def may_have_forgotten(self, producer_id: int) -> bool:
-        """Whether this producer, as far as it was read, may be unknown to the partition."""
+        """Return True if the partition may have forgotten this producer, by its batches and markers read so far."""
         entry = self.producers[producer_id]
         if entry.open_transaction is not None or self.last_offsets[producer_id] >= self.forgotten.end_offset:
             return False
@@ -142,7 +143,8 @@ class PartitionAudit:
         return entry.last_marker is None or entry.last_marker.csn <= forgotten.get(entry.coordinator_shard, 0)
 
     def head(self, log_start_offset: int, stored: PartitionHead) -> PartitionHead:
-        """Return the positions that follow from the log. Those that it does not tell are taken from the stored ones."""
+        """Return the positions that follow from the log. Those that the log does not show are taken from the stored
+        head."""
         opened = self.open_offsets
         aborts = [ended.last.offset for ended in self.aborted]
         return PartitionHead(
@@ -158,7 +160,7 @@ class PartitionAudit:
         )
 
     def epoch_differences(self, history: Sequence[LeaderEpoch]) -> Iterator[str]:
-        """Yield where batches are not stamped with the leader epochs that are stored."""
+        """Yield the batches whose leader epoch differs from the stored epochs."""
         for (start_offset, epoch), (end_offset, _next) in pairwise([*self.epochs, (self.end_offset, -1)]):
             begun = [known for known in history if known.start_offset < end_offset]
             if not begun or begun[-1].epoch != epoch or begun[-1].start_offset > start_offset:
@@ -176,8 +178,10 @@ def audit_log(
     *,
     opens_payloads: bool,
 ) -> PartitionAudit:
-    """Read a whole log, from offset 0; behind damage only the batches themselves are checked. `stretches`: those that
-    are stored. `opens_payloads`: the topic takes only what readers can decode."""
+    """Read a whole log, from offset 0. After damage, only the batches themselves are checked.
+
+    `stretches` are the stored index entries. `opens_payloads` is True if the topic accepts only batches that readers
+    can decode."""
     audit = PartitionAudit(forgotten, Columns(stretches), opens_payloads)
     while audit.end_offset < OFFSET_END:
         try:
@@ -207,7 +211,7 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
     audit.batch_count += 1
     if not audit.epochs or audit.epochs[-1][1] != header.leader_epoch:
         audit.epochs.append((header.base_offset, header.leader_epoch))
-    # Its header can be read, so the fold goes on: one flipped bit should not look like a hundred wrong rows.
+    # The header can be read, so the fold continues: one flipped bit should not show as a hundred wrong rows.
     damage = damage_of(batch, opens_payload=audit.opens_payloads)
     if damage:
         audit.damaged.append(damage)
@@ -235,8 +239,8 @@ def _check_first_offset(audit: PartitionAudit, batch: StoredBatch, marker: Marke
 
 
 def damage_of(batch: StoredBatch, *, opens_payload: bool) -> str | None:
-    """What is wrong with the bytes of a batch whose header can be read; None: nothing. `opens_payload`: its topic takes
-    only what readers can decode."""
+    """Return the damage in the bytes of a batch whose header can be read; None if there is none. `opens_payload` is
+    True if its topic accepts only batches that readers can decode."""
     header = batch.header
     try:
         verify_batch(batch.encoded)
@@ -249,8 +253,9 @@ def damage_of(batch: StoredBatch, *, opens_payload: bool) -> str | None:
 
 
 def _known(audit: PartitionAudit, producer_id: int, follows: Callable[[ProducerEntry], bool]) -> ProducerEntry | None:
-    """What the partition knew of a producer that writes. One that may have been forgotten is new, if what it writes
-    would not have followed otherwise."""
+    """Return the entry that the partition had for a producer that writes.
+
+    A producer that may have been forgotten counts as new if its write would not have followed otherwise."""
     entry = audit.producers.get(producer_id)
     if entry is None or not audit.may_have_forgotten(producer_id):
         return entry
@@ -296,7 +301,7 @@ def _starts_anew(entry: ProducerEntry, batch: BatchHeader) -> bool:
     if batch.base_sequence != 0 or batch.producer_epoch > entry.epoch:
         return False
     if batch.producer_epoch < entry.epoch:
-        # The coordinator lets no transaction of an older epoch begin.
+        # The coordinator starts no transaction with an older epoch.
         return not batch.is_transactional
     return bool(entry.batches) and next_sequence(entry.last_sequence) != 0
 
@@ -334,8 +339,8 @@ def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
 
 
 def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]) -> Iterator[str]:
-    """Yield where stored producers are not what the log says. Wall times, seals and what was forgotten are not in the
-    log and not compared."""
+    """Yield the stored producers that differ from the log. Wall times, seals and forgotten csns are not in the log and
+    not compared."""
     for producer_id in sorted(audit.producers.keys() | stored.keys()):
         if producer_id not in audit.producers:
             yield f"producer {producer_id} is stored and never wrote here"
@@ -345,7 +350,7 @@ def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]
         else:
             expected, kept = _comparable(audit.producers[producer_id]), _comparable(stored[producer_id])
             if expected.last_marker is None or kept.last_marker is None:
-                # In the log, only a marker tells it.
+                # In the log, only a marker has the coordinator shard.
                 expected = replace(expected, coordinator_shard=kept.coordinator_shard)
             if kept != expected and not (producer_id in audit.returned and _is_rest(kept, expected)):
                 yield f"producer {producer_id} is stored as {kept}, the log says {expected}"
@@ -354,8 +359,8 @@ def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]
 def remembered_differences(
     audit: PartitionAudit, stored: Mapping[int, ProducerEntry], remembered: Iterable[RememberedEnd]
 ) -> Iterator[str]:
-    """Yield where what is remembered of forgotten producers is not what the log says, or is missing. The log does not
-    tell who was forgotten and came back."""
+    """Yield the remembered ends of forgotten producers that differ from the log, or are missing. The log does not show
+    which producers were forgotten and returned."""
     begins = {ended.last.identity: ended.first_offset for ended in audit.ended}
     kept = {end.identity: end.first_offset for end in remembered}
     for identity, first_offset in kept.items():
@@ -367,7 +372,8 @@ def remembered_differences(
         if entry.last_marker is None or entry.last_marker.first_offset == NO_OFFSET:
             continue
         if entry.epoch == EPOCH_MAX:
-            # A producer whose last marker it was may leave nothing: nobody repeats a Transact of a sink's member.
+            # The last marker of a producer at the largest epoch may leave nothing: a Transact of a sink's member is
+            # never repeated.
             continue
         identity = EndIdentity(entry.coordinator_shard, entry.last_marker.csn, producer_id)
         if identity not in kept:
@@ -379,7 +385,7 @@ def _end_words(identity: EndIdentity) -> str:
 
 
 def _is_rest(kept: ProducerEntry, expected: ProducerEntry) -> bool:
-    """True for what is left of an entry where the partition had forgotten its beginning."""
+    """True for the rest of an entry whose beginning the partition had forgotten."""
     if kept.last_marker is None:
         expected = replace(expected, coordinator_epoch=NO_COORDINATOR_EPOCH, last_marker=None)
     batches = expected.batches[len(expected.batches) - len(kept.batches) :]

@@ -1,6 +1,6 @@
-"""The white-box checks of a stopped store: every promise that its rows make to each other, tested row by row.
+"""White-box checks of a stopped store: the consistency of its rows with each other, tested row by row.
 
-Nothing is changed, and nothing that wrote the rows is used to check them (see `stored`).
+Nothing is changed. The code that wrote the rows is not used to check them (see `stored`).
 
 Source: spec log-and-runtime 6.2 (white-box checks on a stopped database).
 """
@@ -58,33 +58,33 @@ _UNREADABLE: Final = (
     ValueError,
     IndexError,
 )
-"""What reading a damaged row raises, whatever kind of row it is."""
+"""Errors that reading a damaged row of any kind may raise."""
 
 VIOLATIONS_KEPT_MAX: Final = 1_000
-"""Violations kept for each check: a store that is broken throughout should not fill the memory with words."""
+"""Largest number of violations kept for each check. A store that is broken throughout should not fill the memory."""
 
 
 @dataclass(slots=True)
 class Check:
-    """One promise, on how many things it was tested, and where it does not hold."""
+    """One promise, the number of items that it was tested on, and the violations."""
 
     name: str
     promise: str
     unit: str
-    """What `tested` counts, for example "batches"."""
+    """Unit of `examined`, for example "batches"."""
     examined: int = 0
     violation_count: int = 0
     violations: list[str] = field(default_factory=list)
 
     def violated(self, what: str) -> None:
-        """Note that the promise does not hold here."""
+        """Note a violation of the promise."""
         self.violation_count += 1
         if len(self.violations) < VIOLATIONS_KEPT_MAX:
             self.violations.append(what)
 
 
 def durable_check(store: ReadOnlyStore) -> Check:
-    """Check that no group is missing that was reported durable."""
+    """Check that no commit group is missing that was reported durable."""
     check = Check("durable", "what was reported durable is there", "group versions", examined=store.version())
     if store.loss is not None:
         check.violated(store.loss)
@@ -92,7 +92,7 @@ def durable_check(store: ReadOnlyStore) -> Check:
 
 
 def verify_store(rows: StoredRows) -> list[Check]:
-    """Run all checks. A row that cannot be read is a violation of the check that needs it, never an exception."""
+    """Run all checks. An unreadable row is a violation of the check that needs it, never an exception."""
     return _Verification(rows).run()
 
 
@@ -103,12 +103,12 @@ class _Verification:
         self._rows = rows
         self._names: dict[int, str] = {}
         self._validated: set[int] = set()
-        """Partitions that take only what readers can decode."""
+        """Ordinals of partitions that accept only batches that readers can decode."""
         self._heads: dict[int, PartitionHead] = {}
         self._markers: dict[EndIdentity, dict[int, list[LoggedMarker]]] = defaultdict(lambda: defaultdict(list))
-        """What they end -> partition ordinal -> markers."""
+        """Markers by the identity of the ended transaction, then by partition ordinal."""
         self._unread: set[int] = set()
-        """Partitions whose markers are not all known: trimmed, or damaged."""
+        """Ordinals of partitions whose markers are not all known, because the log was trimmed or is damaged."""
         self._open: list[tuple[int, int, ProducerEntry]] = []
         """(partition ordinal, producer id, entry) of every transaction that is open in a partition."""
 
@@ -191,7 +191,7 @@ class _Verification:
             name = self._names.get(ordinal, f"ordinal {ordinal}")
             if head.log_start_offset > 0 or head.compacted_to > 0:
                 self._unread.add(ordinal)
-                # What was taken away can no longer be recomputed; what is left is checked batch by batch.
+                # Removed records cannot be recomputed. The rest is checked batch by batch.
                 try:
                     self._check_what_is_left(ordinal, name, log, stretches)
                     self._check_left_positions(ordinal, name, positions)
@@ -233,7 +233,7 @@ class _Verification:
             check.examined += 1
             is_left = batch.header.last_offset >= head.log_start_offset
             if is_left and end_offset is None:
-                # What lies before it may be there or not; the row that holds the log start stays.
+                # Older rows may or may not be there. The row that holds the log start stays.
                 end_offset = min(batch.header.base_offset, max(head.log_start_offset, head.compacted_to))
             problem = _misplaced(batch.header, end_offset, head.compacted_to)
             if problem is not None:
@@ -249,7 +249,7 @@ class _Verification:
         self._note(stretches, name, len(kept), list(columns.differences_from_end(head.totals)))
 
     def _check_left_positions(self, ordinal: int, name: str, check: Check) -> None:
-        """The producers tell what is open in a log without its beginning."""
+        """Check head against the producers, which know the open transactions of a log without its beginning."""
         check.examined += 1
         head = self._heads[ordinal]
         opened = []
@@ -264,7 +264,7 @@ class _Verification:
             check.violated(f"{name}: begins at {head.log_start_offset}, which is not stable: {_head_words(head)}")
 
     def _check_left_index(self, ordinal: int, name: str, check: Check) -> None:
-        """Every abort marker that is left tells which rows there are from the log start on."""
+        """Check the index from the log start on against the abort markers that are left."""
         start = self._heads[ordinal].log_start_offset
         expected = {
             (offset, aborted)
@@ -326,7 +326,7 @@ class _Verification:
         given: dict[int, DecidedOutcome] = {}
         for each in decisions(self._rows):
             decided.setdefault(each.identity, each)
-            # All shards of a store have one counter, so here a csn is one decision's whatever the shard.
+            # All shards of a store share one counter, so a csn belongs to one decision across all shards.
             known = given.setdefault(each.csn, each)
             if known.decision != each.decision:
                 check.violated(f"the csn {each.csn} was given twice: {known}, {each}")
@@ -399,8 +399,11 @@ class _Verification:
     # Helpers
 
     def _unowned_markers(self) -> defaultdict[EndIdentity, set[int]]:
-        """Return, by what they end, the partitions with a marker that no transactional id here decided although the
-        history goes back that far: an administrator wrote it, or a coordinator elsewhere."""
+        """Return the partitions with markers that no transactional id here decided, by the identity of the ended
+        transaction.
+
+        The markers were written by an administrator or by a coordinator elsewhere. The steps in the history record
+        them."""
         found: defaultdict[EndIdentity, set[int]] = defaultdict(set)
         for step in stored.history(self._rows, Coordinator.COUNTERS):
             if step.record_type == UNOWNED_MARKER_TYPE:
@@ -409,7 +412,7 @@ class _Verification:
         return found
 
     def _is_history_whole(self) -> bool:
-        """Say whether the history tells of every marker: no shard that decides, or that notes who else did, was
+        """Return True if the history covers every marker: no shard that decides, or that records foreign markers, was
         trimmed."""
         firsts: dict[ShardKey, int] = {}
         for coordinator in (Coordinator.TRANSACTIONS, Coordinator.COUNTERS):
@@ -438,8 +441,8 @@ def _words(damage: Exception) -> str:
 
 
 def _misplaced(header: BatchHeader, end_offset: int | None, compacted_to: int) -> str | None:
-    """What is wrong with the place of a batch behind the one that ended before `end_offset`; None: nothing. Offsets
-    without a record are only where the log was compacted."""
+    """Return the error in the place of a batch after the one that ended before `end_offset`; None if there is none.
+    Offsets without a record are allowed only where the log was compacted."""
     at = header.base_offset
     if end_offset is not None and (at < end_offset or (at > end_offset and at > compacted_to)):
         return f"the batch at offset {at} does not follow {end_offset}"

@@ -1,5 +1,4 @@
-"""The rows of a stopped server's store, read as they lie there and not as a server would load them: for `log dump` and
-`store verify`.
+"""Rows of a stopped server's store, read for `log dump` and `store verify` as they are stored.
 
 Nothing here trusts the loader, the shards or the heads of partitions, because it is used to check what those wrote.
 """
@@ -34,7 +33,7 @@ from txn_coordinator.state import Transaction
 _STATE_KEY: Final = struct.Struct(">BHB")
 _LOG_ROW_KEY: Final = struct.Struct(">IQ")
 _END: Final = b"\xff" * 24
-"""A key behind every key of every family: none is longer and begins like this."""
+"""A key after every key of every family: no key is longer and begins like this."""
 
 
 class StoredRows(Protocol):
@@ -60,33 +59,34 @@ class StateRow:
 
 
 class RowPart(Enum):
-    """What of its row in LOG a batch is."""
+    """Part of its row in LOG that a batch takes."""
 
     WHOLE = "whole"
     BATCH = "batch"
-    """All but the tail, which is the marker behind it."""
+    """All of the row but the tail, which is the marker after it."""
     TAIL = "tail"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """One batch as it lies in a partition's log."""
+    """One batch as stored in a partition's log."""
 
     key_offset: int
-    """The last offset, as the row's key says."""
+    """The last offset, according to the key of the row."""
     encoded: Buffer
-    """The bytes that readers get: a marker that lies in a tail as the batch that it stands for."""
+    """Bytes that readers get. For a marker in a tail, the batch that it stands for."""
     header: BatchHeader
     part: RowPart = RowPart.WHOLE
 
     @property
     def stored_bytes(self) -> int:
-        """What it takes in the store."""
+        """Number of bytes that the batch takes in the store."""
         return TAIL_BYTES if self.part is RowPart.TAIL else len(self.encoded)
 
     @property
     def marker(self) -> Marker | None:
-        """The marker of a control batch. Raises Refused (CORRUPT_MESSAGE) if it is none."""
+        """Marker of a control batch; None for another batch. Raises Refused (CORRUPT_MESSAGE) if it cannot be
+        decoded."""
         if not self.header.is_control:
             return None
         payload = decode_marker_payload(self.payload)
@@ -102,13 +102,13 @@ class StoredBatch:
 
     @property
     def payload(self) -> Buffer:
-        """What follows the header."""
+        """Bytes after the header."""
         return self.encoded[HEADER_BYTES:]
 
 
 def aborted_by(batch: StoredBatch) -> AbortedTransaction | None:
-    """The transaction that a batch aborts, as its marker tells it; None where it aborts none that had records there.
-    Raises Refused."""
+    """Return the transaction that a batch aborts, according to its marker. None if it aborts none with records in the
+    partition. Raises Refused."""
     marker = batch.marker
     if marker is None or marker.outcome is not Outcome.ABORT:
         return None
@@ -117,7 +117,7 @@ def aborted_by(batch: StoredBatch) -> AbortedTransaction | None:
 
 
 def rows_of(rows: StoredRows, family: Family) -> Iterator[tuple[bytes, bytes]]:
-    """All rows of a family, as they are."""
+    """Return all rows of a family, as they are."""
     return rows.scan(family, b"", _END)
 
 
@@ -127,21 +127,21 @@ def state_key(shard: ShardKey, record_type: int, key: bytes) -> bytes:
 
 
 def state_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[StateRow]:
-    """The newest values, by shard and key."""
+    """Yield the newest values, by shard and key."""
     for key, value in rows.scan(Family.COORDINATOR_STATE, *_range_of(coordinator)):
         number, shard, record_type = _STATE_KEY.unpack_from(key)
         yield StateRow(ShardKey(Coordinator(number), shard), record_type, key[_STATE_KEY.size :], value)
 
 
 def history(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[HistoryRow]:
-    """The steps of coordinators and catalog, by shard and in their order. Raises StoreDamaged for bytes that are no row
-    of history."""
+    """Yield the steps of coordinators and catalog, by shard and in order. Raises StoreDamaged for bytes that are not a
+    history row."""
     for key, value in rows.scan(Family.HISTORY, *_range_of(coordinator)):
         yield from steps_of(key, value)
 
 
 def catalog(rows: StoredRows) -> list[CatalogRecord]:
-    """Return the records from which the topic catalog would be loaded."""
+    """Return the records from which a server would load the topic catalog."""
     decode = CatalogCodec().decode
     found = (
         decode(row.record_type, row.key, row.value)
@@ -152,7 +152,7 @@ def catalog(rows: StoredRows) -> list[CatalogRecord]:
 
 
 def transaction_of(record_type: int, key: bytes, value: bytes) -> Transaction | None:
-    """The transaction in a row of the TRANSACTIONS shards; None for a row of another kind."""
+    """Return the transaction in a row of the TRANSACTIONS shards; None for a row of another kind."""
     record = TransactionCodec().decode(record_type, key, value)
     return record.transaction if isinstance(record, TransactionChanged) else None
 
@@ -171,8 +171,8 @@ def transactions_by_shard(rows: StoredRows) -> Iterator[tuple[int, Transaction]]
 
 
 def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[StoredBatch]:
-    """Yield the batches of a partition, from the one that holds the offset on. Raises LogDamaged at bytes that cannot
-    be read, or are no batch."""
+    """Yield the batches of a partition, starting with the one that holds the offset. Raises LogDamaged at bytes that
+    cannot be read as a batch."""
     start, end = codec.log_key(ordinal, start_offset), codec.partition_key(ordinal + 1)
     at = start_offset
     try:
@@ -182,7 +182,7 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
                     yield batch
                 at = max(at, batch.header.last_offset + 1)
     except (StoreDamaged, Refused):
-        # It says how far the damage goes, and shows what is whole beside it.
+        # `readable_batches` finds the extent of the damage, and yields the intact batches beside it.
         for header, found in readable_batches(rows, ordinal, at):
             part = RowPart.TAIL if len(found) == TAIL_BYTES else RowPart.WHOLE
             yield StoredBatch(header.last_offset, control_batch(header, found), header, part)
@@ -200,7 +200,7 @@ def _parts(key_offset: int, row: bytes) -> Iterator[StoredBatch]:
 
 
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:
-    """Positions of every partition, by ordinal; of its leader epochs, only the present one."""
+    """Return the positions of every partition, by ordinal. Of its leader epochs, they have only the current one."""
     found: dict[int, PartitionHead] = {}
     for key, value in rows.scan(Family.PARTITIONS, b"", _END):
         ordinal = codec.ordinal_of(key)
@@ -211,13 +211,13 @@ def heads(rows: StoredRows) -> dict[int, PartitionHead]:
 
 
 def stretches(rows: StoredRows, ordinal: int) -> list[IndexEntry]:
-    """The finished stretches of a partition, in order."""
+    """Return the finished index entries of a partition, in order."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
     return [codec.decode_stretch(key, value) for key, value in rows.scan(Family.STRETCHES, start, end)]
 
 
 def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
-    """Producers of a partition, by producer id."""
+    """Return the producers of a partition, by producer id."""
     start, end = codec.partition_key(ordinal), codec.remembered_from(ordinal)
     return {
         codec.producer_id_of(key): codec.decode_producer(value)
@@ -226,19 +226,19 @@ def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
 
 
 def remembered_ends(rows: StoredRows, ordinal: int) -> list[RememberedEnd]:
-    """What a partition remembers of transactions whose producers it has forgotten."""
+    """Return the remembered ends of transactions whose producers a partition has forgotten."""
     start, end = codec.remembered_from(ordinal), codec.remembered_end(ordinal)
     return [codec.decode_remembered(key, value) for key, value in rows.scan(Family.PRODUCERS, start, end)]
 
 
 def aborted_rows(rows: StoredRows, ordinal: int) -> list[tuple[int, AbortedTransaction]]:
-    """The rows from which readers learn what was aborted in a partition, each with the offset under which it lies."""
+    """Return the rows of the index of aborted transactions in a partition, each with the offset in its key."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
     return [codec.decode_aborted(key, value) for key, value in rows.scan(Family.ABORTED, start, end)]
 
 
 class Fates:
-    """Says of the batches of a partition, in ascending order, how their transactions ended."""
+    """Outcomes of the transactions of a partition, for its batches in ascending order."""
 
     def __init__(self, rows: StoredRows, ordinal: int) -> None:
         everything = PartitionHead(last_abort_offset=OFFSET_END)
@@ -246,7 +246,7 @@ class Fates:
         self._producers = producers(rows, ordinal)
 
     def of(self, batch: BatchHeader) -> Outcome | None:
-        """The outcome; None while the transaction is open. Raises LogDamaged where that cannot be read."""
+        """Return the outcome; None while the transaction is open. Raises LogDamaged if that cannot be read."""
         if self._aborted.hides(batch):
             return Outcome.ABORT
         entry = self._producers.get(batch.producer_id)

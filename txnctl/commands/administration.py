@@ -82,7 +82,8 @@ def hanging(
 ) -> None:
     """List hanging transactions.
 
-    They are open, and neither a client nor the server will end them. Each comes with the command that ends it. There should be none: the status is 1 if there are any."""
+    They are open, and neither a client nor the server will end them. Each comes with the command that ends
+    it. There should be none: the status is 1 if there are any."""
     with remote.connected(server) as connection:
         rows = list_hanging(connection, timeout_ms)
     print_list(rows, (*_HANGING, Column("TO END IT", "command")), output, empty="nothing hangs")

@@ -157,7 +157,8 @@ def verify(
 ) -> None:
     """Read every byte of backups and compare their checksums.
 
-    The expected checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or there is none, 3 if the directory cannot be read.
+    The expected checksums are those of the manifest. Changes nothing. Ends with status 1 if a backup is damaged or
+    there is none, 3 if the directory cannot be read.
     """
     from coordinator_runtime.backups import backups_in
     from coordinator_runtime.backups.manifest import MANIFEST_NAME

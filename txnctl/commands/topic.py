@@ -222,7 +222,9 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
 def list_topics(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """List all topics, with their numbers of offsets and undecided offsets."""
+    """List all topics, with the number of offsets in each.
+
+    Also shows how many offsets are not decided yet."""
     with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = [_summary(topic) for topic in admin.describe_topics()]
     columns = (

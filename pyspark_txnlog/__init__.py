@@ -1,8 +1,8 @@
-"""Spark reads committed records of the log by the format name `txnlog`.
+"""Spark data source `txnlog`, which reads committed records of the log and writes records to it.
 
 `spark.read.format("txnlog").option("endpoint", "HOST:PORT").option("subscribe", "topic").load()` works without a
-registration call. Spark imports every module called `pyspark_*` when it looks for formats, so this one loads nothing
-until it is asked for a name; grpc and pyarrow are loaded by the tasks that use them.
+registration call. Spark imports every module called `pyspark_*` when it looks for formats. So this module loads nothing
+until one of its names is used. The tasks that need grpc and pyarrow load them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The names of all options, and what to do instead of those that there are not.
+"""Names of all options, and advice for options that do not exist.
 
-The names are those of Spark's Kafka source wherever the meaning is the same. Keys of a Kafka client that mean the same
-as an option are read as that option; all others are refused, because a setting that does nothing misleads.
+The names are those of Spark's Kafka source wherever the meaning is the same. Keys of a Kafka client with the meaning of
+an option are read as that option. All other keys are refused, because a setting without effect misleads.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerN
 
 
 class Option(NamedTuple):
-    """What is said of an option in the job's help; docs/spark.md says more."""
+    """Default and meaning of an option in the help of the job; docs/spark.md says more."""
 
     default: str
-    """Empty: none."""
+    """Default value; empty if there is none."""
     meaning: str
 
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
-"""Where a server listens unless it is told otherwise, in the source, the sink and the job alike."""
+"""Default address of a server, for the source, the sink and the job alike."""
 
 _SHARED: Final = {
     "endpoint": Option(DEFAULT_ENDPOINT, "HOST:PORT of the server, as the driver and every executor reach it"),
@@ -77,7 +77,7 @@ _BATCH: Final = {
     "report": Option("records", "ranges: a row for each range instead, that counts what is shown and what is hidden"),
 }
 BATCH_ONLY: Final = tuple(_BATCH)
-"""Options of a read with an end."""
+"""Options of a batch read, which has an end."""
 
 _STREAM: Final = {
     "maxOffsetsPerTrigger": Option("no limit", "most offsets of a micro-batch"),
@@ -89,7 +89,7 @@ _STREAM: Final = {
 STREAM_ONLY: Final = tuple(_STREAM)
 """Options of a stream."""
 LIMITS_OF_A_VECTOR: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxRecordsPerTrigger")
-"""Those that end a micro-batch at any offset, in the middle of a transaction, too."""
+"""Options that may end a micro-batch at any offset, even inside a transaction."""
 
 OPTIONS: Final = MappingProxyType(_SHARED | _BATCH | _STREAM)
 
@@ -103,7 +103,7 @@ ALIASES: Final = MappingProxyType(
         "kafkaConsumer.pollTimeoutMs": "rpcTimeoutMs",
     }
 )
-"""Other names of options, for a query that was written for the Kafka source."""
+"""Other names of options, for queries that were written for the Kafka source."""
 
 _KNOWN: Final = MappingProxyType({name.lower(): name for name in (*OPTIONS, *ALIASES)})
 
@@ -148,7 +148,8 @@ _ADVICE: Final = MappingProxyType(
 
 
 def why_not(name: str) -> str | None:
-    """Return what to do instead of an option, named in lower case; None for an option that there is."""
+    """Return the reason and the alternative for an unknown option, named in lower case; None for an option that
+    exists."""
     if name in _KNOWN:
         return None
     for candidate in (name, f"kafka.{name}"):
@@ -167,7 +168,7 @@ def why_not(name: str) -> str | None:
 
 
 def why_not_here(names: Mapping[str, str], *, is_stream: bool) -> str | None:
-    """Return what is wrong with an option that there is, but not for a stream, or not for a batch read; else None."""
+    """Return the problem with an option that is not for streams, or not for batch reads; None if there is none."""
     for name in BATCH_ONLY if is_stream else STREAM_ONLY:
         if name.lower() in names:
             if not is_stream:

@@ -1,9 +1,8 @@
-"""Where a read begins and ends: offsets, times, or the offsets that a group committed, for all partitions or for each.
+"""Start and end of a read: offsets, times, or committed offsets of a group, for all partitions or for each.
 
-What there is, and which of several options counts, is Kafka's: a time for all partitions goes before times for each,
-and these before offsets. In place of the number of an offset there may be `{"offset":23,"leaderEpoch":0}`, with the
-leader epoch in which the offset was learned: then a read fails that would go on behind records, or end behind records,
-that the log has lost since.
+The choices and their precedence are Kafka's. A time for all partitions overrides times for each, which override
+offsets. An offset may be written as `{"offset":23,"leaderEpoch":0}`, with the leader epoch in which it was learned.
+Then a read fails that would start or end after records that the log has lost since.
 
 Source: spec spark 8; the options startingTimestamp to endingOffsetsByTimestamp of Spark's Kafka source.
 """
@@ -17,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeGuard
 EARLIEST: Final = -2
 LATEST: Final = -1
 COMMITTED: Final = -3
-"""Behind what the group has committed; in a partition without that, the earliest offset."""
+"""Committed offset of the group. In a partition without one, the earliest offset."""
 
 
 class Position(NamedTuple):
@@ -25,7 +24,7 @@ class Position(NamedTuple):
 
     offset: int
     leader_epoch: int | None = None
-    """None: not known, so nobody notices where the log before the offset is another one by now."""
+    """Leader epoch; None if not known. Then a change of the log before the offset goes unnoticed."""
 
 
 class AtTime(NamedTuple):
@@ -36,9 +35,9 @@ class AtTime(NamedTuple):
 
 Place: TypeAlias = Position | AtTime
 PartitionOffsets: TypeAlias = Mapping[str, Mapping[int, Position]]
-"""Topic -> partition -> where a read begins or ends."""
+"""Start or end of a read by topic and partition."""
 Bound: TypeAlias = Place | Mapping[str, Mapping[int, Place]]
-"""Where a read begins or ends: the same place in all partitions, or a place for each."""
+"""Start or end of a read: the same place in all partitions, or a place for each."""
 
 FROM_EARLIEST: Final = Position(EARLIEST)
 TO_LATEST: Final = Position(LATEST)
@@ -49,16 +48,16 @@ _WORDS: Final = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class InvalidOption(ValueError):
-    """An option of the source is wrong, missing, or not understood. The message says what to write."""
+    """An option of the source is wrong, missing or unknown. The message says what to write."""
 
 
 def place_in(bound: Bound, topic: str, partition: int) -> Place:
-    """Return where the bound lies in a partition; KeyError for one that it does not name."""
+    """Return the place of the bound in a partition. Raises KeyError for a partition that it does not name."""
     return bound[topic][partition] if isinstance(bound, Mapping) else bound
 
 
 def parse_starting(options: Mapping[str, str], *, is_stream: bool = False) -> Bound:
-    """Return where a read begins. `options` by their names in lower case.
+    """Return the start of a read. Keys of `options` are in lower case.
 
     Raises: InvalidOption.
     """
@@ -83,7 +82,7 @@ def parse_starting(options: Mapping[str, str], *, is_stream: bool = False) -> Bo
 
 
 def parse_ending(options: Mapping[str, str]) -> Bound:
-    """Return where a batch read stops; `TO_LATEST` = the end as it is when the read is planned.
+    """Return the end of a batch read; `TO_LATEST` stands for the end at the time of planning.
 
     Raises: InvalidOption.
     """
@@ -116,7 +115,7 @@ def parse_assign(text: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def offsets_json(offsets: PartitionOffsets) -> str:
-    """Return the offsets as startingOffsets and endingOffsets have them."""
+    """Return the offsets in the format of startingOffsets and endingOffsets."""
     return json.dumps(
         {
             topic: {
@@ -207,7 +206,7 @@ def _json_object(option: str, text: str, example: str, words: str = "") -> dict[
 
 
 def _is_count(number: object) -> TypeGuard[int]:
-    # True and False are ints to Python, but not to JSON.
+    # True and False are ints in Python, but not in JSON.
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 

@@ -1,4 +1,4 @@
-"""Reads the committed records of topics, once or as a stream, and accounts for every offset.
+"""Job that reads the committed records of topics, once or as a stream, and accounts for every offset.
 
 Runs as `python -m pyspark_txnlog.job` and as `spark-submit pyspark_txnlog/job.py`. Exit status: 0 = done, 1 = failed
 with one line that says why, 2 = wrong arguments.
@@ -36,12 +36,12 @@ records they gave, how many are hidden in them, and how many rows of them the ou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; return the exit status."""
+    """Run the job and return its exit status."""
     problem = _missing_package()
     if problem:
         return _fail(problem)
     asked = _parser().parse_args(arguments)
-    # gRPC writes its own lines to stderr for what is reported here in words.
+    # gRPC would write lines of its own to stderr about errors that are reported here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -80,14 +80,14 @@ def _run(settings: JobSettings) -> Summary:
 
 
 class _Signals:
-    """Whether somebody has asked the job to stop, by SIGTERM or SIGINT. The second one ends it at once."""
+    """Callable that returns True after SIGTERM or SIGINT. A second signal ends the job at once."""
 
     def __init__(self) -> None:
         self._was_asked = self._is_listening = False
 
     def __call__(self) -> bool:
         if not self._is_listening:
-            # Not before the stream runs: PySpark sets a handler of its own when it starts.
+            # Installed only once the stream runs, because PySpark sets its own handlers when it starts.
             self._is_listening = True
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._take)
@@ -99,7 +99,7 @@ class _Signals:
 
 
 def first_cause(message: str) -> str:
-    """Return the one line of a Spark error that says what went wrong: where Python raised, its last line."""
+    """Return the line of a Spark error that has the cause. For an error raised in Python, that is its last line."""
     raised = re.findall(r"^(?:\w+\.)*(\w+): (.+)$", message, re.MULTILINE) if "Traceback" in message else []
     if raised:
         kind, reason = raised[-1]
@@ -111,8 +111,10 @@ def first_cause(message: str) -> str:
 
 
 def source_flags() -> dict[str, Option]:
-    """Return the options of the source that the job has by their own names: not those that it names otherwise, or that
-    have no meaning for it. It reads no snapshots."""
+    """Return the options of the source that the job accepts under their own names.
+
+    Left out are the options that the job names differently and those without a meaning for it. The job reads no
+    snapshots."""
     from pyspark_txnlog.advice import OPTIONS
 
     others = {"endpoint", "subscribe", "topicIds", "report", "pushdown", "snapshotLease"}
@@ -122,7 +124,7 @@ def source_flags() -> dict[str, Option]:
 
 
 def flag_of(option: str) -> str:
-    """Return the name that an option of the source has on the command line: rpcTimeoutMs is --rpc-timeout-ms."""
+    """Return the name of a source option on the command line: rpcTimeoutMs is --rpc-timeout-ms."""
     return "--" + re.sub(r"[A-Z]", lambda letter: f"-{letter[0].lower()}", option)
 
 
@@ -136,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         " console.",
         epilog=_EXPLANATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        # An option that is cut short may mean another one tomorrow.
+        # An abbreviated option may mean another one in a later version.
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -209,10 +211,11 @@ def _settings(asked: argparse.Namespace) -> JobSettings:
 
 
 def _missing_package() -> str | None:
-    """Say what this Python lacks, or None. Started by its path, this file is not part of an installed package yet."""
+    """Return the missing package as a message, or None. When started by its path, this file is not yet part of a
+    package."""
     own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - compared with texts of sys.path
     if not __package__:
-        # Python put this directory first, where our modules would stand in for others of the same name.
+        # Python puts this directory first, where our modules would hide other modules of the same name.
         sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own]  # noqa: PTH100
     try:
         from pyspark_txnlog.read.reading import check_dependencies

@@ -1,7 +1,7 @@
-"""The options of the source. Every option that is not understood is an error that says what to do.
+"""Options of the source. An unknown option is an error with advice on what to write instead.
 
-Options are matched without regard to case, as Spark does. `advice` has their names, `bounds` those that say where a
-read begins and ends.
+Option names are matched without regard to case, as in Spark. `advice` has the names, `bounds` has the options for start
+and end of a read.
 
 Source: spec spark 8; the options of Spark's Kafka source.
 """
@@ -39,19 +39,19 @@ from pyspark_txnlog.bounds import (
 
 RAISE: Final = "raise"
 ON_CORRUPT_BATCH: Final = (RAISE, "skip")
-"""What may be done about a batch whose checksum is wrong, as the SDK has it. The SDK is not imported here: an executor
-reads options before anybody can tell it that it lacks what the SDK needs."""
+"""Choices for a batch with a wrong checksum, the same as in the SDK. The SDK is not imported here: an executor parses
+options before it can report that it lacks the SDK's dependencies."""
 
 FORMAT: Final = "txnlog"
 """Name of the format in Spark."""
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""The columns of Spark's Kafka source, in its order."""
+"""Columns of Spark's Kafka source, in the same order."""
 
 HEADERS_COLUMN: Final = "headers"
 
 RPC_TIMEOUT_MS: Final = 120_000
-"""That of Spark's Kafka source (`kafkaConsumer.pollTimeoutMs`): a server may be away for a minute."""
+"""Default of Spark's Kafka source (`kafkaConsumer.pollTimeoutMs`): a server may be away for a minute."""
 
 LEASE_MS: Final = 60_000
 LEASE_MS_MAX: Final = 3_600_000
@@ -62,23 +62,23 @@ ISOLATION_LEVELS: Final = (COMMITTED_ONLY, SNAPSHOT, "read_uncommitted")
 
 
 class Report(StrEnum):
-    """What a row of the result stands for."""
+    """Meaning of a row of the result."""
 
     RECORDS = "records"
     """One row per record."""
 
     RANGES = "ranges"
-    """One row per range of offsets: how many of its records can be seen and how many are hidden, and why."""
+    """One row per range of offsets: the numbers of its visible and hidden records, and why they are hidden."""
 
 
 class NoMatch(StrEnum):
-    """What becomes of a partition without a record of the time that a read begins with."""
+    """Treatment of a partition without a record of the start time or later."""
 
     ERROR = "error"
     """The read fails."""
 
     LATEST = "latest"
-    """The read begins at its end."""
+    """The read begins at the end of the partition."""
 
 
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
@@ -86,27 +86,27 @@ MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerLimits:
-    """How much goes into a micro-batch of a stream. 0 = no limit."""
+    """Limits of a micro-batch of a stream; 0 = no limit."""
 
     offsets_max: int = 0
-    """Most offsets, those of hidden records and markers too."""
+    """Largest number of offsets, including those of hidden records and markers."""
 
     offsets_min: int = 0
-    """Wait for this many offsets, but no longer than `delay_ms_max`."""
+    """Number of offsets to wait for, but no longer than `delay_ms_max`."""
 
     delay_ms_max: int = MAX_TRIGGER_DELAY_MS
-    """How long `offsets_min` may hold back what is there."""
+    """Longest time that `offsets_min` may delay a micro-batch (ms)."""
 
     bytes_max: int = 0
-    """Most bytes of visible records, as they are stored. A batch that is larger by itself is read all the same."""
+    """Largest number of stored bytes of visible records. A single larger batch is still read."""
 
     records_max: int = 0
-    """Most visible records."""
+    """Largest number of visible records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """The partitions to read; exactly one of the three is set."""
+    """Partitions to read; exactly one of the three fields is set."""
 
     names: tuple[str, ...] = ()
     """All partitions of these topics."""
@@ -119,7 +119,7 @@ class Topics:
 
 
 class TlsNames(NamedTuple):
-    """The options of TLS: names of files on the driver and on every executor, never what is in them."""
+    """TLS options: names of files on the driver and on every executor, never their contents."""
 
     ca_file: str
     certificate_file: str | None = None
@@ -130,78 +130,79 @@ class TlsNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one read, checked."""
+    """Checked options of one read."""
 
     endpoint: str
-    """HOST:PORT of the server."""
+    """Address of the server, HOST:PORT."""
 
     tls_files: TlsNames | None = None
-    """How to speak TLS with it; None = no TLS. Names only: they travel to every executor, which has the files."""
+    """TLS files; None = no TLS. Only the names travel to the executors, which have the files."""
 
     topics: Topics
 
     columns: tuple[str, ...] = COLUMNS
-    """The columns of the result, in this order. Fewer columns are the largest gain in speed there is: Spark's Python
-    sources cannot be told which columns a query uses."""
+    """Columns of the result, in this order. Fewer columns give the largest gain in speed: Spark does not report to
+    Python sources which columns a query uses."""
 
     starting: Bound = FROM_EARLIEST
-    """Where to begin."""
+    """Start of the read."""
 
     ending: Bound = TO_LATEST
-    """Where to stop, before the offset there; latest = the end when the read is planned: the last stable offset, or the
-    high watermark for read_uncommitted. A stream has no end."""
+    """End of the read, exclusive. Latest is the end at the time of planning: the last stable offset, or the high
+    watermark for read_uncommitted. A stream has no end."""
 
     no_match: NoMatch = NoMatch.ERROR
-    """What to do in a partition that has no record of the time to begin with."""
+    """Treatment of a partition without a record of the start time or later."""
 
     group_id: str = ""
-    """The group behind whose committed offsets to begin, or whose progress a stream publishes; empty = none."""
+    """Group whose committed offsets are the start, or to which a stream publishes its progress; empty = none."""
 
     isolation: str = COMMITTED_ONLY
-    """What is shown: all that is committed below the last stable offsets (read_committed), what a snapshot of all
-    partitions shows, each transaction in all of them or in none (snapshot), or everything (read_uncommitted)."""
+    """Isolation level, which decides the visible records.
+
+    - read_committed: all committed records below the last stable offsets.
+    - snapshot: the records of a snapshot, which has each transaction in all partitions or in none.
+    - read_uncommitted: all records."""
 
     lease_ms: int = LEASE_MS
-    """How long the records of the snapshot of a batch read are held behind the last sign of life of one of its
-    tasks."""
+    """Time that the records of a batch read's snapshot are held after the last renewal by one of its tasks (ms)."""
 
     is_loss_fatal: bool = True
-    """Fail when records that were asked for are gone. False: read what is left, and warn."""
+    """True to fail if requested records are gone; False to read the rest, with a warning."""
 
     on_corrupt_batch: str = RAISE
-    """`raise`: fail at a batch that cannot be read. `skip`: read what lies behind it, and count it in
-    `report=ranges`."""
+    """`raise`: fail at a batch that cannot be read. `skip`: continue after it, and count it in `report=ranges`."""
 
     min_partitions: int = 0
-    """Split the ranges, by the bytes of their visible records, until there are about this many; 0 = one task for each
+    """Split the ranges, by the bytes of their visible records, into about this many tasks; 0 = one task for each
     partition of a topic."""
 
     partition_records_max: int = 0
     """Split the ranges until no task has more records than this; 0 = no limit."""
 
     is_pushed_down: bool = False
-    """Use what a query asks of partition, offset and timestamp to read less."""
+    """True to use conditions of a query on topic, partition, offset and timestamp to read less."""
 
     limits: TriggerLimits = TriggerLimits()
-    """How much goes into a micro-batch of a stream."""
+    """Limits of a micro-batch of a stream."""
 
     rpc_timeout_ms: int = RPC_TIMEOUT_MS
-    """How long to try to reach the server. Smaller: a restart of the server fails the query. Larger: a wrong endpoint
-    is noticed later."""
+    """Time to keep trying to reach the server (ms). Smaller: a restart of the server fails the query. Larger: a wrong
+    endpoint is noticed later."""
 
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    """The UUID that a topic must have: a topic of the same name that was created later is then an error."""
+    """Required UUID by topic. A topic that was created later under the same name is then an error."""
 
     report: Report = Report.RECORDS
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether what is read is a snapshot."""
+        """True if the read is of a snapshot."""
         return self.isolation == SNAPSHOT
 
     @property
     def fetch_isolation(self) -> str:
-        """The isolation level of what is fetched and measured: a snapshot filters what is committed."""
+        """Isolation level of fetches and measurements. A snapshot is a filter over committed records."""
         return COMMITTED_ONLY if self.is_snapshot else self.isolation
 
 
@@ -242,8 +243,9 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
 
 
 def parse_either(given: Mapping[str, str]) -> SourceOptions:
-    """Return the options of a batch read, or of a stream where they can only be that of one: what columns there are is
-    asked before it is known which of them is wanted. Raises: InvalidOption."""
+    """Return the options of a batch read, or of a stream if they can only be a stream's.
+
+    Spark requests the schema before it says which of the two it wants. Raises: InvalidOption."""
     is_stream = any(name.lower() in _by_own_names(given) for name in STREAM_ONLY)
     try:
         return parse_options(given, is_stream=is_stream)
@@ -260,7 +262,7 @@ def topic_ids_json(topic_ids: Mapping[str, bytes]) -> str:
 
 
 def _by_own_names(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by their own names in lower case, whatever names they came by."""
+    """Return the options by their own names in lower case, with aliases replaced."""
     options: dict[str, str] = {}
     came_as: dict[str, str] = {}
     aliases = {alias.lower(): name.lower() for alias, name in ALIASES.items()}
@@ -276,7 +278,7 @@ def _by_own_names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_endpoint(options: Mapping[str, str]) -> str:
-    """Return HOST:PORT. Raises: InvalidOption, as all others do."""
+    """Return HOST:PORT. Raises InvalidOption, as do all parsers below."""
     endpoint = options.get("endpoint", DEFAULT_ENDPOINT)
     if not endpoint:
         raise InvalidOption(f"the option endpoint is empty: set it to HOST:PORT, or omit it for {DEFAULT_ENDPOINT}")
@@ -286,7 +288,7 @@ def parse_endpoint(options: Mapping[str, str]) -> str:
 
 
 def parse_tls_files(options: Mapping[str, str]) -> TlsNames | None:
-    """Return how to speak TLS; None = no TLS."""
+    """Return the names of the TLS files; None = no TLS."""
     given = {name: options.get(name.lower()) or None for name in TLS_NAMES}
     ca_file, certificate_file, key_file, server_name, token_file = given.values()
     if ca_file is None:
@@ -354,7 +356,7 @@ def _boolean(options: Mapping[str, str], name: str, *, is_default: bool) -> bool
 
 
 def parse_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Return the choice that the option names; the first one is the default."""
+    """Return the value of an option with fixed choices; the first choice is the default."""
     text = options.get(name.lower(), choices[0]).lower()
     if text not in choices:
         raise InvalidOption(f"{name} is {options[name.lower()]!r} and must be {' or '.join(choices)}")
@@ -362,7 +364,7 @@ def parse_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]
 
 
 def parse_count(options: Mapping[str, str], name: str, *, default: int, largest: int = 2**31 - 1) -> int:
-    """Return a number from 1."""
+    """Return a whole number from 1."""
     text = options.get(name.lower())
     if text is None:
         return default
@@ -396,7 +398,7 @@ _SIZES: Final = MappingProxyType({"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g"
 
 
 def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], example: str) -> int:
-    """Return a number that may carry a unit, as Spark writes them; 0 where the option is not set."""
+    """Return a number with an optional unit in Spark's notation; 0 if the option is not set."""
     text = options.get(name.lower())
     if text is None:
         return 0

@@ -1,4 +1,4 @@
-"""The format `txnlog`: its schema, and which reader a query gets."""
+"""The format `txnlog`: its schema, and the choice of a reader or writer for a query."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# A schema is built of objects, not of text: parsing text needs a SparkSession, and Spark's workers have none.
+# The schema is built of objects: parsing text needs a SparkSession, which Spark's workers do not have.
 _RECORD_TYPES: Final[Mapping[str, DataType]] = MappingProxyType(
     {
         "key": BinaryType(),
@@ -65,9 +65,9 @@ _RANGE_TYPES: Final[Mapping[str, DataType]] = MappingProxyType(
 
 
 class DefaultSource(DataSource):
-    """Topics of a transaction coordinator as a table; committed records only, unless asked otherwise.
+    """Topics of a transaction coordinator as a table; committed records only by default.
 
-    Spark finds this class by its name in a module called `pyspark_*`, so that `spark.read.format("txnlog")` needs no
+    Spark finds this class by its name in a module called `pyspark_*`. So `spark.read.format("txnlog")` needs no
     registration where this package is installed.
     """
 
@@ -78,21 +78,21 @@ class DefaultSource(DataSource):
 
     @told_shortly
     def schema(self) -> StructType:
-        """Return the columns of Spark's Kafka source, or those the options choose. Raises: InvalidOption."""
+        """Return the columns of Spark's Kafka source, or the chosen columns. Raises: InvalidOption."""
         found = schema_of(parse_either(self.options))
         settle_planner()
         return found
 
     @told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch query. Raises: InvalidOption, also for a schema of the user's own."""
+        """Return the reader of a batch query. Raises InvalidOption, also for a schema set by the user."""
         options = self._checked(schema, is_stream=False)
         return NarrowedReader(options) if options.is_pushed_down else RangeReader(options)
 
     @told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader of a stream. Raises: InvalidOption, also for a schema of the user's own; ImportError where
-        Spark is older than 4.2."""
+        """Return the reader of a stream. Raises: InvalidOption, also for a schema set by the user; ImportError if Spark
+        is older than 4.2."""
         options = self._checked(schema, is_stream=True)
         try:
             from pyspark_txnlog.read.stream_source import StreamReader
@@ -142,16 +142,16 @@ def schema_of(options: SourceOptions) -> StructType:
 def register(spark: SparkSession) -> None:
     """Register the format with a SparkSession that cannot find it by itself, because the package came as a zip.
 
-    Raises: ImportError where this Python lacks what the source needs.
+    Raises: ImportError if this Python lacks a dependency of the source.
     """
     spark.dataSource.register(DefaultSource)
 
 
 def read_committed(spark: SparkSession, endpoint: str, topics: str, **options: str) -> DataFrame:
-    """Return the committed records of some topics (names with commas between them) as a table.
+    """Return the committed records of topics (names separated by commas) as a table.
 
     `options` are further options of the source. The end is the last stable offset of each partition when a query is
-    planned. Raises: an AnalysisException that names the wrong option.
+    planned. Raises an AnalysisException that names the wrong option.
     """
     reader = spark.read.format(FORMAT).option("endpoint", endpoint).option("subscribe", topics)
     return reader.options(**options).load()

@@ -1,1 +1,1 @@
-"""Parts of `pyspark_txnlog.job`: what it reads, where it writes, its account."""
+"""Parts of `pyspark_txnlog.job`: reading, writing and accounting."""

@@ -1,4 +1,4 @@
-"""The account of a job: for each partition what was read, what is hidden in it, and what the output holds of it."""
+"""Account of a job: for each partition the read range, the hidden records and the rows in the output."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """One partition: the range that was read, where the partition stood, and what became of the offsets."""
+    """Account of one partition: the read range, the positions of the partition, and the number of records by result."""
 
     topic: str
     partition: int
     start_offset: int
     end_offset: int
     last_stable_offset: int
-    """The last stable offset when a read was planned, or when a stream ended."""
+    """Last stable offset at the time when a read was planned, or when a stream ended."""
     high_watermark: int
     rows: int | None = None
-    """Number of records that were read: those of the range that a reader is shown; None where nobody counted."""
+    """Number of read records, which are the visible ones of the range; None if not counted."""
     aborted_records: int | None = None
-    """Number of records of aborted transactions in the range, hidden from the read; None where nobody counted."""
+    """Number of records of aborted transactions in the range, hidden from the read; None if not counted."""
     control_records: int | None = None
-    """Number of markers in the range; they end transactions and are nobody's records."""
+    """Number of markers in the range, which end transactions and are not records; None if not counted."""
     corrupt_offsets: int | None = None
-    """Number of offsets that were skipped because they cannot be read; only with onCorruptBatch=skip."""
+    """Number of offsets skipped because they cannot be read; only with onCorruptBatch=skip."""
     written: int | None = None
-    """Number of rows of the range in the output; None where nobody can count them."""
+    """Number of rows of the range in the output; None if they cannot be counted."""
 
     @property
     def hidden_records(self) -> int | None:
-        """Number of offsets of the range without a row: hidden records, and offsets that have no record."""
+        """Number of offsets of the range without a row: hidden records, and offsets without a record."""
         return None if self.rows is None else self.end_offset - self.start_offset - self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The account of a whole job."""
+    """Account of a whole job."""
 
     isolation: str
     partitions: tuple[PartitionSummary, ...]
@@ -45,17 +45,17 @@ class Summary:
 
     @property
     def rows(self) -> int | None:
-        """Number of records that were read."""
+        """Number of records that were read; None if not counted."""
         return _sum(found.rows for found in self.partitions)
 
     @property
     def aborted_records(self) -> int | None:
-        """Number of records of aborted transactions that were hidden."""
+        """Number of hidden records of aborted transactions; None if not counted."""
         return _sum(found.aborted_records for found in self.partitions)
 
     @property
     def control_records(self) -> int | None:
-        """Number of markers that were passed over."""
+        """Number of skipped markers; None if not counted."""
         return _sum(found.control_records for found in self.partitions)
 
     def table(self) -> str:

@@ -1,7 +1,7 @@
-"""One job: read topics up to a fixed end, put them somewhere, and account for every offset, partition by partition.
+"""Batch job: reads topics up to a fixed end, writes the rows, and accounts for every offset of each partition.
 
-The range of every partition is fixed before Spark starts, so the report is about exactly what was read, and mistakes
-like a wrong topic are told at once.
+The range of every partition is fixed before Spark starts. So the report covers exactly the read ranges, and mistakes
+such as a wrong topic are reported at once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _Counts = dict[tuple[str, int], tuple[int, ...]]
 def run_job(
     settings: JobSettings, *, say: Callable[[str], None] = lambda _line: None, spark: SparkSession | None = None
 ) -> Summary:
-    """Read, write, audit; return the account. Spark is stopped at the end if it was started here.
+    """Read, write and audit; return the account. Spark is stopped at the end if it was started here.
 
-    `say` is told each step. Raises: JobFailed where the output is not what the log holds or cannot be written there;
-    InvalidOption, UnknownTopic, DataLoss; JavaMissing; TransactionError where the server refuses or is out of reach;
-    PySparkException.
+    `say` is called with a line for each step. Raises JobFailed if the output differs from the log or cannot be written.
+    Also raises InvalidOption, UnknownTopic, DataLoss, JavaMissing and PySparkException, and TransactionError if the
+    server refuses or is out of reach.
     """
     started_ms = SystemClock().monotonic_ms()
     options = parse_options(settings.options)
@@ -66,12 +66,13 @@ def run_job(
 
 
 Standings = dict[tuple[str, int], tuple[int, int]]
-"""The last stable offset and the high watermark of each partition."""
+"""Last stable offset and high watermark of each partition."""
 
 
 def planned_and_standing(options: SourceOptions, *, may_lack: bool = False) -> tuple[list[OffsetRange], Standings]:
-    """Return what there is to read, and where its partitions stand. `may_lack`: as for `plan_read`. Raises: as
-    `plan_read`; InvalidOption for a snapshot."""
+    """Return the ranges to read, and the positions of their partitions.
+
+    `may_lack` is passed to `plan_read`. Raises the errors of `plan_read`, and InvalidOption for a snapshot."""
     if options.is_snapshot:
         raise InvalidOption(
             "the job accounts for every offset up to an end, and a snapshot has none: leave isolationLevel out, "
@@ -79,12 +80,12 @@ def planned_and_standing(options: SourceOptions, *, may_lack: bool = False) -> t
         )
     with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options)) as connection:
         planned = plan_read(connection, options, may_lack=may_lack)
-        # Asked after the ends were taken: the positions of a partition only grow.
+        # Requested after the ends were taken, so that no position is below them: positions only grow.
         return planned, standing_of(connection, options, [found.topic for found in planned])
 
 
 def standing_of(connection: Connection, options: SourceOptions, topics: Sequence[str]) -> Standings:
-    """Return where all partitions of the topics stand. Raises: TransactionError."""
+    """Return the positions of all partitions of the topics. Raises: TransactionError."""
     names = tuple(dict.fromkeys(topics))
     described = Admin(connection, deadline_ms=options.rpc_timeout_ms).describe_topics(names) if names else []
     return {
@@ -99,19 +100,19 @@ PLACES: Final = frozenset(
     for name in (*OPTIONS, *ALIASES)
     if name.startswith(("starting", "ending", "groupId")) or ALIASES.get(name) == "groupId"
 )
-"""Options that say where a read begins and ends. Once that is known, offsets say it."""
+"""Options that define start and end of a read. Once the ranges are known, offsets replace them."""
 
 TOPICS: Final = frozenset({"subscribe", "subscribepattern", "assign"})
-"""Options that say which partitions are read."""
+"""Options that choose the partitions to read."""
 
 
 def without(options: dict[str, str], names: frozenset[str]) -> dict[str, str]:
-    """Return the options without some, whose names are in lower case."""
+    """Return the options without those in `names`, which are in lower case."""
     return {name: value for name, value in options.items() if name.lower() not in names}
 
 
 def _fixed(options: dict[str, str], planned: list[OffsetRange]) -> dict[str, str]:
-    """Return the options that make Spark read exactly these ranges, whatever comes meanwhile."""
+    """Return options that make Spark read exactly these ranges, even if records arrive meanwhile."""
     kept = without(options, PLACES)
     if not planned:
         return kept
@@ -127,7 +128,7 @@ def _fixed(options: dict[str, str], planned: list[OffsetRange]) -> dict[str, str
 
 
 def starting_offsets(ranges: Sequence[OffsetRange]) -> str:
-    """Return where the ranges begin, as startingOffsets has it."""
+    """Return the starts of the ranges in the format of startingOffsets."""
     starting: dict[str, dict[int, Position]] = {}
     for found in ranges:
         starting.setdefault(found.topic, {})[found.partition] = Position(found.start_offset)
@@ -141,7 +142,8 @@ def _audited(
     written: dict[tuple[str, int], int] | None,
     say: Callable[[str], None],
 ) -> _Counts:
-    """Return the records of each range by what became of them. Raises: JobFailed where the output has other ones."""
+    """Return the counts of each range: visible, aborted, markers, corrupt. Raises JobFailed if the output has other
+    rows."""
     say("counting what is hidden")
     asked = without(fixed, frozenset({"columns", "includeheaders", "minpartitions", "maxrecordsperpartition"}))
     report = spark.read.format(FORMAT).options(**asked, report=Report.RANGES.value).load()
@@ -157,7 +159,7 @@ def _audited(
 def compare_written(
     target: Target, read: Mapping[tuple[str, int], int], written: Mapping[tuple[str, int], int]
 ) -> None:
-    """Check that the output holds the rows that were read. Raises: JobFailed."""
+    """Check that the output has the rows that were read. Raises: JobFailed."""
     for (topic, partition), rows in read.items():
         found = written.get((topic, partition), 0)
         if found != rows:

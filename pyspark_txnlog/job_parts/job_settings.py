@@ -1,4 +1,4 @@
-"""What a job is asked to do, checked before Spark starts."""
+"""Settings of a job, checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pyspark_txnlog.bounds import InvalidOption
 
 
 class JobFailed(RuntimeError):
-    """The job cannot do what it was asked for, or did not; the message is for people."""
+    """The job cannot do its work, or did not. The message is for people."""
 
 
 class Mode(StrEnum):
-    """How long a job reads."""
+    """End of a job's read."""
 
     ONCE = "once"
-    """A batch read: up to the ends that it finds, and no checkpoint."""
+    """Batch read up to the current ends, without a checkpoint."""
 
     AVAILABLE_NOW = "available-now"
-    """A stream up to the ends that it finds, which goes on behind its checkpoint the next time."""
+    """Stream up to the current ends. The next run continues after its checkpoint."""
 
     FOLLOW = "follow"
-    """A stream until it is stopped."""
+    """Stream until it is stopped."""
 
 
 PARQUET: Final = "parquet"
@@ -38,7 +38,7 @@ TRIGGER_INTERVAL: Final = "1 second"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """The settings of a job: what to read and where to put it."""
+    """Settings of a job: the records to read and the place to write them to."""
 
     options: dict[str, str]
     """Options of the source, by name."""
@@ -49,34 +49,36 @@ class JobSettings:
     """One of `FORMATS`."""
 
     output: str = ""
-    """The directory of Parquet or of a Delta table, or the name of an Iceberg table or of a topic of the same server;
-    nothing for the console."""
+    """Directory of Parquet or of a Delta table, or name of an Iceberg table or of a topic on the same server. Empty for
+    the console."""
 
     checkpoint: str = ""
-    """The directory in which a stream notes how far it is; only the console does without, and then begins anew."""
+    """Directory in which a stream stores its progress. Only the console may go without, and then starts anew."""
 
     trigger_interval: str = TRIGGER_INTERVAL
-    """How often a stream looks for more. Shorter: less latency, and more calls of the server while nothing comes.
-    Longer: fewer, larger micro-batches, hence fewer files."""
+    """Interval at which a stream looks for more records. Shorter: lower latency, but more calls to the server while no
+    records arrive. Longer: fewer, larger micro-batches, hence fewer files."""
 
     is_overwriting: bool = False
-    """Whether to replace what is in the output; otherwise it must not exist. Not for streams, which append."""
+    """True to replace the output; otherwise it must not exist. Not for streams, which append."""
 
     rows_shown: int = 20
-    """How many rows are printed on the console, of a stream for each micro-batch."""
+    """Number of rows to print on the console, for a stream in each micro-batch."""
 
     is_audited: bool = True
-    """Whether to compare with the log what the output holds. A batch read reads the ranges once more for that, without
-    their records reaching Spark, and so tells also why what is hidden is hidden."""
+    """True to compare the output with the log.
+
+    For that, a batch read reads the ranges once more, but no record reaches Spark. So the account also shows why
+    records are hidden."""
 
     master: str | None = None
-    """Where Spark runs, unless spark-submit says so. Default: local[*]."""
+    """Master of Spark, unless spark-submit sets it. Default: local[*]."""
 
     remote: str | None = None
-    """Where the server of Spark Connect is, if Spark is asked by way of one."""
+    """Address of a Spark Connect server, if Spark is used through one."""
 
     def __post_init__(self) -> None:
-        """Check what goes together. Raises: InvalidOption."""
+        """Check the combination of settings. Raises: InvalidOption."""
         is_stream = self.mode is not Mode.ONCE
         if (self.format == CONSOLE) == bool(self.output):
             raise InvalidOption("parquet, delta, iceberg and topic need --output, which says where; console has none")

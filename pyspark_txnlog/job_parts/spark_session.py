@@ -1,4 +1,4 @@
-"""Starts Spark for a program that is started by hand, on one machine or by spark-submit."""
+"""Start of a Spark session for programs that are run by hand, on one machine or by spark-submit."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
 _SHORT_ERRORS: Final = ("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
-"""With this, errors of sources say what is wrong first."""
+"""Setting that makes errors of sources begin with the reason."""
 
 
 class JavaMissing(RuntimeError):
-    """Spark needs Java and there is none."""
+    """Spark needs Java, and none was found."""
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this program, so that the JVM runs already and has its settings."""
+    """True if spark-submit started this program. Then the JVM runs already and has its settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -34,7 +34,7 @@ def is_submitted() -> bool:
 def job_session(
     settings: JobSettings, spark: SparkSession | None, say: Callable[[str], None]
 ) -> Iterator[SparkSession]:
-    """Yield the Spark that is given, or start one and stop it. Raises: as `start_spark`."""
+    """Yield the given session, or start one and stop it at the end. Raises the errors of `start_spark`."""
     if spark is not None:
         yield spark
         return
@@ -47,8 +47,10 @@ def job_session(
 
 
 def start_spark(app_name: str, *, master: str | None = None, remote: str | None = None) -> SparkSession:
-    """Start Spark and return its `SparkSession`: under spark-submit as it was told, else local with `master` (default
-    local[*]); or ask the server of Spark Connect at `remote`, like sc://HOST:PORT, which has a Python of its own.
+    """Start Spark and return its `SparkSession`.
+
+    Under spark-submit, the settings are those of spark-submit. Otherwise Spark runs locally with `master` (default
+    local[*]). With `remote`, such as sc://HOST:PORT, a Spark Connect server is used, which has a Python of its own.
 
     On one machine, workers run in this same Python and everything stays on the loopback address, unless PYSPARK_PYTHON
     and SPARK_LOCAL_IP say otherwise. Raises: JavaMissing.
@@ -63,16 +65,16 @@ def start_spark(app_name: str, *, master: str | None = None, remote: str | None 
         check_java()
         chosen = master or "local[*]"
     if chosen.startswith("local"):
-        # Otherwise workers run in whatever `python3` is first in the search path, which rarely has our packages.
+        # Otherwise workers run in the first `python3` of the search path, which rarely has our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # A machine whose own name leads nowhere, like many laptops, could not reach itself.
+        # A machine with a name that does not resolve, like many laptops, could not reach itself.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name).master(chosen)
     builder = builder.config(*_SHORT_ERRORS)
     if is_submitted() and chosen.startswith("local"):
-        # The JVM was started before the variable was set. Its INFO lines would bury ours.
+        # The JVM was started before the variable was set. Its INFO lines would hide ours.
         builder = builder.config("spark.driver.host", _LOOPBACK).config("spark.driver.bindAddress", _LOOPBACK)
         builder = builder.config("spark.log.level", "WARN")
     if not is_submitted():
@@ -82,7 +84,7 @@ def start_spark(app_name: str, *, master: str | None = None, remote: str | None 
 
 
 def check_java() -> None:
-    """Check that the Java is there that Spark would start. Raises: JavaMissing."""
+    """Check that the Java exists that Spark would start. Raises: JavaMissing."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"
@@ -102,6 +104,6 @@ def check_java() -> None:
 def _submitted_master() -> str | None:
     from pyspark import SparkConf, SparkContext
 
-    # Only with the gateway open does SparkConf see what spark-submit was given.
+    # SparkConf sees the settings of spark-submit only with an open gateway.
     SparkContext._ensure_initialized()
     return SparkConf().get("spark.master")

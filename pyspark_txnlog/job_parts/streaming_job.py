@@ -1,8 +1,8 @@
-"""One job as a stream: read behind the checkpoint, put micro-batches somewhere, and account for what this run read.
+"""Streaming job: reads records after the checkpoint, writes micro-batches, and accounts for what this run read.
 
-Where the stream began is noted beside the checkpoint before it begins. Spark keeps the offsets at which micro-batches
-end, and asks again where the first one begins: by then "latest" would lie behind what a first run read and did not
-finish.
+The start of the stream is noted beside the checkpoint before it begins. Spark stores the offsets at which micro-batches
+end, and asks again for the start of the first one. By then "latest" would lie after records that a first run read but
+did not finish.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_S: Final = 1
-"""How often the job looks for progress, and whether it shall stop."""
+"""Interval of checks for progress and for a request to stop (s)."""
 
 _NOTE: Final = "txnlog-job"
-"""The directory in the checkpoint with the note of where the stream began, and into what."""
+"""Directory in the checkpoint with the note about start and output of the stream."""
 
 
 def run_stream(
@@ -56,10 +56,11 @@ def run_stream(
     spark: SparkSession | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Summary:
-    """Read what there is behind the checkpoint, or go on until `is_stopping`; return the account of this run. A
-    micro-batch under way is given up then: the next run does it again, and no record is in the output twice.
+    """Read all records after the checkpoint, or continue until `is_stopping`; return the account of this run.
 
-    Raises: as `run_job`.
+    A micro-batch under way is then given up. The next run repeats it, and no record is in the output twice.
+
+    Raises the errors of `run_job`.
     """
     started_ms = SystemClock().monotonic_ms()
     options = parse_options(settings.options, is_stream=True)
@@ -86,9 +87,10 @@ def run_stream(
 
 
 def beginnings_of(planned: Sequence[OffsetRange], begun: Vector) -> Vector:
-    """Return where the stream begins in each partition that is there now: where it began, and in those that came since
-    at their beginning, which it is asked for even where they are none of the micro-batch that is repeated. A topic that
-    was made again came since."""
+    """Return the start of the stream in each partition that exists now.
+
+    That is its original start. Partitions that were added since start at their beginning. Spark asks for that even if
+    they are not in the repeated micro-batch. A topic that was created again counts as added."""
     return {
         place: begun[place] if place in begun and begun[place].topic_id == at.topic_id else at._replace(offset=EARLIEST)
         for place, at in standings(planned).items()
@@ -96,7 +98,7 @@ def beginnings_of(planned: Sequence[OffsetRange], begun: Vector) -> Vector:
 
 
 def lost_since(planned: Sequence[OffsetRange], begun: Vector) -> list[str]:
-    """Return the topics in which the stream began and which are gone, or others by now."""
+    """Return the topics that were there at the start of the stream, and that are now gone or replaced."""
     ids = {found.topic: found.topic_id for found in planned}
     return sorted({topic for (topic, _), at in begun.items() if ids.get(topic) != at.topic_id})
 
@@ -120,8 +122,8 @@ def _begun(
     planned: list[OffsetRange],
     say: Callable[[str], None],
 ) -> Vector:
-    """Return where the stream began: here, or where the note in the checkpoint says. Raises: JobFailed where checkpoint
-    and output do not belong together."""
+    """Return the start of the stream: here, or as the note in the checkpoint says. Raises JobFailed if checkpoint and
+    output do not belong together."""
     from pyspark.sql.functions import lit
 
     begins = standings(planned)
@@ -150,7 +152,7 @@ def _begun(
                 lose(options, f"the topic {topic} in which the stream began was deleted, and perhaps created again")
         return begun
     if settings.format == PARQUET and _is_there(spark, settings.output):
-        # Spark's file sink would take the first micro-batches for repeated ones, and leave them out.
+        # Spark's file sink would treat the first micro-batches as repeated ones, and leave them out.
         raise JobFailed(
             f"{settings.output} exists already and the checkpoint {settings.checkpoint} does not know of it; choose "
             "another directory, or the checkpoint that it was written with"
@@ -158,13 +160,13 @@ def _begun(
     if not any(name.lower().startswith("starting") for name in settings.options):
         say("the stream begins at the end of its topics; with --starting-offsets earliest it takes what is there too")
     note = json.dumps({"into": into, "begins": to_json(begins)})
-    # A note that was not finished has no rows, and nothing was read with it.
+    # An unfinished note has no rows, and nothing was read with it.
     spark.range(1).select(lit(note).alias("value")).write.mode("overwrite").text(path)
     return begins
 
 
 def _lines(spark: SparkSession, path: str) -> list[str]:
-    """Return the lines of the files in a directory, wherever Spark finds it; none where there is none."""
+    """Return the lines of the files in a directory on any file system of Spark; empty if there is no directory."""
     return [row.value for row in spark.read.text(path).collect()] if _is_there(spark, path) else []
 
 
@@ -172,7 +174,7 @@ def _is_there(spark: SparkSession, path: str) -> bool:
     from pyspark.errors import AnalysisException
 
     try:
-        # Connect looks with the schema.
+        # Spark Connect looks for the path only when the schema is used.
         _ = spark.read.text(path).schema
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
@@ -182,7 +184,7 @@ def _is_there(spark: SparkSession, path: str) -> bool:
 
 
 def _watch(query: StreamingQuery, run: _Run, is_stopping: Callable[[], bool], say: Callable[[str], None]) -> None:
-    """Wait for the end of the stream and tell of its micro-batches. Raises: PySparkException, TransactionError."""
+    """Wait for the end of the stream and report its micro-batches. Raises: PySparkException, TransactionError."""
     try:
         is_over = False
         while not is_over:
@@ -200,22 +202,24 @@ def _watch(query: StreamingQuery, run: _Run, is_stopping: Callable[[], bool], sa
 
 @dataclass(slots=True)
 class _Run:
-    """What the stream has read since it was started. Ranges are measured as they come, because later they may be gone
-    from the log, and a job that is to stop has no time to read them again."""
+    """Account of a stream since its start.
+
+    Ranges are measured as they come. Later they may be gone from the log, and a job that must stop has no time to read
+    them again."""
 
     connection: Connection
     options: SourceOptions
     first: dict[PartitionKey, StreamPosition]
-    """Where this run began in each partition."""
+    """Start of this run in each partition."""
     at: dict[PartitionKey, StreamPosition] = field(default_factory=dict)
     rows: Counter[PartitionKey] = field(default_factory=Counter)
     unaccounted: set[str] = field(default_factory=set)
-    """Topics that were made again during the run."""
+    """Topics that were created again during the run."""
     _last_batch: int = -1
 
     def take(self, progress: Mapping[str, Any]) -> str:
-        """Take a micro-batch into the account, unless that was done; return what to tell of it. Raises:
-        TransactionError."""
+        """Add a micro-batch to the account, unless it is there already. Returns the line to print about it, or an empty
+        text. Raises: TransactionError."""
         if progress["batchId"] <= self._last_batch:
             return ""
         source = progress["sources"][0]
@@ -224,7 +228,7 @@ class _Run:
             for found in (source["startOffset"], source["endOffset"], source["latestOffset"])
         )
         if not self.at:
-            # Of its very first micro-batch, Spark does not tell the start; then it is that of the stream.
+            # Spark reports no start for its very first micro-batch; it is the start of the stream.
             self.first = start or self.first
             self.at = self.first
         for place, at in end.items():
@@ -235,7 +239,8 @@ class _Run:
         ranges = ranges_between(self.at, end)
         offsets = sum(found.offset_count for found in ranges)
         if not offsets:
-            # Nothing came. Of a repeated micro-batch that its sink knows, Spark counts no rows, and it is read here.
+            # No new records. For a repeated micro-batch that its sink knows, Spark counts no rows, but it is counted
+            # here.
             return ""
         ranges, steps = self._measured(ranges)
         counts = [sum(step.records for step in found) for found in steps]
@@ -247,8 +252,8 @@ class _Run:
         return f"micro-batch {self._last_batch}: {read:,} read, {offsets - read:,} hidden, {behind:,} offsets behind"
 
     def accounted(self, say: Callable[[str], None]) -> list[OffsetRange]:
-        """Return what this run has read, of topics that are still those in which it began: of others no log is left
-        with which the output could be compared. Raises: TransactionError."""
+        """Return the ranges of this run, for topics that are the same as at its start. For other topics there is no log
+        to compare the output with. Raises: TransactionError."""
         read = [found for found in ranges_between(self.first, self.at) if found.offset_count]
         left = [found for found in existing(self.connection, self.options, read) if found.topic not in self.unaccounted]
         gone = sorted(self.unaccounted | {found.topic for found in read} - {found.topic for found in left})
@@ -265,7 +270,7 @@ class _Run:
 
 
 def ranges_between(start: Vector, end: Vector) -> list[OffsetRange]:
-    """Return what lies between two places of a stream; a partition that the first does not know is taken from its
+    """Return the ranges between two positions of a stream. A partition that the first does not know starts at its
     beginning."""
     ranges = []
     for (topic, partition), found in end.items():

@@ -1,8 +1,8 @@
-"""Where a job puts rows: what it takes to write them once, to write them as a stream, and to find them again.
+"""Outputs of a job: how to write rows once, how to write them as a stream, and how to read them again.
 
-Each stream is written by a sink of Spark that knows a repeated micro-batch by its number, so that no record is in the
-output twice: the log of the file sink for Parquet, the application id of a Delta table, the snapshots of an Iceberg
-table, the decisions of our own sink.
+Each stream is written by a sink that recognises a repeated micro-batch by its number, so that no record is in the
+output twice. Parquet has the log of the file sink for this, a Delta table its application id, an Iceberg table its
+snapshots, and a topic the decisions of our own sink.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONNECTORS: Final = MappingProxyType(
 
 
 class Target(Protocol):
-    """A place for rows."""
+    """An output for rows."""
 
     @property
     def place(self) -> str:
@@ -44,19 +44,20 @@ class Target(Protocol):
         ...
 
     def prepared(self, frame: DataFrame) -> DataFrame:
-        """Return the rows as they are put there."""
+        """Return the rows in the form in which they are written."""
         ...
 
     def write(self, frame: DataFrame) -> None:
-        """Put all rows there. Raises: PySparkException."""
+        """Write all rows. Raises: PySparkException."""
         ...
 
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
-        """Put the rows of a stream there, micro-batch by micro-batch. Raises: PySparkException."""
+        """Write the rows of a stream, micro-batch by micro-batch. Raises: PySparkException."""
         ...
 
     def written(self, spark: SparkSession) -> DataFrame | None:
-        """Return what is there, None where nobody can look. Raises: PySparkException where there is nothing."""
+        """Return the written rows, or None if they cannot be read back. Raises PySparkException if there is no
+        output."""
         ...
 
 
@@ -107,11 +108,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    """A topic of the server that is read. Keys, values and headers go there; a key decides on the partition."""
+    """A topic on the same server. Keys, values and headers are written; the key decides the partition."""
 
     place: str
     options: Mapping[str, str]
-    """Those of the sink."""
+    """Options of the sink."""
 
     def prepared(self, frame: DataFrame) -> DataFrame:
         return frame.select([name for name in ("key", "value", "headers") if name in frame.columns])
@@ -148,7 +149,7 @@ class Console:
 
 
 def target_of(settings: JobSettings) -> Target:
-    """Return the place that the settings name."""
+    """Return the output that the settings name."""
     if settings.format == CONSOLE:
         return Console(settings.rows_shown)
     if settings.format == ICEBERG:
@@ -162,8 +163,8 @@ def target_of(settings: JobSettings) -> Target:
 def rows_written(
     target: Target, spark: SparkSession, ranges: Sequence[OffsetRange] | None = None
 ) -> dict[tuple[str, int], int] | None:
-    """Return how many rows of each partition the output holds, of these ranges if they are given; None where its
-    columns do not tell. Raises: PySparkException."""
+    """Return the number of rows in the output by partition, within the ranges if they are given. None if its columns do
+    not show that. Raises: PySparkException."""
     found = target.written(spark)
     needed = {"topic", "partition"} | ({"offset"} if ranges is not None else set())
     if found is None or not needed <= set(found.columns):
@@ -181,17 +182,19 @@ def rows_written(
 
 
 def check_connector(spark: SparkSession, wanted: str) -> None:
-    """Check that Spark has what a format needs, before anything is read. Raises: JobFailed that names the package."""
+    """Check that Spark has the connector of a format, before anything is read. Raises JobFailed with the name of the
+    package."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     if wanted not in _CONNECTORS:
         return
     try:
-        # Of a table that there is not: what is asked is only who would look for it. Connect asks with the schema.
+        # The table does not exist; the question is only if Spark finds the connector. Spark Connect looks when the
+        # schema is used.
         _ = spark.read.format(wanted).load("txnlog.none").schema
     except (PySparkException, Py4JError) as error:
-        # What else is wrong, of a connector that there is, comes up where it is used.
+        # Other problems of an existing connector show when it is used.
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             needed = _CONNECTORS[wanted].format(spark=".".join(spark.version.split(".")[:2]))
             raise JobFailed(

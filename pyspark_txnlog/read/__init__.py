@@ -1,1 +1,1 @@
-"""The read side of the data source: planning, batch and stream readers, rows for Spark."""
+"""Read side of the data source: planning, batch and stream readers, rows for Spark."""

@@ -1,12 +1,11 @@
-"""Turns fetched batches into what Spark wants: Arrow record batches of its exact schema, neither tiny nor huge.
+"""Conversion of fetched batches to Arrow record batches with Spark's exact schema and a suitable size.
 
-A stored Arrow payload is passed through: its columns are viewed, cut to the range and joined with others, and no row is
-touched. Only topic, partition, offset and time are made here, column by column.
+A stored Arrow payload is passed through. Its columns are viewed, cut to the range and joined with others, without
+touching a row. Only topic, partition, offset and time are built here, column by column.
 
-With `report=ranges` there is one row for each range: what a reader sees of it, and what is hidden from it and why. So
-an empty read can be told from a read of aborted transactions, and a result can be audited: rows, aborted and control
-records of a range, and offsets skipped as corrupt, add up to its offsets, but for those that compaction left without a
-record.
+With `report=ranges` there is one row for each range, with the numbers of visible and hidden records. So an empty read
+differs from a read of aborted transactions, and a result can be audited. Visible, aborted and control records and
+the skipped corrupt offsets add up to the offsets of the range, except for offsets that compaction left empty.
 
 Source: spec spark 2 (schema), 3 (sizes), 8 (complaints).
 """
@@ -28,14 +27,15 @@ from pyspark_txnlog.read.joining import JoinArrow, is_joinable
 from pyspark_txnlog.read.ranges import OffsetRange
 
 JOINED_BYTES_MIN: Final = 512 * 1024
-"""Batches are joined until they have this many bytes: then the next one could take them over 1 MiB. Below, Spark pays
-for each batch more than for its rows; above, nothing is gained and memory grows."""
+"""Size at which joined batches are handed over (bytes): the next batch could take them over 1 MiB. Below it, Spark
+spends more on each batch than on its rows. Above it, nothing is gained and memory grows."""
 
 JOINED_ROWS_MAX: Final = 65_536
-"""Batches are joined until they have this many rows, which is where narrow columns stop gaining."""
+"""Number of rows at which joined batches are handed over. Narrow columns gain nothing beyond it."""
 
 CUT_BYTES: Final = 4 * 1024 * 1024
-"""A batch that unpacks to more is handed over in slices, so that the JVM never holds all of it at once."""
+"""Size above which an unpacked batch is handed over in slices (bytes), so that the JVM never holds all of it at
+once."""
 
 SLICE_BYTES: Final = 1024 * 1024
 
@@ -55,25 +55,26 @@ _TYPES: Final = MappingProxyType(
     }
 )
 _STORED: Final = MappingProxyType({"key": "key", "value": "value", "timestamp": "timestamp_ms", "headers": "headers"})
-"""The columns of the result that come from the payload, and the column there."""
+"""Column of the payload by column of the result, for the columns that come from the payload."""
 
 
 class UnreadableRecords(RuntimeError):
-    """Records that were stored cannot be shown as the columns that were asked for."""
+    """Stored records cannot be shown in the requested columns."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema that Spark compares the first batch with: names, order, types and nullability."""
+    """Return the schema that Spark compares with the first batch: names, order, types and nullability."""
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
 def spark_batches(
     fetched: Iterable[FetchedBatch], columns: Sequence[str], *, join: JoinArrow | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark. `join` joins
-    what it can, Arrow the rest.
+    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark.
 
-    Raises: CorruptBatch for a payload that is not what its header says; UnreadableRecords.
+    `join` is the fast way to join columns; Arrow joins the rest.
+
+    Raises: CorruptBatch for a payload that does not match its header; UnreadableRecords.
     """
     joined = _Joined(columns, join)
     for batch in fetched:
@@ -85,13 +86,13 @@ def spark_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A batch, and what was read of it."""
+    """A batch, with its decoded columns if any."""
 
     batch: FetchedBatch
     payload: pa.RecordBatch | None = None
-    """The stored columns; None where none is wanted, or the payload was not opened yet."""
+    """Stored columns; None if none is needed, or if the payload is not opened yet."""
     offsets: pa.Array | None = None
-    """The offset of each row; None where rows follow each other."""
+    """Offset of each row; None if the rows have consecutive offsets."""
 
     @property
     def row_count(self) -> int:
@@ -108,7 +109,7 @@ class _Joined:
         self._stored = [_STORED[name] for name in columns if name in _STORED]
         self._join = join
         self._opens_late = "value" in self._stored and "headers" not in self._stored
-        """Whether payloads may wait unopened: nearly all of their bytes are wanted, so their size says when it is
+        """True if payloads may wait unopened. Nearly all of their bytes are needed, so their size shows when there is
         enough."""
         self._parts: list[_Part] = []
         self._byte_count = 0
@@ -120,8 +121,8 @@ class _Joined:
         self._row_count += part.row_count
 
     def _part(self, batch: FetchedBatch) -> _Part:
-        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count. Only
-        # where it has holes, nothing but the payload says which offsets have a row.
+        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count. With
+        # holes, only the payload shows which offsets have a row.
         if not self._stored and not batch.header.hole_count:
             return _Part(batch)
         if self._opens_late and is_joinable(batch):
@@ -141,14 +142,14 @@ class _Joined:
         return self._byte_count >= JOINED_BYTES_MIN or self._row_count >= JOINED_ROWS_MAX
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Yield what waits, and start anew."""
+        """Yield the waiting batches as rows for Spark, and start anew."""
         parts, row_count = self._parts, self._row_count
         self._parts, self._byte_count, self._row_count = [], 0, 0
         if not row_count:
             return
         rows = _Rows(parts, row_count, self._stored_columns(parts))
         made = pa.record_batch([_MAKERS[name](rows) for name in self._columns], schema=self._schema)
-        # The total is never less than `nbytes`, and cheaper to ask for.
+        # The total is never less than `nbytes`, and cheaper to compute.
         if made.get_total_buffer_size() <= CUT_BYTES or made.nbytes <= CUT_BYTES:
             yield made
             return
@@ -156,7 +157,7 @@ class _Joined:
         yield from (made.slice(start, step) for start in range(0, row_count, step))
 
     def _stored_columns(self, parts: Sequence[_Part]) -> Mapping[str, pa.Array]:
-        """Return the stored columns of all payloads; that of a single payload is not copied."""
+        """Return the stored columns of all payloads. The columns of a single payload are not copied."""
         if not self._stored:
             return {}
         if self._join is not None and len(parts) > 1 and all(part.payload is None for part in parts):
@@ -169,12 +170,12 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The batches of one partition that columns are made of."""
+    """Batches of one partition, as input for the columns of the result."""
 
     parts: Sequence[_Part]
     row_count: int
     stored: Mapping[str, pa.Array]
-    """The stored columns that are wanted, by their names in the payload."""
+    """Needed stored columns, by their names in the payload."""
 
     @property
     def batches(self) -> list[FetchedBatch]:
@@ -204,7 +205,7 @@ def _offsets(rows: _Rows) -> pa.Array:
     first, end = runs[0][0], runs[-1][1]
     if end - first > JOINED_ROWS_MAX:
         return _one([_count_up(start, stop) for start, stop in runs])
-    # Each step in Arrow costs more than the numbers of a batch: count once, over hidden offsets too.
+    # Each step in Arrow costs more than the numbers of a batch, so count once, including hidden offsets.
     counted = _count_up(first, end)
     return _one([counted.slice(start - first, stop - start) for start, stop in runs])
 
@@ -224,7 +225,7 @@ def _timestamps(rows: _Rows) -> pa.Array:
     column = rows.stored["timestamp_ms"]
     types = {batch.header.timestamp_type for batch in rows.batches}
     if types != {TimestampType.CREATE_TIME}:
-        # Where the log sets the time, it is one for the whole batch, in its header.
+        # A time set by the log is the same for the whole batch, and in its header.
         column = _one(list(_times_by_batch(rows, column)))
     try:
         return pc.multiply_checked(column, _US_PER_MS).view(_TYPES["timestamp"])
@@ -250,7 +251,7 @@ def _times_by_batch(rows: _Rows, column: pa.Array) -> Iterator[pa.Array]:
 
 def _headers(rows: _Rows) -> pa.Array:
     column = rows.stored["headers"].cast(_HEADERS)
-    # Spark's Kafka source says null, not an empty list, where a record has no headers.
+    # Spark's Kafka source returns null, not an empty list, for a record without headers.
     return pc.if_else(pc.equal(pc.list_value_length(column), 0), pa.scalar(None, _HEADERS), column)
 
 
@@ -260,7 +261,7 @@ _MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
     {
         "key": lambda rows: rows.stored["key"],
         "value": lambda rows: rows.stored["value"],
-        # For a value without a type, Arrow first asks NumPy, which costs more than the column.
+        # For a value without a type, Arrow first tries NumPy, which costs more than the column.
         "topic": lambda rows: pa.repeat(pa.scalar(rows.batches[0].topic, pa.string()), rows.row_count),
         "partition": lambda rows: pa.repeat(pa.scalar(rows.batches[0].partition, pa.int32()), rows.row_count),
         "offset": _offsets,
@@ -290,7 +291,7 @@ _SCHEMA: Final = pa.schema(
 
 
 def report_batch(scanned: OffsetRange, rows: int, readers: Sequence[BatchReader]) -> pa.RecordBatch:
-    """Return the one row about a range, by those who read it one after the other."""
+    """Return the row about a range, from the readers that read it one after the other."""
     numbers: list[int | None] = [scanned.partition, scanned.start_offset, scanned.end_offset, rows]
     numbers += [
         sum(reader.hidden.aborted for reader in readers),

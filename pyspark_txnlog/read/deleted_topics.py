@@ -1,8 +1,9 @@
-"""Finds out which topics of a read are still there. Topics are known by their ids: one that was deleted and made again
-under its name is another one, and the first is gone.
+"""Topics of a read that still exist.
 
-A topic may be deleted between any two requests, so a request that names it by its id is refused. Whoever asked then
-looks which topics are left and asks again without the others; what that means for the read, `failOnDataLoss` says.
+Topics are known by their ids: a topic that was deleted and created again under its name is a different topic.
+
+A topic may be deleted between any two requests, so a request with its id is refused. The caller then finds the topics
+that are left and asks again without the others. `failOnDataLoss` decides what that means for the read.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from pyspark_txnlog.options import SourceOptions
 
 
 class OfTopic(Protocol):
-    """Anything in one partition."""
+    """Anything that belongs to one partition."""
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
+        """Name of the topic."""
         ...
 
     @property
     def topic_id(self) -> bytes:
-        """The topic's id."""
+        """Id of the topic."""
         ...
 
 
@@ -34,9 +35,9 @@ _Found = TypeVar("_Found", bound=OfTopic)
 
 
 def existing_topics(connection: Connection, options: SourceOptions, names: Sequence[str]) -> list[TopicDescription]:
-    """Return those of the topics that exist, in this order. One call, and another one where a topic is missing.
+    """Return those of the topics that exist, in this order. Takes one call, and a second one if a topic is missing.
 
-    Raises: TransactionError where the server refuses or stays out of reach.
+    Raises: TransactionError if the server refuses or stays out of reach.
     """
     admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
     try:
@@ -49,7 +50,7 @@ def existing_topics(connection: Connection, options: SourceOptions, names: Seque
 
 
 def existing(connection: Connection, options: SourceOptions, found: Sequence[_Found]) -> list[_Found]:
-    """Return what is of topics that exist, by their ids. Raises: as `existing_topics`."""
+    """Return the items whose topics exist, compared by id. Raises the errors of `existing_topics`."""
     names = tuple(dict.fromkeys(each.topic for each in found))
     ids = {topic.name: topic.topic_id for topic in existing_topics(connection, options, names)}
     return [each for each in found if ids.get(each.topic) == each.topic_id]
@@ -58,9 +59,9 @@ def existing(connection: Connection, options: SourceOptions, found: Sequence[_Fo
 def without_deleted(
     connection: Connection, options: SourceOptions, found: Sequence[_Found], error: TransactionError
 ) -> list[_Found]:
-    """Return what is left after a request about `found` failed because a topic was deleted; never all of it.
+    """Return the items left after a request about `found` failed because a topic was deleted; never all of them.
 
-    Raises: the error where it has another cause; as `existing_topics`.
+    Raises the given error if it has another cause, and the errors of `existing_topics`.
     """
     if error.code not in TOPIC_GONE:
         raise error

@@ -1,8 +1,8 @@
-"""Columns of many Arrow payloads, joined by the compiled function where it is installed.
+"""Columns of many Arrow payloads, joined by a compiled function if it is installed.
 
-It looks through the payloads and copies what is wanted of them, in a fraction of the time that Arrow takes to open each
-and to join their columns. Where anything is unusual it says that it cannot; then Arrow does it, and finds what is
-wrong. The columns are the same.
+The function copies the needed columns out of the payloads, in a fraction of the time that Arrow takes to open and join
+them. It declines anything unusual. Then Arrow does the work, and finds any error. The resulting
+columns are the same.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from coordinator_client.encodings import FetchedBatch
 from coordinator_protocol.batch import Encoding
 
 JOINABLE: Final = ("key", "value", "timestamp_ms")
-"""The columns that the compiled function knows, in its order."""
+"""Columns that the compiled function supports, in its order."""
 
 _TYPES: Final = (pa.binary(), pa.binary(), pa.int64())
 
 JoinArrow: TypeAlias = Callable[[Sequence[FetchedBatch], Sequence[str]], "dict[str, pa.Array] | None"]
-"""Joins those of the `JOINABLE` columns that are named, of what lies in the range of each batch. None: it cannot."""
+"""Joins the named ones of the `JOINABLE` columns, within the range of each batch. Returns None if it cannot."""
 
 
 def fastest_join_arrow() -> JoinArrow | None:
-    """The compiled function; None where none is installed that the SDK knows."""
+    """Return the compiled function; None if the SDK finds none."""
     try:
         from coordinator_client.transport.native_channel import compiled_join_arrow
     except ImportError:
@@ -49,7 +49,7 @@ def fastest_join_arrow() -> JoinArrow | None:
 
 
 def is_joinable(batch: FetchedBatch) -> bool:
-    """Whether the batch is of those that may be joined unopened: Arrow, and no compacted one."""
+    """True if the batch may be joined unopened: it is in Arrow and was not compacted."""
     header = batch.header
     return header.encoding is Encoding.ARROW_V1 and not header.hole_count
 
@@ -61,7 +61,7 @@ def _asked(batch: FetchedBatch) -> tuple[memoryview, int, int, int]:
 
 
 _Place: TypeAlias = tuple[int, int]
-"""Where a buffer begins in the joined bytes, and its size."""
+"""Start of a buffer in the joined bytes, and its size."""
 
 
 def _buffers(whole: pa.Buffer, present: _Place | None, offsets: _Place | None, data: _Place) -> list[pa.Buffer | None]:

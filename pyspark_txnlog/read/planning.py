@@ -1,4 +1,4 @@
-"""Asks the server once where everything is, and fixes the ranges of a read."""
+"""Planning of a read: asks the server for positions once, and fixes the ranges."""
 
 from __future__ import annotations
 
@@ -34,42 +34,43 @@ from pyspark_txnlog.read.splitting import SplitStep, gathered, split_ranges
 from pyspark_txnlog.read.stream_offsets import Vector
 
 SPLIT_STEP_BYTES: Final = 256 * 1024
-"""How finely ranges are measured to be split, and up to which size small ones share a task."""
+"""Step size for measuring ranges before a split (bytes). Also the size up to which small ranges share a task."""
 
 _SHARED_OFFSETS_MAX: Final = 10_000
-"""Most offsets of a range that may share a task: longer ones are not measured for it."""
+"""Largest number of offsets of a range that may share a task. Longer ranges are not measured for that."""
 
 _MEASURED_AT_ONCE_MAX: Final = 200
-"""Ranges measured by one call: each costs it a look, and it only does so much."""
+"""Largest number of ranges measured by one call, because each costs the server a look-up and its work is limited."""
 
 CLIENT_ID: Final = "pyspark-txnlog"
 
 FETCH_BYTES: Final = 4 * MEBI
-"""Most bytes in one answer to a task."""
+"""Largest size of one reply to a task (bytes)."""
 
 _CONNECTIONS: dict[tuple[int, str, TlsNames | None], Connection] = {}
 
 
 class OfServer(Protocol):
-    """Options that name a server, of a read or of a write."""
+    """Options that name a server, for a read or for a write."""
 
     @property
     def endpoint(self) -> str:
-        """HOST:PORT."""
+        """Address of the server, HOST:PORT."""
         ...
 
     @property
     def tls_files(self) -> TlsNames | None:
-        """How to speak TLS; None = no TLS."""
+        """TLS files; None = no TLS."""
         ...
 
 
 class UnknownTopic(LookupError):
-    """A topic or partition that a read names does not exist, or is not the one that it was."""
+    """A topic or partition of the read does not exist, or was replaced by another one."""
 
 
 def tls_of(options: OfServer) -> Tls | None:
-    """Return what the options say of TLS. Raises: Misconfigured where a file is not on this machine, or is wrong."""
+    """Return the TLS settings of the options. Raises Misconfigured if a file is missing on this machine, or is
+    invalid."""
     names = options.tls_files
     return None if names is None else Tls(**names._asdict())
 
@@ -77,9 +78,9 @@ def tls_of(options: OfServer) -> Tls | None:
 def shared_connection(options: OfServer) -> Connection:
     """Return the one connection of this process to the server; its channel opens with the first request.
 
-    It waits for a server that is not there yet: a job may start beside it, and Spark would take the failure of a task
-    for a reason to begin again. It is never closed: Spark keeps a worker process for task after task, and a fork must
-    not inherit it, which the process id in the key sees to.
+    It waits for a server that is not up yet. A job may start at the same time, and Spark would restart a failed task.
+    It is never closed: Spark keeps a worker process for task after task. A forked process must not inherit it, so the
+    process id is part of the key.
     """
     key = (os.getpid(), options.endpoint, options.tls_files)
     if key not in _CONNECTIONS:
@@ -88,18 +89,18 @@ def shared_connection(options: OfServer) -> Connection:
 
 
 def plan_read(connection: Connection, options: SourceOptions, *, may_lack: bool = False) -> list[OffsetRange]:
-    """Return the range of each partition to read, empty ones included; all ends are those of one moment. `may_lack`: as
-    for `read_positions`.
+    """Return the range of each partition to read, including empty ones; all ends are of one moment. `may_lack` is
+    passed to `read_positions`.
 
-    Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
+    Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError if the server refuses or stays out of reach.
     """
     return plan_ranges(options, read_positions(connection, options, lease_ms=options.lease_ms, may_lack=may_lack))
 
 
 def split_read(connection: Connection, options: SourceOptions, planned: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return the work of each task: the ranges that have offsets, cut as the options want it.
+    """Return the work of each task: the ranges that have offsets, split according to the options.
 
-    Raises: TransactionError where the server refuses or stays out of reach.
+    Raises: TransactionError if the server refuses or stays out of reach.
     """
     filled = [found for found in planned if found.offset_count > 0]
     if len(filled) >= options.min_partitions and not options.partition_records_max:
@@ -111,10 +112,12 @@ def split_read(connection: Connection, options: SourceOptions, planned: Sequence
 def gathered_read(
     connection: Connection, options: SourceOptions, pieces: Sequence[OffsetRange]
 ) -> list[tuple[OffsetRange, ...]]:
-    """Return the work of each task of a micro-batch: small pieces share one, unless the options say how the work is to
-    be cut, because a task keeps Python workers of Spark busy for a while, however little it reads.
+    """Return the work of each task of a micro-batch.
 
-    Raises: TransactionError where the server refuses or stays out of reach.
+    Small pieces share a task, unless the options define the split. A task keeps Python workers of Spark busy for a
+    while, however little it reads.
+
+    Raises: TransactionError if the server refuses or stays out of reach.
     """
     short = [index for index, piece in enumerate(pieces) if piece.offset_count <= _SHARED_OFFSETS_MAX]
     if len(short) < 2 or options.min_partitions or options.partition_records_max:
@@ -129,9 +132,9 @@ def gathered_read(
 def measured_steps(
     connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange], *, step_bytes: int
 ) -> list[list[SplitStep]]:
-    """Return for each range where its visible records lie, in steps of about so many bytes.
+    """Return the visible records of each range, in steps of about `step_bytes` bytes.
 
-    Raises: TransactionError where the server refuses or stays out of reach.
+    Raises: TransactionError if the server refuses or stays out of reach.
     """
     steps: list[list[SplitStep]] = [[] for _ in ranges]
     missing = {index: found.start_offset for index, found in enumerate(ranges) if found.offset_count > 0}
@@ -160,7 +163,7 @@ def measured_steps(
             steps[index] += [
                 SplitStep(one.first_offset, one.end_offset, one.records, one.size_bytes) for one in result.steps
             ]
-            # It ends before the range where that is not readable any more: the task will say so.
+            # The result ends before the range if the rest cannot be read any more. The task will report it.
             is_over = result.next_offset >= ranges[index].end_offset
             if is_over or (index == asked[0] and result.next_offset <= missing[index]):
                 del missing[index]
@@ -172,8 +175,8 @@ def measured_steps(
 def first_offsets_since(
     connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange], time_ms: int
 ) -> dict[tuple[str, int], int]:
-    """Return for each range where the first record of the time or later lies, or the range's end. Servers of version
-    1.0.0 answer where its batch begins."""
+    """Return the first offset of the time or later in each range, or the end of the range. Servers of version 1.0.0
+    return the start of the batch instead."""
     places = [(found, time_ms) for found in ranges]
     results = _list_offsets(connection, options, places)
     return {
@@ -185,18 +188,20 @@ def first_offsets_since(
 def read_positions(
     connection: Connection, options: SourceOptions, *, lease_ms: int = 0, may_lack: bool = False
 ) -> list[Positions]:
-    """Return where each partition to read begins and ends, and where the places lie that the options name. Beginnings,
-    ends and times are all taken by the server at the same moment; for a snapshot, which is held for `lease_ms`, times
-    before it. `may_lack`: what the options name and does not exist is left out; the caller knows whether that matters.
+    """Return start and end of each partition to read, and the offsets of the places that the options name.
 
-    Raises: UnknownTopic; TransactionError where the server refuses or stays out of reach.
+    The server takes starts, ends and times at the same moment. For a snapshot, which is held for `lease_ms`, it takes
+    the times before it. With `may_lack`, missing topics and partitions are left out, and the caller decides if that
+    matters.
+
+    Raises: UnknownTopic; TransactionError if the server refuses or stays out of reach.
     """
     chosen = _chosen_partitions(connection, options, may_lack=may_lack)
     while chosen:
         try:
             return _positions(connection, options, chosen, lease_ms)
         except TransactionError as error:
-            # A topic may be deleted behind the first request, which found it by its name.
+            # A topic may be deleted after the first request, which found it by its name.
             if error.code not in TOPIC_GONE:
                 raise
             before, chosen = chosen, _chosen_partitions(connection, options, may_lack=may_lack)
@@ -232,7 +237,7 @@ def _positions(
 
 
 def _placed(connection: Connection, options: SourceOptions, bare: list[Positions]) -> list[Positions]:
-    """Return the partitions with their ends, and with the offsets of times as the index has them."""
+    """Return the partitions with their ends, and with the offsets of times according to the index."""
     times = [[place for place in places_of(options, found) if isinstance(place, AtTime)] for found in bare]
     asked_for = [
         (found, time_ms)
@@ -259,7 +264,7 @@ def _placed(connection: Connection, options: SourceOptions, bare: list[Positions
 def _in_snapshot(
     connection: Connection, options: SourceOptions, placed: list[Positions], lease_ms: int
 ) -> list[Positions]:
-    """Return the partitions as a snapshot of this moment shows them."""
+    """Return the partitions with the positions of a snapshot taken now."""
     numbers: dict[tuple[str, bytes], list[int]] = {}
     for found in placed:
         numbers.setdefault((found.topic, found.topic_id), []).append(found.partition)
@@ -276,7 +281,7 @@ def _in_snapshot(
             earliest=view.start_offset,
             end=view.end_offset,
             leader_epoch=view.leader_epoch,
-            # Before its start nothing is shown anyway, and a delta to a later one needs not look there.
+            # Nothing is shown before the start, and a delta to a later snapshot need not look there.
             excluded={each: max(first, view.start_offset) for each, first in view.excluded.items()},
             snapshot_id=taken.snapshot_id,
         )
@@ -288,7 +293,7 @@ def _list_offsets(
     connection: Connection, options: SourceOptions, asked: Sequence[tuple[Positions | OffsetRange, int]]
 ) -> Sequence[log.OffsetResult]:
     """Return the offsets of times in partitions, all of one moment."""
-    # What a snapshot shows may lie beyond the last stable offset.
+    # Records of a snapshot may lie beyond the last stable offset.
     isolation = "read_uncommitted" if options.is_snapshot else options.isolation
     request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
     for found, time_ms in asked:
@@ -305,8 +310,10 @@ def _list_offsets(
 
 
 def _exactly(connection: Connection, options: SourceOptions, found: Positions) -> Positions:
-    """Return the partition with the offset of the first record of each time. A server of version 1.0.0 answers the
-    batch that it is in, aborted or not; of a later one this is the answer already, unless it could not open the batch.
+    """Return the partition with the exact offset of the first record of each time.
+
+    A server of version 1.0.0 returns the batch of that record, aborted or not. A later server has returned the record
+    already, unless it could not open the batch.
     """
     offset_at = dict(found.offset_at)
     for place, offset in found.offset_at.items():
@@ -327,7 +334,7 @@ def _exactly(connection: Connection, options: SourceOptions, found: Positions) -
 
 
 def _first_from(batch: FetchedBatch, time: AtTime) -> int:
-    """Return the offset of the batch's first record of the time or later."""
+    """Return the offset of the first record of the batch with the time or later."""
     if batch.header.timestamp_type is not TimestampType.CREATE_TIME:
         return batch.first_offset
     offsets, rows = batch.placed()
@@ -336,7 +343,8 @@ def _first_from(batch: FetchedBatch, time: AtTime) -> int:
 
 
 def _committed(connection: Connection, options: SourceOptions) -> dict[tuple[str, int], Position]:
-    """Return where the group stands behind which the options begin. It waits for offsets that transactions hold."""
+    """Return the committed offsets of the group, if the options begin there. Waits for offsets that transactions
+    hold."""
     if options.starting != Position(COMMITTED):
         return {}
     request = group.OffsetFetchRequest(
@@ -360,10 +368,11 @@ def _committed(connection: Connection, options: SourceOptions) -> dict[tuple[str
 
 
 def publish_offsets(connection: Connection, options: SourceOptions, stands: Vector) -> None:
-    """Let the group of `groupId` stand where a stream does, so that what shows groups shows its lag. In a topic that is
-    gone, or was made again, it stands nowhere; whether that is a loss, the stream decides.
+    """Set the offsets of the group `groupId` to the position of a stream, so that tools that show groups show its lag.
 
-    Raises: Rejected where the group has members or may not be written; TransactionError.
+    No offset is set in a topic that is gone or was created again. The stream decides if that is a loss.
+
+    Raises: Rejected if the group has members or may not be written; TransactionError.
     """
     offsets = {
         TopicPartition(*place): OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch)
@@ -379,9 +388,9 @@ def publish_offsets(connection: Connection, options: SourceOptions, stands: Vect
 
 
 def _compared(connection: Connection, options: SourceOptions, positions: list[Positions]) -> list[Positions]:
-    """Return the positions with what the server says of the offsets with a leader epoch where the options begin or end.
+    """Return the positions, compared with the server for every start or end with a leader epoch.
 
-    It is asked after the ends were taken. Where the log changes only then, the tasks notice it by the ends.
+    The comparison follows the request for the ends. If the log changes only then, the tasks notice it by the ends.
     """
     asked = [
         (found, place)
@@ -398,13 +407,14 @@ def compare_lines(
     positions: list[Positions],
     asked: Sequence[tuple[Positions, Position]],
 ) -> list[Positions]:
-    """Return the positions with where the log left that of the offsets in `asked`, by their leader epochs.
+    """Return the positions with the offsets at which the log diverged from the log of the offsets in `asked`, by leader
+    epoch.
 
-    Raises: TransactionError where the server refuses or stays out of reach.
+    Raises: TransactionError if the server refuses or stays out of reach.
     """
     request = log.FetchRequest(header=connection.header(), isolation_level=isolation_level(options.fetch_isolation))
     for found, position in asked:
-        # Up to where it begins: nothing is read, and all of the log before it is looked at.
+        # Fetch an empty range that ends where it begins: nothing is read, and the log before it is compared.
         request.partitions.add(
             topic=found.topic,
             topic_id=found.topic_id,
@@ -460,7 +470,7 @@ def _described(connection: Connection, options: SourceOptions, *, may_lack: bool
     pattern = re.compile(topics.pattern)
     found = [topic for topic in admin.describe_topics() if pattern.fullmatch(topic.name)]
     if not found:
-        # As in the Kafka source: the first topic may be created later. But a typing error looks the same.
+        # As in the Kafka source, the first topic may be created later. But a typing error looks the same.
         warnings.warn(
             f"subscribePattern {topics.pattern!r} matches no topic of the server", RuntimeWarning, stacklevel=2
         )
@@ -470,10 +480,10 @@ def _described(connection: Connection, options: SourceOptions, *, may_lack: bool
 def what_is_left(
     connection: Connection, options: SourceOptions, scanned: OffsetRange, position: int, error: TransactionError
 ) -> OffsetRange | None:
-    """Return what is left of a range whose records before some offset were deleted while it was read up to a position,
-    if the options want that; None: the error has another cause, or a loss is fatal.
+    """Return the rest of a range whose oldest records were deleted during the read, if the options allow that. None if
+    the error has another cause, or if a loss is fatal.
 
-    Raises: TransactionError where the server refuses or stays out of reach.
+    Raises: TransactionError if the server refuses or stays out of reach.
     """
     if options.is_loss_fatal or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
         return None
@@ -492,7 +502,7 @@ def what_is_left(
 def open_range(
     connection: Connection, options: SourceOptions, scanned: OffsetRange, *, max_bytes: int = FETCH_BYTES
 ) -> BatchReader:
-    """Return a reader of exactly this range, `max_bytes` or one batch at a time; nothing is fetched yet."""
+    """Return a reader of exactly this range, with `max_bytes` or one batch at a time. Nothing is fetched yet."""
     asked = PartitionRange(
         topic=scanned.topic,
         topic_id=scanned.topic_id,

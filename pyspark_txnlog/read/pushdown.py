@@ -1,9 +1,8 @@
-"""What the conditions of a query leave to be read.
+"""Ranges that remain after the conditions of a query.
 
-Spark checks every condition on the rows all the same, so leaving too little out is slow and never wrong. A partition
-that no condition allows is not read; offsets are cut exactly; and what lies before the first record of a time is passed
-over. A latest time cuts nothing off: producers choose timestamps, and an older record may lie behind a
-younger one.
+Spark still checks every condition on the rows, so leaving out too little is slow but never wrong. A partition that no
+condition allows is not read. Offsets are cut exactly. Records before the first one of a start time are skipped. An end
+time cuts nothing off: producers choose timestamps, and an older record may follow a younger one.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """What a query may want; all conditions hold together."""
+    """Conditions of a query on the records to read; all of them must hold."""
 
     topics: frozenset[str] | None = None
-    """None: any."""
+    """Wanted topics; None for any."""
     partitions: frozenset[int] | None = None
-    """None: any."""
+    """Wanted partitions; None for any."""
     start_offset: int = 0
     end_offset: int = 2**63 - 1
     since_ms: int | None = None
-    """No record before this time is wanted."""
+    """Earliest wanted time (Unix ms); None for no limit."""
 
 
 EVERYTHING: Final = Narrowing()
 
 
 def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
-    """Return what is left of everything by the conditions that are understood."""
+    """Return the narrowing by all conditions that are understood."""
     return reduce(_narrower, filters, EVERYTHING)
 
 
 def narrowed(
     ranges: Sequence[OffsetRange], wanted: Narrowing, first_offsets: Mapping[tuple[str, int], int]
 ) -> list[OffsetRange]:
-    """Return what is left of the ranges. `first_offsets`: by topic and partition, where the first batch lies that has a
-    record as new as `since_ms`; where none is named, nothing is known."""
+    """Return the narrowed ranges. `first_offsets` has, by topic and partition, the first offset that may have a record
+    as new as `since_ms`. A partition without an entry is not cut."""
     left: list[OffsetRange] = []
     for found in ranges:
         is_wanted = (wanted.topics is None or found.topic in wanted.topics) and (
@@ -89,7 +88,7 @@ def _narrower(so_far: Narrowing, condition: Filter) -> Narrowing:
 
 
 def _among(so_far: Narrowing, column: str, values: list[Any]) -> Narrowing:
-    """Narrow to rows that have one of the values in the column."""
+    """Narrow to rows with one of the values in the column."""
     match column:
         case "topic":
             allowed = frozenset(values)
@@ -111,6 +110,6 @@ def _at_least(so_far: Narrowing, column: str, value: object, *, beyond: int) -> 
         case "offset", int():
             return replace(so_far, start_offset=max(so_far.start_offset, value + beyond))
         case "timestamp", dt.datetime():
-            # Spark counts microseconds and the log milliseconds: the one that the time lies in is read.
+            # Spark counts microseconds and the log milliseconds, so the whole millisecond of the time is read.
             return replace(so_far, since_ms=max(so_far.since_ms or 0, (value - _EPOCH) // _MILLISECOND))
     return so_far

@@ -1,6 +1,7 @@
-"""Which offsets a batch read covers: fixed before the first record is read, so that reading again gives the same.
+"""Ranges of offsets that a batch read covers, fixed before the first record is read, so that a repetition returns the
+same.
 
-Pure: the positions of the partitions come in, ranges go out. Source: spec spark 4 and 8.
+Pure: positions of the partitions in, ranges out. Source: spec spark 4 and 8.
 """
 
 from __future__ import annotations
@@ -27,42 +28,42 @@ from pyspark_txnlog.options import NoMatch, SourceOptions
 
 
 class DataLoss(RuntimeError):
-    """Records that a read asks for are no longer there, or never were."""
+    """Records that a read requires are no longer there, or never were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Where a partition begins and ends for a reader."""
+    """Start, end and other positions of a partition for a reader."""
 
     topic: str
     topic_id: bytes
     partition: int
     earliest: int
     end: int
-    """The last stable offset, or the high watermark for read_uncommitted: nothing behind it is promised."""
+    """Last stable offset, or the high watermark for read_uncommitted: records after it are not final."""
     leader_epoch: int | None = None
-    """The leader epoch in which the end was learned."""
+    """Leader epoch in which the end was learned."""
     offset_at: Mapping[AtTime, int | None] = field(default_factory=dict)
-    """The offsets of the times that the options name; None: no record is that new."""
+    """Offsets of the times that the options name; None if no record is that new."""
     committed: Position | None = None
-    """Where the group stands that the options name; None: nowhere."""
+    """Committed offset of the group that the options name; None if there is none."""
     excluded: Mapping[int, int] | None = None
-    """What a snapshot excludes (`PartitionView.excluded`); None: it is not one of a snapshot."""
+    """Transactions that a snapshot excludes (`PartitionView.excluded`); None without a snapshot."""
     snapshot_id: bytes = b""
-    """The lease of that snapshot; empty: it has none."""
+    """Lease of that snapshot; empty if it has none."""
     parted_at: Mapping[Position, int] = field(default_factory=dict)
-    """Positions with a leader epoch, named by the options or committed by the group, that are of another log: at which
-    offset that left this one."""
+    """Offset at which the log diverged, by position with a leader epoch. Such a position is named by the options or
+    committed by the group, and belongs to a different log."""
 
     @property
     def place(self) -> str:
-        """The partition's name for messages."""
+        """Name of the partition for messages."""
         return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The offsets `start_offset` up to, not including, `end_offset` of a partition: a task's work, or part of it."""
+    """Offsets from `start_offset` up to, not including, `end_offset` of a partition: a task's work, or part of it."""
 
     topic: str
     topic_id: bytes
@@ -70,27 +71,27 @@ class OffsetRange:
     start_offset: int
     end_offset: int
     leader_epoch: int | None = None
-    """The leader epoch in which the end was planned: the log before it stays what it was, or the task fails."""
+    """Leader epoch in which the end was planned. The log before it stays the same, or the task fails."""
     shown: SnapshotFilter | None = None
-    """What a snapshot shows of it; None: everything that is committed."""
+    """Filter of a snapshot for this range; None shows all committed records."""
     snapshot_id: bytes = b""
-    """The lease that the task renews while it reads."""
+    """Lease that the task renews while it reads."""
     part: int = 0
-    """Which part of the snapshot this is, and ..."""
+    """Number of this part of the snapshot."""
     parts: int = 0
-    """... of how many; 0: nobody counts them."""
+    """Number of all parts of the snapshot; 0 if they are not counted."""
 
     @property
     def offset_count(self) -> int:
-        """Offsets in the range: an upper bound of its records, because some are hidden."""
+        """Number of offsets in the range: an upper bound for its records, because some are hidden."""
         return self.end_offset - self.start_offset
 
 
 def plan_ranges(options: SourceOptions, positions: Sequence[Positions]) -> list[OffsetRange]:
-    """Return the range of each partition, empty ones included, in the order of the positions.
+    """Return the range of each partition, including empty ones, in the order of the positions.
 
-    Raises: InvalidOption where the options name partitions that are not read or offsets that are not decided yet;
-    DataLoss where records are gone.
+    Raises InvalidOption if the options name partitions that are not read, or offsets that are not decided yet. Raises
+    DataLoss if records are gone.
     """
     _check_coverage("startingOffsets", options.starting, positions)
     _check_coverage("endingOffsets", options.ending, positions)
@@ -98,7 +99,8 @@ def plan_ranges(options: SourceOptions, positions: Sequence[Positions]) -> list[
 
 
 def places_of(options: SourceOptions, found: Positions) -> list[Place]:
-    """Return the places of the partition that the options name; a place that the group committed is named too."""
+    """Return the places of the partition that the options name, with the committed offset of the group for
+    `COMMITTED`."""
     places = [
         place_in(bound, found.topic, found.partition)
         for bound in (options.starting, options.ending)
@@ -110,7 +112,7 @@ def places_of(options: SourceOptions, found: Positions) -> list[Place]:
 def start_of(options: SourceOptions, found: Positions) -> int:
     """Return the offset to begin with, never before the earliest.
 
-    Raises: InvalidOption where no record is as new as the options want it; DataLoss where records are gone.
+    Raises: InvalidOption if no record is as new as the options require; DataLoss if records are gone.
     """
     place = place_in(options.starting, found.topic, found.partition)
     if isinstance(place, AtTime) and found.offset_at[place] is None and options.no_match is NoMatch.ERROR:
@@ -129,8 +131,8 @@ def start_of(options: SourceOptions, found: Positions) -> int:
 def _range_of(options: SourceOptions, found: Positions) -> OffsetRange:
     end = _offset_of(options, "endingOffsets", found, place_in(options.ending, found.topic, found.partition))
     if end > found.end:
-        # A read that waited for an open transaction could wait for ever, and one that went on without it would give
-        # other records when it is repeated.
+        # A read that waited for an open transaction could wait forever. A read without it would return other records
+        # when it is repeated.
         raise InvalidOption(
             f"endingOffsets asks for {found.place} up to {end}, and for {options.isolation} it ends at {found.end}; "
             "ask for less, or again when its open transactions have ended"
@@ -154,8 +156,8 @@ def _range_of(options: SourceOptions, found: Positions) -> OffsetRange:
 
 
 def _offset_of(options: SourceOptions, option: str, found: Positions, asked: Place) -> int:
-    """Return the offset of a place. Where the log has parted from the one that it is of, what both have ends before
-    it."""
+    """Return the offset of a place. If the log diverged from the one of that place, return the end of their common
+    part."""
     if isinstance(asked, AtTime):
         offset = found.offset_at[asked]
         return found.end if offset is None else offset
@@ -174,12 +176,12 @@ def _offset_of(options: SourceOptions, option: str, found: Positions, asked: Pla
 
 
 def lacking(option: str, places: Sequence[str]) -> str:
-    """Return what is wrong with offsets that leave partitions out."""
+    """Return the error text for offsets that leave out partitions."""
     return f"{option} must name every partition that is read; it lacks {', '.join(places)}"
 
 
 def unnamed_in(bound: Bound, positions: Sequence[Positions]) -> list[Positions]:
-    """Return the partitions for which the bound has no place of their own, though others have one."""
+    """Return the partitions that a bound per partition leaves out."""
     if not isinstance(bound, Mapping):
         return []
     return [found for found in positions if found.partition not in bound.get(found.topic, {})]

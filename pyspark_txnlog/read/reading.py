@@ -1,4 +1,4 @@
-"""Readers of ranges: what runs in the tasks of a query, and before them on the driver.
+"""Readers of ranges, which run in the tasks of a query and before that on the driver.
 
 Nothing here opens a connection before `partitions` or `read` runs: Spark pickles readers, and forks its workers.
 Source: spec spark 2 and 9.
@@ -45,8 +45,10 @@ _Answer = TypeVar("_Answer")
 
 
 def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
-    """Return the function with errors that tell what the user can mend, without the way that led to them: Spark shows
-    all of that before the reason. Without any of it: `spark.sql.execution.pyspark.udf.hideTraceback.enabled`."""
+    """Return the function with the traceback removed from errors that the user can fix.
+
+    Spark shows the traceback before the reason. To hide tracebacks altogether:
+    `spark.sql.execution.pyspark.udf.hideTraceback.enabled`."""
 
     @wraps(work)
     def telling(*args: _Asked.args, **kwargs: _Asked.kwargs) -> _Answer:
@@ -64,18 +66,18 @@ def told_shortly(work: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
 
 
 class RangeReader(DataSourceReader):
-    """Reads what the options ask for; `InputPartition.value` is an `OffsetRange`."""
+    """Reader of the partitions and offsets in the options; `InputPartition.value` is an `OffsetRange`."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    # The declared result is Sequence; Spark itself refuses anything but a list.
+    # The declared result is Sequence, but Spark accepts only a list.
     @told_shortly
     def partitions(self) -> list[InputPartition]:
-        """Return the work: each range of offsets that has any. Called once, when the query is planned.
+        """Return the work: every range that has offsets. Called once, when the query is planned.
 
-        Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or is out of reach;
-        ImportError where this Python lacks what it takes.
+        Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError if the server refuses or is out of reach;
+        ImportError if this Python lacks a dependency.
         """
         check_dependencies()
         from pyspark_txnlog.read.planning import plan_read, shared_connection
@@ -95,8 +97,8 @@ class RangeReader(DataSourceReader):
         return planned
 
     def _split(self, planned: list[OffsetRange]) -> list[OffsetRange]:
-        """Return the work of each task, without topics that were deleted since their ranges were planned, if the
-        options allow losses."""
+        """Return the work of each task. If the options allow losses, topics are left out that were deleted since the
+        planning."""
         from coordinator_client.errors import TransactionError
         from pyspark_txnlog.read.deleted_topics import without_deleted
         from pyspark_txnlog.read.planning import shared_connection, split_read
@@ -111,9 +113,9 @@ class RangeReader(DataSourceReader):
         return self._split(left)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.
+        """Yield the rows of one range. If nothing was planned, Spark requests the range None, which is empty.
 
-        Raises while iterating: TransactionError where the server refuses, stays out of reach, or sends damaged bytes.
+        Raises while iterating: TransactionError if the server refuses, stays out of reach, or sends damaged bytes.
         """
         if partition.value is None:
             return iter(())
@@ -137,8 +139,10 @@ class RangeReader(DataSourceReader):
         yield report_batch(scanned, rows, readers)
 
     def _batches(self, scanned: OffsetRange, readers: list[BatchReader]) -> Iterator[FetchedBatch]:
-        """Yield the batches of a range, and note the readers that were needed: one, but where records that it was to
-        read are deleted meanwhile, and the options want what is left."""
+        """Yield the batches of a range, and add the used readers to `readers`.
+
+        There is one reader, unless records of the range are deleted meanwhile and the options allow to read the
+        rest."""
         from coordinator_client.errors import TOPIC_GONE, TransactionError
         from coordinator_protocol.errors import ErrorCode
         from pyspark_txnlog.read.planning import open_range, shared_connection, what_is_left
@@ -169,15 +173,16 @@ class RangeReader(DataSourceReader):
 
 
 class NarrowedReader(RangeReader):
-    """Reads what the options ask for, as far as the query wants it. A class of its own: Spark takes the mere presence
-    of `pushFilters` for an error unless its own switch is on."""
+    """Reader of the ranges that remain after the conditions of the query.
+
+    A separate class, because Spark reports an error if `pushFilters` exists while its own switch is off."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note of the conditions; all of them are left to Spark too, which checks them row by row."""
+        """Store the conditions, and return all of them: Spark checks them again row by row."""
         self._filters = filters
         return filters
 
@@ -194,7 +199,7 @@ class NarrowedReader(RangeReader):
 
 
 def advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows. Where a batch cannot be read, the error names the option that a reader has here."""
+    """Yield the rows. For an unreadable batch, the error names the option to skip it."""
     from coordinator_client.errors import CorruptBatch, TransactionError
 
     try:
@@ -206,39 +211,42 @@ def advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
-    """Return the batches that the reader reads. Where it skips what cannot be read, every payload is opened once more,
-    even by tasks that need none of it, so that all tasks agree on what can be read."""
+    """Return the batches of the reader.
+
+    If it skips unreadable batches, every payload is decoded, even for tasks that do not need it. So all tasks agree on
+    the readable batches."""
     return (batch for batch, _ in reader.decoded(lambda batch: batch.as_arrow())) if reader.skips else reader
 
 
 @cache
 def settle_worker() -> None:
-    """Make this process, a worker of Spark, ready for many tasks: load what readers need, then let the collector of
-    garbage pass over all that is loaded."""
+    """Prepare this worker process of Spark for many tasks. Loads the modules that readers need, then exempts all loaded
+    objects from garbage collection."""
     for module in _LOADED_BY_TASKS:
         import_module(module)
-    # It would give every answer's memory back to the system page by page.
+    # Otherwise the memory of every reply would be returned to the system page by page.
     keep_freed_memory()
-    # What is loaded later stays in view: `pyarrow.compute` alone cost a task that reads much an eighth of its time.
+    # Modules loaded later stay visible to the collector: `pyarrow.compute` alone took an eighth of the time of a task
+    # that reads much.
     _pass_over_what_is_loaded()
 
 
 @cache
 def settle_planner() -> None:
-    """Do the same for a process in which Spark plans one query after the other, and which has planned one: it has
-    loaded what it needs."""
+    """Prepare a process in which Spark plans many queries, after the first plan, which has loaded all modules."""
     _pass_over_what_is_loaded()
 
 
 def _pass_over_what_is_loaded() -> None:
-    # Spark has these processes collect garbage after each task and each plan, and look at all modules for that: longer
-    # than a small task takes, or any plan.
+    # Spark has these processes collect garbage after each task and each plan. Scanning all modules for that takes
+    # longer than a small task, or than any plan.
     gc.collect()
     gc.freeze()
 
 
 def check_dependencies() -> None:
-    """Check that this Python can read. Raises: ImportError that says what to install, and for which Python."""
+    """Check that this Python has the dependencies. Raises ImportError with the package to install, and the path of this
+    Python."""
     for module in ("pyarrow", "grpc", "google.protobuf", "coordinator_api", "coordinator_client"):
         try:
             import_module(module)

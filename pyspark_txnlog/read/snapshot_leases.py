@@ -1,9 +1,9 @@
-"""Holds the records of a snapshot while tasks read them.
+"""Leases on the records of a snapshot while tasks read them.
 
-Spark's Python sources are not told when a query ends. So each task renews the lease while it reads, and tells the
-server at its end which part of the snapshot was read: with the last part the snapshot is released. Where a query ends
-without all of them (a limit, a failure, a plan that is only explained), the lease ends by itself. A plan that is read
-again, because Spark kept it or has lost what came of a task, finds no lease, and goes on without.
+Spark does not tell its Python sources when a query ends. So each task renews the lease while it reads, and reports at
+its end which part of the snapshot was read. The last part releases the snapshot. If a query ends early (a limit, a
+failure, a plan that is only explained), the lease expires. Spark may read a plan again, because it kept it or lost the
+result of a task. Then there is no lease, and the read goes on without one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 
 def numbered(pieces: list[OffsetRange]) -> list[OffsetRange]:
-    """Return the work of the tasks of a query, each as a part of its snapshot, if it has one."""
+    """Return the work of the tasks of a query, each numbered as a part of its snapshot if it has one."""
     if not 0 < len(pieces) <= LEASE_PARTS_MAX:
         return pieces
     return [replace(piece, part=number, parts=len(pieces)) for number, piece in enumerate(pieces)]
@@ -35,9 +35,10 @@ def numbered(pieces: list[OffsetRange]) -> list[OffsetRange]:
 def while_held(
     connection: Connection, options: SourceOptions, scanned: OffsetRange, items: Iterable[_Item]
 ) -> Iterator[_Item]:
-    """Yield the items, and renew the lease before the first of them and whenever a third of it has gone by; behind the
-    last of them, this part of the snapshot is done. A lease that is over is warned of: reading goes on, and fails where
-    records are gone."""
+    """Yield the items, and renew the lease before the first of them and after each third of its time. After the last
+    item, report this part of the snapshot as done.
+
+    An expired lease causes a warning. The read goes on, and fails if records are gone."""
     snapshot_id = scanned.snapshot_id
     clock, pause_ms = connection.clock, options.lease_ms // 3
     renewed_ms: int | None = None
@@ -65,19 +66,19 @@ def _done(connection: Connection, options: SourceOptions, scanned: OffsetRange) 
     try:
         release_lease(connection, scanned.snapshot_id, part=scanned.part, parts=scanned.parts, deadlines=deadlines)
     except TransactionError as error:
-        # Where it is over, another attempt of this task was the last to end.
+        # If the lease is over, another attempt of this task was the last to end.
         if error.code != ErrorCode.SNAPSHOT_NOT_FOUND:
             _warn(f"the snapshot stays held until its lease runs out: {error}")
 
 
 def _after_nothing(items: Iterable[_Item]) -> Iterator[_Item | None]:
-    """Yield nothing first, so that the lease is renewed before anything is fetched."""
+    """Yield None first, so that the lease is renewed before anything is fetched."""
     yield None
     yield from items
 
 
 def _renewed(connection: Connection, options: SourceOptions, snapshot_id: bytes) -> bytes:
-    """Renew a lease; returns its id, or nothing where it is over."""
+    """Renew a lease. Returns its id, or an empty id if it is over."""
     deadlines = Deadlines(total_ms=min(options.rpc_timeout_ms, max(options.lease_ms // 3, 1)))
     try:
         renew_lease(connection, snapshot_id, lease_ms=options.lease_ms, deadlines=deadlines)

@@ -1,8 +1,8 @@
-"""How ranges of offsets are cut into the work of tasks: by the bytes that a reader is shown, and by its records.
+"""Division of ranges of offsets among tasks, by the bytes and the number of visible records.
 
-Offsets say little of either: of some nothing is shown, and records differ in size. So the server measures a range in
-steps, and the range is cut between and inside them. A cut may lie inside a batch, which both tasks then read and each
-shows in part.
+Offsets say little about either: some have no visible record, and records differ in size. So the server measures a range
+in steps, and the range is cut between and inside them. A cut may lie inside a batch. Then both tasks read that batch,
+and each returns its part.
 
 Pure. Source: Spark's KafkaOffsetRangeCalculator, which divides offsets.
 """
@@ -18,7 +18,7 @@ from pyspark_txnlog.read.ranges import OffsetRange
 
 
 class SplitStep(NamedTuple):
-    """A part of a range in which a reader is shown something; between steps there is nothing for it."""
+    """A part of a range with visible records. Between steps there are none."""
 
     first_offset: int
     end_offset: int
@@ -29,8 +29,10 @@ class SplitStep(NamedTuple):
 def split_ranges(
     ranges: Sequence[OffsetRange], steps: Sequence[Sequence[SplitStep]], min_partitions: int, records_max: int
 ) -> list[OffsetRange]:
-    """Return the ranges, the larger ones cut until there are about `min_partitions` of about the same bytes, and none
-    shows more records than `records_max`, if that is not 0. `steps`: those of each range."""
+    """Return the ranges, cut so that each piece is of a size that suits a task.
+
+    Larger ranges are cut until there are about `min_partitions` pieces of about the same number of bytes. Then pieces
+    are cut until none shows more records than `records_max`, if that is not 0. `steps` has those of each range."""
     sizes = [sum(step.size_bytes for step in found) for found in steps]
     total = max(1, sum(sizes))
     pieces: list[OffsetRange] = []
@@ -44,8 +46,8 @@ def split_ranges(
 def gathered(
     ranges: Sequence[OffsetRange], sizes: Sequence[int | None], size_max: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges as the work of tasks, in their order: small ones share a task as long as their sizes add up to
-    no more than `size_max`. A range of no known size has a task for itself."""
+    """Return the ranges as the work of tasks, in the same order. Small ranges share a task if their sizes add up to at
+    most `size_max`. A range of unknown size has a task for itself."""
     tasks: list[tuple[OffsetRange, ...]] = []
     room = -1
     for found, size in zip(ranges, sizes, strict=True):
@@ -65,7 +67,8 @@ def _pieces(found: OffsetRange, cuts: Sequence[int]) -> list[OffsetRange]:
 
 
 def _cuts_by_bytes(steps: Sequence[SplitStep], size: int, count: int) -> list[int]:
-    """Return where to cut so that each piece has the same share of the bytes; inside a step they lie evenly."""
+    """Return cuts that give each piece the same share of the bytes, assuming that they are spread evenly inside a
+    step."""
     cuts: list[int] = []
     before = 0
     for step in steps:
@@ -78,7 +81,7 @@ def _cuts_by_bytes(steps: Sequence[SplitStep], size: int, count: int) -> list[in
 
 
 def _cuts_by_records(steps: Sequence[SplitStep], piece: OffsetRange, records_max: int) -> Iterator[int]:
-    """Yield where to cut so that no part shows more records, taking no offset for hidden inside a step."""
+    """Yield cuts so that no part shows more records than the limit, assuming that no offset inside a step is hidden."""
     shown = 0
     for step in steps:
         at, end = max(step.first_offset, piece.start_offset), min(step.end_offset, piece.end_offset)

@@ -1,4 +1,4 @@
-"""How much goes into a micro-batch: what a stream may take of what there is, and when it waits for more.
+"""Limits of a micro-batch: how many of the available records a stream takes, and when it waits for more.
 
 Pure. Source: Spark's KafkaMicroBatchStream (`rateLimit`, `delayBatch`), which knows offsets alone.
 """
@@ -14,15 +14,17 @@ from pyspark_txnlog.read.splitting import SplitStep
 
 
 def is_held_back(limits: TriggerLimits, ranges: Sequence[OffsetRange], waited_ms: int | None) -> bool:
-    """Whether to wait for more offsets. `waited_ms`: since the last micro-batch; None = there was none, so that the
-    first one comes at once, as in Kafka's source."""
+    """Return True to wait for more offsets.
+
+    `waited_ms` is the time since the last micro-batch. None means that there was none: the first one is never delayed,
+    as in Kafka's source."""
     if not limits.offsets_min or waited_ms is None or waited_ms >= limits.delay_ms_max:
         return False
     return sum(found.offset_count for found in ranges) < limits.offsets_min
 
 
 def is_measured(limits: TriggerLimits, steps: Sequence[SplitStep]) -> bool:
-    """Whether a partition need not be measured further: it shows something, and as much as a micro-batch may have."""
+    """True if a partition needs no further measuring: it shows records, and as many as a micro-batch may have."""
     return (
         bool(steps)
         and sum(step.records for step in steps) >= limits.records_max
@@ -33,8 +35,10 @@ def is_measured(limits: TriggerLimits, steps: Sequence[SplitStep]) -> bool:
 def limited(
     limits: TriggerLimits, ranges: Sequence[OffsetRange], steps: Sequence[Sequence[SplitStep]]
 ) -> list[OffsetRange]:
-    """Return the ranges, cut so that all limits hold; each partition gives its share. `steps`: what a reader is shown
-    of each range. At least one offset is left where there was one, so that the stream goes on."""
+    """Return the ranges, cut so that all limits hold, with a share for each partition.
+
+    `steps` has the visible records of each range. At least one offset is left if there was one, so that the stream
+    advances."""
     taken = _shared(ranges, limits.offsets_max, [found.offset_count for found in ranges], _by_offsets)
     taken = _least(
         taken,
@@ -68,11 +72,11 @@ def limited(
 def _shared(
     ranges: Sequence[OffsetRange], most: int, sizes: Sequence[int], offsets_for: Callable[[int, int], int]
 ) -> list[int]:
-    """Return how many offsets each range may have, so that all of them have `most` at the most, if that is not 0."""
+    """Return the number of offsets for each range so that all of them have at most `most`, if that is not 0."""
     total = sum(sizes)
     if not most or total <= most:
         return [found.offset_count for found in ranges]
-    # Whole numbers that add up to exactly `most`: the rounded-off parts are carried to the next partition.
+    # Whole numbers that add up to exactly `most`: each remainder is carried over to the next partition.
     taken: list[int] = []
     seen = 0
     for index, size in enumerate(sizes):
@@ -91,7 +95,7 @@ def _by_offsets(_index: int, share: int) -> int:
 
 
 def _behind_records(steps: Sequence[SplitStep], share: int, found: OffsetRange) -> int:
-    """Return how many offsets have no more records than this, taking none inside a step for hidden."""
+    """Return the number of offsets with at most `share` records, assuming that no offset inside a step is hidden."""
     for step in steps:
         if step.records > share:
             return step.first_offset + min(share, step.end_offset - step.first_offset) - found.start_offset
@@ -100,7 +104,7 @@ def _behind_records(steps: Sequence[SplitStep], share: int, found: OffsetRange) 
 
 
 def _behind_bytes(steps: Sequence[SplitStep], share: int, found: OffsetRange) -> int:
-    """Return how many offsets have about this many bytes; inside a step they lie evenly."""
+    """Return the number of offsets with about `share` bytes, assuming that they are spread evenly inside a step."""
     for step in steps:
         if step.size_bytes > share:
             offsets = step.end_offset - step.first_offset

@@ -1,9 +1,9 @@
-"""Where a stream stands: its offsets as Spark keeps them in the checkpoint, and what may follow them.
+"""Position of a stream: its offsets as Spark stores them in the checkpoint, and the ranges that may follow them.
 
-The JSON has the shape of Spark's Kafka source, `{"topic":{"0":23}}`, and beside it, under names that no topic can have,
-the ids of the topics and the leader epochs in which the offsets were learned. By these a stream that is started again
-knows a topic that was created anew, a log that was restored from a backup, and a server that is another one. The end of
-a micro-batch also says where that began: Spark keeps no beginning of the first one, and asks for it again.
+The JSON has the shape of Spark's Kafka source, `{"topic":{"0":23}}`. Beside it are the topic ids and the leader epochs
+in which the offsets were learned, under names that no topic can have. With these, a restarted stream recognises a topic
+that was created anew, a restored log, and a different server. The end of a micro-batch also contains its start: Spark
+does not store the start of the first one, and asks for it again.
 
 Pure. Source: spec spark 4 and 8.
 """
@@ -31,31 +31,30 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 
 class StreamPosition(NamedTuple):
-    """Where a stream stands in one partition."""
+    """Position of a stream in one partition."""
 
     topic_id: bytes
     offset: int
-    """The next offset to read."""
+    """Next offset to read."""
     leader_epoch: int | None = None
-    """The leader epoch in which the log was known up to the offset."""
+    """Leader epoch of the log up to the offset; None if not known."""
     excluded: Mapping[int, int] = NOTHING_EXCLUDED
-    """The transactions before the offset that are still to come, of a stream of snapshots: by producer id, the first
-    offset."""
+    """Transactions before the offset that are still open, for a stream of snapshots: first offset by producer id."""
 
 
 Vector: TypeAlias = Mapping[PartitionKey, StreamPosition]
-"""Where a stream stands in all its partitions."""
+"""Position of a stream in all its partitions."""
 
 
 class Line(NamedTuple):
-    """What a look at the records behind a stream is remembered by."""
+    """Key for remembering the result of a look at the records after the position of a stream."""
 
     topic_id: bytes
     partition: int
     offset: int
-    """Where the stream stands."""
+    """Position of the stream."""
     leader_epoch: int | None
-    """The leader epoch of the log when it was looked at."""
+    """Leader epoch of the log at the time of the look."""
 
 
 class InvalidCheckpoint(ValueError):
@@ -63,8 +62,8 @@ class InvalidCheckpoint(ValueError):
 
 
 def to_json(vector: Vector, begun: Vector | None = None) -> dict[str, Any]:
-    """Return the offsets as Spark keeps them; sorted, so that the same offsets are the same text. `begun`: where the
-    micro-batch began that ends here."""
+    """Return the offsets in the form that Spark stores, sorted so that equal offsets have equal text. `begun` is the
+    start of the micro-batch that ends here."""
     offsets: dict[str, Any] = {}
     epochs: dict[str, dict[str, int]] = {}
     excluded: dict[str, dict[str, dict[str, int]]] = {}
@@ -82,7 +81,7 @@ def to_json(vector: Vector, begun: Vector | None = None) -> dict[str, Any]:
 
 
 def from_json(offsets: Mapping[str, Any]) -> dict[PartitionKey, StreamPosition]:
-    """Return the offsets that Spark kept. Raises: InvalidCheckpoint."""
+    """Return the offsets that Spark stored. Raises: InvalidCheckpoint."""
     try:
         ids, epochs, excluded = offsets[TOPIC_IDS], offsets[LEADER_EPOCHS], offsets.get(EXCLUDED, {})
         return {
@@ -104,18 +103,20 @@ def from_json(offsets: Mapping[str, Any]) -> dict[PartitionKey, StreamPosition]:
 
 
 def beginnings(end: Mapping[str, Any]) -> dict[PartitionKey, StreamPosition]:
-    """Return where the micro-batch began that ends at `end`. Offsets that begin a stream end nothing, and are their own
-    beginning. Raises: InvalidCheckpoint."""
+    """Return the start of the micro-batch that ends at `end`. The first offsets of a stream end no micro-batch, and are
+    their own start. Raises: InvalidCheckpoint."""
     return from_json(end.get(START, end))
 
 
 def to_initial_json(options: SourceOptions, positions: Sequence[Positions]) -> dict[str, Any]:
-    """Return where a stream begins, as Spark keeps it, and with it the partitions that `startingOffsets` leaves out.
+    """Return the start of a stream in the form that Spark stores, with the partitions that `startingOffsets` leaves
+    out.
 
-    Spark asks for it also before it repeats a first micro-batch that was not done, which knows its beginning by its end
-    (`beginnings`). Partitions that were added since are no mistake then, so only who goes on from here is told of one.
+    Spark asks for it also before it repeats an unfinished first micro-batch, whose end contains its start
+    (`beginnings`). Then partitions that were added since are no error. So the error is raised only when a stream
+    continues from here (`check_named`).
 
-    Of topics that are gone, nothing is asked where a loss is not fatal.
+    If a loss is not fatal, topics that are gone are left out.
 
     Raises: InvalidOption; DataLoss.
     """
@@ -129,14 +130,13 @@ def to_initial_json(options: SourceOptions, positions: Sequence[Positions]) -> d
 
 
 def check_named(start: Mapping[str, Any]) -> None:
-    """Check that a stream may go on from an offset. Raises: InvalidOption where that is a beginning that leaves
-    partitions out."""
+    """Check that a stream may continue from an offset. Raises InvalidOption for a start that leaves out partitions."""
     if start.get(UNNAMED):
         raise InvalidOption(lacking("startingOffsets", start[UNNAMED]))
 
 
 def standings(ranges: Sequence[OffsetRange], *, is_end: bool = False) -> dict[PartitionKey, StreamPosition]:
-    """Return where a stream stands that begins, or ends, with the ranges."""
+    """Return the position of a stream at the start, or at the end, of the ranges."""
     return {
         (found.topic, found.partition): StreamPosition(
             found.topic_id,
@@ -153,15 +153,15 @@ def _excluded_at_end(found: OffsetRange) -> Mapping[int, int]:
 
 
 def still_standing(before: Vector, ranges: Sequence[OffsetRange]) -> dict[PartitionKey, StreamPosition]:
-    """Return where a stream stands that was at `before` and goes on with the ranges: what it has read is known where
-    it is still there."""
+    """Return the position of a stream that was at `before` and continues with the ranges. Leader epoch and excluded
+    transactions are kept for partitions whose topic and offset are unchanged."""
     bare = {(each.topic, each.partition): StreamPosition(each.topic_id, each.start_offset) for each in ranges}
     return {place: before[place] if before.get(place, ())[:2] == at[:2] else at for place, at in bare.items()}
 
 
 def changed_lines(before: Vector, positions: Sequence[Positions]) -> list[tuple[Positions, Position]]:
-    """Return the partitions whose leader epoch is another one by now, each with where the stream stands: the server
-    must be asked whether their logs are still those that were read."""
+    """Return the partitions with a changed leader epoch, each with the position of the stream. The server must compare
+    their logs with those that were read."""
     changed: list[tuple[Positions, Position]] = []
     for found in positions:
         at = before.get((found.topic, found.partition))
@@ -173,8 +173,10 @@ def changed_lines(before: Vector, positions: Sequence[Positions]) -> list[tuple[
 def behind_hidden(
     before: Vector, positions: Sequence[Positions], hidden_to: Mapping[Line, int]
 ) -> dict[PartitionKey, StreamPosition]:
-    """Return where the stream stands, at the beginning of the log where that has come behind the stream and nothing was
-    deleted but what the stream had looked at and found hidden: that is no loss."""
+    """Return the position of the stream, moved to the start of the log in some partitions.
+
+    These are the partitions whose log start has passed the stream, if all deleted records were known to be hidden. That
+    is no loss."""
     stands = dict(before)
     for found in positions:
         place = (found.topic, found.partition)
@@ -187,13 +189,13 @@ def behind_hidden(
 
 
 def go_on(options: SourceOptions, start: Vector, positions: Sequence[Positions]) -> list[OffsetRange]:
-    """Return what there is to read behind `start`: for each partition the range up to its end, never a negative one.
+    """Return the ranges to read after `start`: for each partition up to its end, and never negative.
 
-    A partition that the stream does not know begins at 0. Records are lost, which fails the stream or is warned of,
-    only where the log begins behind the stream, the topic is another one, or the log went another way. Where it fails
-    is up to `failOnDataLoss`.
+    A partition that the stream does not know begins at 0. Records count as lost if the log starts after the position of
+    the stream, or diverged, or if the topic is a different one. `failOnDataLoss` decides if that fails the stream or is
+    a warning.
 
-    Raises: DataLoss; InvalidCheckpoint for that of a stream of snapshots, where this is none.
+    Raises: DataLoss; InvalidCheckpoint for the checkpoint of a stream of snapshots, if this is none.
     """
     if not options.is_snapshot and any(found.excluded for found in start.values()):
         raise InvalidCheckpoint(
@@ -207,8 +209,8 @@ def go_on(options: SourceOptions, start: Vector, positions: Sequence[Positions])
 
 
 def absent(options: SourceOptions, before: Vector, positions: Sequence[Positions]) -> list[str]:
-    """Return what the options name and is not there, unless the stream has read it before: that is gone, and `go_on`
-    says so."""
+    """Return topics and partitions that the options name but that do not exist. Those that the stream has read before
+    are not included: `go_on` reports them as gone."""
     known = [*before, *((found.topic, found.partition) for found in positions)]
     topics = {topic for topic, _ in known}
     assigned = options.topics.assigned or {}
@@ -257,7 +259,7 @@ def _behind(options: SourceOptions, before: StreamPosition | None, found: Positi
 
 
 def as_positions(end: Vector, *, is_snapshot: bool = False) -> list[Positions]:
-    """Return the end of a micro-batch as positions of the log: the ranges of a micro-batch are planned from its two
+    """Return the end of a micro-batch as positions of the log. The ranges of a micro-batch are planned from its two
     ends alone, so that they are the same when it is repeated."""
     return [
         Positions(
@@ -274,7 +276,7 @@ def as_positions(end: Vector, *, is_snapshot: bool = False) -> list[Positions]:
 
 
 def lose(options: SourceOptions, what: str) -> None:
-    """Fail, or warn where the options say so. Raises: DataLoss."""
+    """Fail, or warn if the options say so. Raises: DataLoss."""
     if options.is_loss_fatal:
         raise DataLoss(f"{what}; set failOnDataLoss to false to go on with what is there")
     warnings.warn(what, RuntimeWarning, stacklevel=2)

@@ -1,6 +1,8 @@
-"""Micro-batches of snapshots: each has what a snapshot shows and the one before did not, so whole transactions.
+"""Micro-batches of snapshots: each has the records that its snapshot shows and the previous one did not, so whole
+transactions.
 
-What a snapshot excludes is part of where the stream stands. Pure, but for the `lose` that warns.
+The transactions that a snapshot excludes are part of the position of the stream. Pure, except for the warning of
+`lose`.
 
 Source: spec log-and-runtime 2.4, the delta rule; `coordinator_protocol/snapshots.py`.
 """
@@ -19,10 +21,12 @@ from pyspark_txnlog.read.stream_offsets import StreamPosition, Vector, lose
 def delta_ranges(
     options: SourceOptions, before: Vector, positions: Sequence[Positions], grown: Sequence[OffsetRange]
 ) -> list[OffsetRange]:
-    """Return what to read of a micro-batch: what the logs have grown by, `grown`, and below that the transactions which
-    the snapshot before excluded and this one does not. It depends on where the stream stood and will stand alone.
+    """Return the ranges of a micro-batch.
 
-    Raises: DataLoss where records of such a transaction are gone.
+    These are `grown`, by which the logs have grown, and before that the transactions that only the previous snapshot
+    excluded. The result depends only on the old and the new position of the stream.
+
+    Raises: DataLoss if records of such a transaction are gone.
     """
     finished = [
         each
@@ -35,7 +39,7 @@ def delta_ranges(
 def _finished(
     options: SourceOptions, before: StreamPosition | None, found: Positions, grown: OffsetRange
 ) -> list[OffsetRange]:
-    # Where records were lost, the stream stands elsewhere by now, and what it waited for is lost, too.
+    # If records were lost, the stream has moved elsewhere, and the transactions that it waited for are lost, too.
     if before is None or before.topic_id != found.topic_id or grown.start_offset != before.offset:
         return []
     epoch = before.leader_epoch or 0

@@ -1,11 +1,11 @@
-"""The stream of the format `txnlog`: micro-batches that end at last stable offsets, so that each is the same when Spark
-repeats it.
+"""Streaming reader of the format `txnlog`. Micro-batches end at last stable offsets, so that each is the same when
+Spark repeats it.
 
-A micro-batch is made only where there is a record to show: behind markers and aborted records alone a stream stays
-where it is, and looks at them once. An empty trigger costs the server two calls that look at no record.
+A micro-batch is made only if there is a record to show. After markers and aborted records alone, a stream stays at its
+position, and looks at them only once. An empty trigger costs the server two calls that look at no record.
 
-This needs Spark 4.2 or newer: the first whose Python sources are told how much to read, and know AvailableNow.
-Source: spec spark 2, 4 and 9; Spark's KafkaMicroBatchStream.
+This needs Spark 4.2 or newer, the first version whose Python sources support read limits and AvailableNow. Source: spec
+spark 2, 4 and 9; Spark's KafkaMicroBatchStream.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WINDOW_OFFSETS: Final = 100_000
-"""Offsets of a partition that are looked at before it is decided whether to look further."""
+"""Number of offsets of a partition to look at before it is decided whether to look further."""
 
 _NO_LIMITS: Final = TriggerLimits()
 
@@ -56,10 +56,9 @@ _Done = TypeVar("_Done")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the options ask for, micro-batch by micro-batch. Offsets are the JSON of `stream_offsets`.
+    """Reader of a stream, micro-batch by micro-batch. Offsets are the JSON of `stream_offsets`.
 
-    What it remembers is only to save work: all that must last is in the offsets, because Spark may make another one at
-    any time.
+    Its fields only save work. All lasting state is in the offsets, because Spark may make another reader at any time.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -74,10 +73,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_shortly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new stream begins, as `startingOffsets` and the options of times say.
+        """Return the start of a new stream, from `startingOffsets` and the options of times.
 
         Raises: UnknownTopic; InvalidOption, also for offsets beyond the end; DataLoss for offsets before the beginning;
-        TransactionError where the server refuses or stays out of reach.
+        TransactionError if the server refuses or stays out of reach.
         """
         check_dependencies()
         from pyspark_txnlog.read.planning import read_positions, shared_connection
@@ -89,24 +88,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_initial_json(options, positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return that the options limit a micro-batch, if they do. What they say is not all that Spark has names for,
-        so only `latestOffset` knows it."""
+        """Return a limit if the options limit a micro-batch. Spark has no names for all of these limits, so only
+        `latestOffset` applies them."""
         if self._options.limits == _NO_LIMITS:
             return ReadAllAvailable()
         return ReadMaxRows(self._options.limits.records_max or 2**63 - 1)
 
     @told_shortly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix where this run ends: the last stable offsets of this moment. A transaction that is open stays out."""
+        """Fix the end of this run: the present last stable offsets. Open transactions are not read."""
         check_dependencies()
         self._target, self._missing = self._positions(), None
 
     @told_shortly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next micro-batch ends; `start` itself where there is nothing to show yet.
+        """Return the end of the next micro-batch, or `start` itself if there is nothing to show yet.
 
-        Raises: DataLoss; InvalidCheckpoint; UnknownTopic; InvalidOption where `startingOffsets` leaves out a partition
-        that was there at the start; TransactionError where the server refuses or stays out of reach for `rpcTimeoutMs`.
+        Raises DataLoss, InvalidCheckpoint and UnknownTopic. Raises InvalidOption if `startingOffsets` leaves out a
+        partition that was there at the start. Raises TransactionError if the server refuses or stays out of reach for
+        `rpcTimeoutMs`.
         """
         check_dependencies()
         check_named(start)
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._while_topics_go(found, lambda left: self._end(start, before, left, limit))
 
     def _end(self, start: dict[str, Any], before: Vector, found: list[Positions], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends, of the partitions that were found."""
+        """Return the end of the next micro-batch for the given partitions."""
         positions = self._compared(before, found)
         stands = behind_hidden(before, positions, self._hidden_to)
         ranges = go_on(self._options, stands, positions)
@@ -135,8 +135,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.is_snapshot:
             return to_json(ends, begun) if self._shows_anything(ranges) else start
         ranges, steps = self._measured(limits, ranges)
-        # Where the log has begun behind the stream meanwhile, a micro-batch without a record notes that in the
-        # checkpoint: the next start could not tell that nothing was lost.
+        # If the log start has passed the stream, a micro-batch without a record stores that in the checkpoint.
+        # Otherwise the next start could not tell that nothing was lost.
         if not any(steps) and stands == before:
             return start
         self._last_batch_ms = _now_ms()
@@ -148,16 +148,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_shortly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the work of a micro-batch. It depends on its end alone, for it must be the same again: where the first
-        one began, Spark asks once more when it repeats it.
+        """Return the work of a micro-batch.
 
-        Raises: InvalidCheckpoint; TransactionError where the server refuses or stays out of reach.
+        It depends on its end alone, because a repetition must give the same: Spark asks again for the start of a first
+        micro-batch.
+
+        Raises: InvalidCheckpoint; TransactionError if the server refuses or stays out of reach.
         """
         check_dependencies()
         from pyspark_txnlog.read.planning import gathered_read, shared_connection, split_read
 
         if start == end:
-            # Another source of the query has something to show.
+            # Another source of the query has records to show.
             return []
         before = beginnings(end)
         found = as_positions(from_json(end), is_snapshot=self._options.is_snapshot)
@@ -179,15 +181,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._while_topics_go(found, planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the ranges in `partition.value`, one after the other, on an executor. Raises: as
+        """Yield the rows of the ranges in `partition.value`, one after the other, on an executor. Raises the errors of
         `RangeReader.read`."""
         return chain.from_iterable(self._ranges.read(InputPartition(found)) for found in partition.value or ())
 
     def _publish(self, stands: Vector) -> None:
-        """Let the group of `groupId` stand where the stream does: Spark asks what follows once all before it is
-        written. Where that fails the stream goes on all the same, but for the first time: then the option is wrong.
+        """Set the offsets of the group `groupId` to the position of the stream.
 
-        Raises: Rejected where the group has members or may not be written.
+        Spark asks for the next end only after everything before it is written. A failure is a warning, except the first
+        time: then the option is wrong.
+
+        Raises: Rejected if the group has members or may not be written.
         """
         if not self._options.group_id or stands == self._published:
             return
@@ -209,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_positions(shared_connection(self._options), asked, may_lack=True)
 
     def _miss(self, names: list[str]) -> None:
-        """Fail because of what the options name and is not there, or warn where they say so. Raises: UnknownTopic."""
+        """Fail because of missing topics or partitions, or warn if the options say so. Raises: UnknownTopic."""
         from pyspark_txnlog.read.planning import UnknownTopic
 
         if not names:
@@ -220,8 +224,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         warnings.warn(f"{what}: the stream goes on without it", RuntimeWarning, stacklevel=2)
 
     def _while_topics_go(self, found: list[Positions], work: Callable[[list[Positions]], _Done]) -> _Done:
-        """Do work on partitions, without those of topics that are deleted meanwhile, which the work is told of by their
-        absence."""
+        """Run work on partitions, and repeat it without topics that are deleted meanwhile. The work finds their
+        partitions missing."""
         from coordinator_client.errors import TransactionError
         from pyspark_txnlog.read.deleted_topics import without_deleted
         from pyspark_txnlog.read.planning import shared_connection
@@ -237,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = left
 
     def _compared(self, before: Vector, positions: list[Positions]) -> list[Positions]:
-        """Return the positions with what the server says of logs whose leader epoch has changed since."""
+        """Return the positions, with the server's comparison of logs whose leader epoch has changed."""
         from pyspark_txnlog.read.planning import compare_lines, shared_connection
 
         asked = changed_lines(before, positions)
@@ -246,8 +250,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _measured(
         self, limits: TriggerLimits, ranges: list[OffsetRange]
     ) -> tuple[list[OffsetRange], list[list[SplitStep]]]:
-        """Return the ranges and what a reader is shown of each: all of it where records or bytes are limited, up to a
-        little more than the limit, else as much as to know that it is anything. Ranges end where was looked."""
+        """Return the ranges and their visible records, measured as far as needed. Ranges end where the measuring ended.
+
+        If records or bytes are limited, that is a little more than the limit. Otherwise it ends with the first visible
+        records."""
         from pyspark_txnlog.read.planning import SPLIT_STEP_BYTES, measured_steps, shared_connection
 
         steps: list[list[SplitStep]] = [[] for _ in ranges]
@@ -282,8 +288,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [replace(found, end_offset=at) for found, at in zip(ranges, looked, strict=True)], steps
 
     def _shows_anything(self, ranges: list[OffsetRange]) -> bool:
-        """Whether a micro-batch of snapshots has a record. What it does not show now, it may show when it has grown by
-        nothing else, so nothing is remembered of it."""
+        """True if a micro-batch of snapshots has a visible record. A later snapshot may show more in the same ranges,
+        so a negative result is not remembered."""
         from pyspark_txnlog.read.planning import measured_steps, shared_connection
 
         connection = shared_connection(self._options)

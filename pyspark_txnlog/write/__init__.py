@@ -1,1 +1,1 @@
-"""The write side of the data source: the sink and the tasks that write its batches."""
+"""Write side of the data source: the sink and the tasks that write its batches."""

@@ -1,12 +1,12 @@
-"""Whether a task was given all of its rows.
+"""Detection of the end of a task's rows.
 
-A query that fails in the JVM, and a task that is killed there, hang up on the Python worker, which is killed itself
-some seconds later. In the middle of a batch of rows that is an error; between two batches Arrow takes it for the end of
-the rows. A sink has to know: a task that took half of its rows for all of them would seal its member, and be gone
-before the member could be aborted.
+When a query fails in the JVM, or a task is killed there, Spark closes its connection to the Python worker. It kills the
+worker some seconds later. In the middle of a batch of rows that is an error. Between two batches, Arrow takes it
+for the end of the rows. A sink must tell the two apart. Otherwise a task with half of its rows would seal its member,
+and be gone before the member could be aborted.
 
-Where all rows came, Spark sends more at once: the number with which the worker then finishes. The worker's socket is no
-API of Spark, so a test holds each Spark to it; in a process where it is not found, nothing is checked.
+After the last row, Spark sends more at once: the number with which the worker then finishes. The worker's socket is no
+API of Spark, so a test checks every Spark for it. In a process without that socket, nothing is checked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from types import FrameType
 from typing import Final
 
 _WORKERS: Final = ("pyspark.worker", "__main__")
-"""The module whose function `main` holds the socket: imported by Spark's daemon, or run by itself."""
+"""Module whose function `main` has the socket: imported by Spark's daemon, or run directly."""
 
 
 class RowsCutShort(RuntimeError):
-    """The rows of a task ended because its query failed, or because it was killed."""
+    """The rows of a task ended because its query failed, or because the task was killed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -32,14 +32,14 @@ class RowsCutShort(RuntimeError):
 
 
 def check_all_rows_came() -> None:
-    """Check, behind the last row, that the rows have not just broken off. Raises: RowsCutShort."""
+    """Check, after the last row, that the rows were not cut short. Raises: RowsCutShort."""
     received = _received()
     if received is not None and not received.peek(1):
         raise RowsCutShort
 
 
 def check_not_hung_up() -> None:
-    """Check, between two rows, that Spark still listens, as far as this system tells. Raises: RowsCutShort."""
+    """Check, between two rows, that Spark still listens, if the system can tell. Raises: RowsCutShort."""
     received = _received()
     if not isinstance(received, BufferedReader) or not hasattr(select, "POLLRDHUP"):
         return
@@ -50,7 +50,7 @@ def check_not_hung_up() -> None:
 
 
 def _received() -> BufferedReader | BufferedRWPair | None:
-    """Return the stream of what Spark sends to this worker; None outside a worker."""
+    """Return the stream of Spark's messages to this worker; None outside a worker."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "main" and frame.f_globals.get("__name__") in _WORKERS:

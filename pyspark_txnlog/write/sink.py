@@ -1,8 +1,8 @@
-"""The sink of the format `txnlog`: what a query writes is visible whole and once, or not at all.
+"""Sink of the format `txnlog`: the rows of a query become visible together and once, or not at all.
 
-Each attempt of a task joins the batch as a member, writes and seals; the driver's `commit` decides for all of them at
-once. Nothing is remembered between calls: Spark makes writers anew for tasks and for `commit`, in other processes, so
-everything goes by the messages of the tasks. A sink that writes at least once has no members.
+Each attempt of a task joins the batch as a member, writes and seals. The driver's `commit` decides for all of them at
+once. Spark makes new writers for tasks and for `commit`, in other processes. So nothing is kept between calls, and all
+state travels in the messages of the tasks. A sink with at-least-once delivery has no members.
 
 Source: spec spark 5; docs/decisions/0039. Nothing here opens a connection before `write` or `commit` runs.
 """
@@ -48,20 +48,20 @@ _LEFT_OUT = frozenset({"offset", "timestamp", "timestampType"})
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """Message of a task to the driver."""
 
     batch: Batch | None
-    """The batch of which it wrote a part; None where records are visible as they are written."""
+    """Batch that the task wrote a part of; None if records are visible as they are written."""
     producer_id: int = -1
-    """The producer id of its member; -1 where the batch was committed already, and it wrote nothing."""
+    """Producer id of its member; -1 if the batch was committed already and the task wrote nothing."""
     producer_epoch: int = -1
     is_late: bool = False
-    """It was this very run that had committed the batch."""
+    """True if this same run had committed the batch."""
     record_count: int = 0
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Check that the rows can be written. Raises: InvalidOption that names the column."""
+    """Check that the rows can be written. Raises InvalidOption with the name of the column."""
     names = {field.name: field.dataType for field in schema.fields}
     if "value" not in names:
         raise InvalidOption("the query has no column value; select what is to be written as value")
@@ -83,8 +83,8 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 def _check_headers(kind: DataType) -> None:
-    """Check the type of the column headers. An empty array may be of anything, and a header's value null. Raises:
-    InvalidOption."""
+    """Check the type of the column headers. An empty array may have any type, and the value of a header may be null.
+    Raises: InvalidOption."""
     if isinstance(kind, ArrayType):
         item = kind.elementType
         if isinstance(item, NullType):
@@ -100,7 +100,7 @@ def _check_headers(kind: DataType) -> None:
 
 
 def _cast_of(kind: DataType) -> str:
-    """Return an expression that makes headers of a column of another type."""
+    """Return an expression that converts a column of another type to headers."""
     if isinstance(kind, MapType):
         return "map_entries(cast(headers as map<string,binary>))"
     item = kind.elementType if isinstance(kind, ArrayType) else None
@@ -110,14 +110,14 @@ def _cast_of(kind: DataType) -> str:
     names = list(kinds)
     key = "key" if "key" in kinds or not names else names[0]
     value = "value" if "value" in kinds or len(names) < 2 else names[1]
-    # Spark makes bytes of text, and not of numbers.
+    # Spark casts text to bytes, but not numbers.
     is_text = isinstance(kinds.get(value), (BinaryType, StringType))
     text = f"h.{value}" if is_text else f"cast(h.{value} as string)"
     return f"transform(headers, h -> struct(cast(h.{key} as string) as key, cast({text} as binary) as value))"
 
 
 class _Writer:
-    """What writers of batches and of streams have in common."""
+    """Common part of the writers of batches and of streams."""
 
     is_stream = False
 
@@ -126,13 +126,13 @@ class _Writer:
         from coordinator_client.random_source import SystemRandomSource
 
         self._options = options
-        # Of a write of a batch, the same in all tasks, which get this very object.
+        # Id of a batch write, the same in all tasks, because each gets a copy of this object.
         self._own_id = SystemRandomSource().request_id().hex()
 
     @told_shortly
     def write(self, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task, on an executor. Raises: InvalidRows; LookupError for a topic that does not exist;
-        TransactionError where the server refuses or stays out of reach."""
+        TransactionError if the server refuses or stays out of reach."""
         check_dependencies()
         from coordinator_client.producer.sink import CommittedBatch
         from pyspark_txnlog.write.sink_task import write_member, write_records
@@ -148,8 +148,10 @@ class _Writer:
         return Written(batch, *member.identity, record_count=member.record_count)
 
     def _decide(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the batch that the tasks wrote. Raises: InvalidOption where it was committed by an earlier write;
-        TransactionError: then Spark gives the query up, and its next start writes the batch again or finds it done."""
+        """Commit the batch that the tasks wrote.
+
+        Raises InvalidOption if an earlier write has committed it. After a TransactionError, Spark gives up the query.
+        Its next start writes the batch again, or finds it committed."""
         written = [each for each in messages if isinstance(each, Written) and each.batch is not None]
         if not written or written[0].batch is None:
             return
@@ -168,8 +170,10 @@ class _Writer:
             )
 
     def _give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Give up what tasks wrote and could not abort themselves, because they were killed. Where none of them told of
-        its batch, a write that is no micro-batch knows it by itself; that of a stream the next run gives up, or time.
+        """Give up the members that tasks wrote but could not abort, because they were killed.
+
+        If no task reported its batch, a batch write derives it from its own id. A stream leaves its batch to its next
+        run, or to the timeout.
         """
         batch = next((each.batch for each in messages if isinstance(each, Written) and each.batch is not None), None)
         if batch is None and not self.is_stream and self._options.delivery is Delivery.EXACTLY_ONCE:
@@ -189,39 +193,39 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes the rows of a query, as one batch of a sink."""
+    """Writer of the rows of a query, as one batch of a sink."""
 
     @told_shortly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make them visible, all at once. Raises: as `_decide`."""
+        """Make the rows visible, all at once. Raises the errors of `_decide`."""
         self._decide(messages)
 
     @told_shortly
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Give them up."""
+        """Give up the batch."""
         self._give_up(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream, each as a batch of its sink."""
+    """Writer of the micro-batches of a stream, each as a batch of its sink."""
 
     is_stream = True
 
     @told_shortly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Make a micro-batch visible, all at once. Raises: as `_decide`."""
+        """Make a micro-batch visible, all at once. Raises the errors of `_decide`."""
         del batchId
         self._decide(messages)
 
     @told_shortly
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Give a micro-batch up."""
+        """Give up a micro-batch."""
         del batchId
         self._give_up(messages)
 
 
 def _task() -> tuple[str, dict[str, str | None]]:
-    """Return what people call this attempt of a task, and what Spark tells it of its query."""
+    """Return the name of this attempt of a task, and the properties of its query that Spark sets."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,6 +1,7 @@
-"""The options of the sink, and which batch of which sink a task writes. Pure: what Spark tells comes in as values.
+"""Options of the sink, and the choice of the sink and batch that a task writes. Pure: Spark's properties come in as
+values.
 
-Every option that is not understood is an error that says what to do. Names are those of Spark's Kafka sink where the
+An unknown option is an error with advice on what to write instead. Names are those of Spark's Kafka sink where the
 meaning is the same. Source: spec spark 5 and 8.
 """
 
@@ -30,7 +31,8 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 RUN_ID: Final = "spark.jobGroup.id"
-"""What Spark tells a task of the stream that it works for. The names are no API; a test holds each Spark to them."""
+"""Name of the property with the run of a query. Spark sets these three properties in the tasks of a stream. The names
+are no API; a test checks every Spark for them."""
 
 SINK_OPTIONS: Final = MappingProxyType(
     {
@@ -46,7 +48,7 @@ SINK_OPTIONS: Final = MappingProxyType(
         "rpcTimeoutMs": str(RPC_TIMEOUT_MS),
     }
 )
-"""The options and their defaults; docs/spark.md says what they mean."""
+"""Options and their defaults; docs/spark.md explains them."""
 
 SINK_ALIASES: Final = MappingProxyType(
     {
@@ -56,7 +58,7 @@ SINK_ALIASES: Final = MappingProxyType(
     }
 )
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of streams that Spark hands on to every sink."""
+"""Options of streams that Spark passes on to every sink."""
 _KNOWN: Final = MappingProxyType(
     {name.lower(): name for name in SINK_OPTIONS} | {name.lower(): name for name in SINK_ALIASES}
 )
@@ -76,41 +78,41 @@ _ADVICE: Final = MappingProxyType(
 
 
 class Delivery(StrEnum):
-    """What a query may rely on."""
+    """Delivery guarantee of a write."""
 
     EXACTLY_ONCE = "exactly-once"
-    """A batch is visible whole and once, or not at all."""
+    """A batch becomes visible completely and once, or not at all."""
 
     AT_LEAST_ONCE = "at-least-once"
-    """Records are visible as they are written; whatever Spark repeats is there again."""
+    """Records are visible as they are written. Records of repeated tasks are there more than once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of one write, checked."""
+    """Checked options of one write."""
 
     endpoint: str
-    """HOST:PORT of the server."""
+    """Address of the server, HOST:PORT."""
     tls_files: TlsNames | None = None
     topic: str = ""
-    """Where all records go; empty = where the column `topic` says."""
+    """Topic of all records; empty to use the column `topic`."""
     sink_name: str = ""
-    """Tells the sinks of one query apart."""
+    """Name that distinguishes the sinks of one query."""
     prefix: str = PREFIX
-    """What the names of sinks begin with."""
+    """Prefix of the names of sinks."""
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
-    """When nothing happened in a sink for so long, what is undecided is given up. Smaller: a slow task costs its batch.
-    Larger: a query that died holds up readers for longer."""
+    """Idle time after which a sink's undecided members are given up (ms). Smaller: a slow task costs its batch. Larger:
+    a dead query blocks readers for longer."""
     app_id: str = ""
-    """With `version`: what a batch write is, so that repeating it writes nothing."""
+    """Identity of a batch write, together with `version`: a repetition of it writes nothing."""
     version: int = 0
     delivery: Delivery = Delivery.EXACTLY_ONCE
     rpc_timeout_ms: int = RPC_TIMEOUT_MS
-    """How long to try to reach the server."""
+    """Time to keep trying to reach the server (ms)."""
 
 
 class Batch(NamedTuple):
-    """A batch of a sink, and who writes it."""
+    """A batch of a sink, and the run that writes it."""
 
     sink: str
     run_id: str
@@ -118,7 +120,7 @@ class Batch(NamedTuple):
 
 
 def parse_write_options(given: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
-    """Return the options of a write, or of a stream. Raises: InvalidOption."""
+    """Return the options of a batch write or of a stream. Raises: InvalidOption."""
     options: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() not in _SPARKS:
@@ -168,12 +170,15 @@ def _name_part(options: Mapping[str, str], name: str) -> str:
 
 
 def batch_of(options: WriteOptions, told: Mapping[str, str | None], own_id: str, *, is_stream: bool) -> Batch:
-    """Return the batch that a task writes. `told`: what Spark tells the task (`QUERY_ID` and the others); `own_id`: an
-    id of this write, the same in all of its tasks; `is_stream`: the sink of a stream, and no write of a batch.
+    """Return the batch that a task writes.
 
-    The name of a sink must be that of what its batches belong to for ever. That is the id of the query, from its
-    checkpoint: with a new checkpoint Spark counts batches from 0 again, and they are other batches. Raises:
-    InvalidOption; LookupError where Spark does not tell.
+    `told` has the properties that Spark sets in the task (`QUERY_ID` and the others). `own_id` is an id of this write,
+    the same in all of its tasks. `is_stream` is True for the sink of a stream, and False for a batch write.
+
+    The name of a sink must identify permanently what its batches belong to. That is the id of the query, from its
+    checkpoint: with a new checkpoint Spark counts batches from 0 again, and they are different batches.
+
+    Raises: InvalidOption; LookupError if Spark does not set the properties.
     """
     query_id, batch_id, run_id = (told.get(name) for name in (QUERY_ID, BATCH_ID, RUN_ID))
     named = f"/{options.sink_name}" if options.sink_name else ""

@@ -1,7 +1,7 @@
-"""From the rows of a query to batches of the log: columns as Spark's Kafka sink names them become Arrow v1, and each
-row finds its partition.
+"""Conversion of the rows of a query to batches of the log. Columns with the names of Spark's Kafka sink become Arrow
+v1, and each row is assigned to a partition.
 
-The sink's only user of pyarrow. Source: spec spark 5 and 8; design 6 (partitioner).
+The only module of the sink that calls pyarrow. Source: spec spark 5 and 8; design 6 (partitioner).
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from coordinator_protocol.limits import KIBI, MEBI
 from pyspark_txnlog.bounds import InvalidOption
 
 BATCH_BYTES: Final = 512 * KIBI
-"""Batches are cut at about this size; a server takes twice as much."""
+"""Size at which batches are cut (bytes), approximately. A server accepts twice as much."""
 REQUEST_BYTES: Final = 4 * MEBI
-"""Batches of all partitions go together, up to this size, unless a single record is larger."""
+"""Largest size of a request with batches of all partitions (bytes), unless a single record is larger."""
 
 
 _NO_KEY: Final = "the column headers has a header without a key in some rows; every header needs one"
 
 
 class InvalidRows(InvalidOption):
-    """The rows cannot be written. The message says which column is wrong."""
+    """The rows cannot be written. The message names the wrong column."""
 
 
 Request = list[tuple[str, int, pa.RecordBatch]]
-"""Batches that go together: topic, partition, records. No two of them are of one partition, because the log takes one
-batch of each with a request."""
+"""Batches that go together: topic, partition, records. Each partition has at most one of them, because the log accepts
+one batch per partition in a request."""
 
 
 class RowsByPartition:
-    """Gathers the rows of one task, and cuts them into batches."""
+    """Collects the rows of one task, and cuts them into batches."""
 
     def __init__(self, topic: str, partition_count: Callable[[str], int], *, first: int, now_ms: int) -> None:
-        """`topic`: where all rows go; empty = where the column `topic` says. `partition_count` raises for a topic that
-        does not exist. `first` chooses where rows without a key begin. `now_ms` is the time of all records."""
+        """`topic` is the topic of all rows; empty to use the column `topic`. `partition_count` raises for a topic that
+        does not exist. `first` chooses the first partition for rows without a key. `now_ms` is the time of all
+        records."""
         self._topic = topic
         self._partition_count = partition_count
         self._turn = first
@@ -51,7 +52,7 @@ class RowsByPartition:
         self._waiting_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows in. Raises: InvalidRows; whatever `partition_count` raises."""
+        """Add rows. Raises: InvalidRows; any error of `partition_count`."""
         records = as_records(rows, self._now_ms)
         for topic, of_topic in self._topics(rows):
             chosen = records if of_topic is None else records.take(of_topic)
@@ -63,12 +64,12 @@ class RowsByPartition:
                 self._waiting_bytes += found.nbytes
 
     def full(self) -> Iterator[Request]:
-        """Yield what waits, in requests, once it is enough for one."""
+        """Yield the collected rows in requests, once they are enough for one."""
         if self._waiting_bytes >= REQUEST_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[Request]:
-        """Yield all that waits, in requests."""
+        """Yield all collected rows in requests."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         by_place = [[(*place, batch) for batch in _sized(batches)] for place, batches in waiting.items()]
         for layer in zip_longest(*by_place):
@@ -83,7 +84,7 @@ class RowsByPartition:
             yield request
 
     def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array | None]]:
-        """Yield each topic and the indices of its rows; None = all of them."""
+        """Yield each topic and the indices of its rows; None stands for all rows."""
         if self._topic:
             yield self._topic, None
             return
@@ -97,8 +98,8 @@ class RowsByPartition:
     def _placed(
         self, topic: str, records: pa.RecordBatch, asked: pa.Array | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the records by partition. Where none of them says where it goes, as many go together as make a batch;
-        then it is the next partition's turn."""
+        """Yield the records by partition. Records without a key and a partition go to one partition until they fill a
+        batch, then to the next."""
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._partition_count(topic)
@@ -106,7 +107,7 @@ class RowsByPartition:
             return
         keys = records.column("key")
         if asked is None and keys.null_count == len(keys):
-            # Where no record says where it goes, all stay as they lie, and are not copied.
+            # No record has a partition or a key, so all keep their order and are not copied.
             for batch in _cut(records):
                 yield self._next_turn(count), batch
             return
@@ -114,8 +115,8 @@ class RowsByPartition:
             yield partition, records.take(found)
 
     def _partitions(self, topic: str, count: int, keys: pa.Array, asked: pa.Array | None) -> pa.Array:
-        """Return the partition of each record: the one that is asked for, else that of its key, else one that all
-        records without a key share."""
+        """Return the partition of each record: the requested one, else that of its key, else one that all records
+        without a key share."""
         if asked is not None and not asked.null_count:
             return _checked(asked.cast(pa.int32()), topic, count)
         chosen = _by_key(keys, count).fill_null(self._next_turn(count))
@@ -127,7 +128,7 @@ class RowsByPartition:
 
 
 def as_records(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """Return the rows as records of Arrow v1, all of this time. Raises: InvalidRows."""
+    """Return the rows as records of Arrow v1, all with this time. Raises: InvalidRows."""
     names = rows.schema.names
     if "value" not in names:
         raise InvalidRows("the rows have no column value; select what is to be written as value")
@@ -174,7 +175,7 @@ def _by_key(keys: pa.Array, count: int) -> pa.Array:
 
 
 def _groups(column: pa.Array) -> Iterator[tuple[Any, pa.Array]]:
-    """Yield each value of a column, and the indices of the rows that have it, in their order."""
+    """Yield each value of a column, and the indices of its rows in order."""
     encoded = column.dictionary_encode()
     if len(encoded.dictionary) == 1:
         yield encoded.dictionary[0].as_py(), pa.array(range(len(column)), pa.int64())
@@ -192,7 +193,7 @@ def _checked(partitions: pa.Array, topic: str, count: int) -> pa.Array:
 
 
 def _sized(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records in batches of a good size: large ones are cut, and small ones joined."""
+    """Yield the records in batches of a suitable size: large ones are cut, and small ones joined."""
     waiting: list[pa.RecordBatch] = []
     size_bytes = 0
     for piece in (piece for batch in batches for piece in _cut(batch)):
@@ -213,7 +214,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in pieces that are small enough, or a single record each. Nothing is copied."""
+    """Yield the batch in pieces that are small enough, or that have a single record. Nothing is copied."""
     if batch.nbytes <= BATCH_BYTES or batch.num_rows == 1:
         yield batch
         return

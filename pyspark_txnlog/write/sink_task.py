@@ -1,4 +1,4 @@
-"""What the sink does in a task: join, write, seal. Loaded where grpc and pyarrow are."""
+"""Work of the sink in a task: join, write, seal. Loaded only where grpc and pyarrow are installed."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from pyspark_txnlog.write.sink_rows import Request, RowsByPartition
 def write_member(
     options: WriteOptions, batch: Batch, rows: Iterator[pa.RecordBatch], task_id: str
 ) -> SinkMember | CommittedBatch:
-    """Write rows as a member of a batch, and seal it; only read them where the batch is committed already. Whatever
-    ends the task before that aborts its member, so that no reader waits for it.
+    """Write rows as a member of a batch, and seal it. If the batch is committed already, only read the rows.
 
-    Raises: InvalidRows; UnknownTopic; RowsCutShort; TransactionError where the server refuses, or another run or
+    Any error before the end aborts the member, so that no reader waits for it.
+
+    Raises: InvalidRows; UnknownTopic; RowsCutShort; TransactionError if the server refuses, or if another run or
     attempt has won.
     """
     connection = shared_connection(options)
     sink = SinkClient(connection, batch.sink, run_id=batch.run_id, deadline_ms=options.rpc_timeout_ms)
     member = sink.join(batch.batch_id, attempt=task_id, transaction_timeout_ms=options.transaction_timeout_ms)
     if isinstance(member, CommittedBatch):
-        # Spark takes it for a defect if its rows are left where they are.
+        # Spark reports an error if its rows are not read to the end.
         for _ in rows:
             pass
         return member
@@ -49,7 +50,7 @@ def write_member(
 
 
 def _send_rows(member: SinkMember, gathered: RowsByPartition, rows: Iterator[pa.RecordBatch]) -> None:
-    # A request is on its way while Spark hands over the rows of the next one.
+    # A request is on its way while Spark delivers the rows of the next one.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="txnlog-sink") as sending:
         on_its_way: Future[None] | None = None
         for request in _requests(gathered, rows):
@@ -62,7 +63,7 @@ def _send_rows(member: SinkMember, gathered: RowsByPartition, rows: Iterator[pa.
 
 
 def write_records(options: WriteOptions, rows: Iterator[pa.RecordBatch], task_id: str) -> int:
-    """Write rows that are visible at once; return how many. Raises: as `write_member`."""
+    """Write rows that are visible at once; return their number. Raises the errors of `write_member`."""
     count = 0
     with Producer(shared_connection(options), encoding="arrow") as producer:
         for request in _requests(_gathering(options, task_id), rows):
@@ -98,6 +99,6 @@ def _gathering(options: WriteOptions, task_id: str) -> RowsByPartition:
                 f"topic {topic} does not exist; create it first, as with `txnctl topic create {topic}`"
             ) from None
 
-    # Tasks without keys begin at different partitions, and the same task at the same.
+    # Tasks begin at different partitions for rows without keys; a repetition with the same id begins at the same one.
     first = zlib.crc32(task_id.encode())
     return RowsByPartition(options.topic, partition_count, first=first, now_ms=SystemClock().wall_ms())

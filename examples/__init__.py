@@ -1,1 +1,1 @@
-"""Programs that show how to use the product. None of them is part of it."""
+"""Programs that show how to use the product. They are not part of it."""

@@ -1,21 +1,22 @@
-"""Copies a topic, each record exactly once, whatever crashes: records and offsets go into the same transaction.
+"""Copies a topic, each record exactly once in spite of crashes: records and offsets go into the same transaction.
 
     .venv/bin/txnctl dev                                                     in one terminal
     .venv/bin/python examples/copy_exactly_once.py --flights 5000            in another: loads real flights, copies them
     .venv/bin/python examples/copy_exactly_once.py --source a --target b     any two topics that exist
 
-Run several at once with the same `--group` and different `--name`s, and they share the partitions. Kill one with
-`kill -9` and start it again under its name: nothing is missing and nothing is there twice. How that comes about:
+Run several copies with the same `--group` and different `--name`s, and they share the partitions. Kill one with `kill
+-9` and start it again with its name: no record is missing, and none is there twice. This is why:
 
 1. The consumer reads committed records of the source, as a member of a group. It does not commit offsets by itself.
-2. One transaction takes the copies of a batch AND the offsets behind it (`txn.commit_offsets`). Both count or neither.
-3. A process that dies leaves at most one open transaction. Its successor, with the same `--name`, aborts it as it
-   starts. Whoever gets its partitions waits until that transaction is decided before it reads a committed offset.
-4. A member that lost its partitions without noticing cannot commit their offsets any more: the group refuses them.
-5. In a classic group the name is also that of a static member: who comes back under it has its partitions at once. In
-   the protocol `consumer` they go to the others, once the one who was killed has been silent for a session (45 s).
+2. One transaction takes the copies of a batch AND the offsets after it (`txn.commit_offsets`). Both are committed, or
+   neither.
+3. A process that dies leaves at most one open transaction. Its successor with the same `--name` aborts it on start. A
+   member that receives the partitions reads their committed offsets only after that transaction is decided.
+4. A member that lost its partitions unnoticed cannot commit their offsets any more: the group refuses them.
+5. In a classic group the name is also that of a static member, which gets its partitions back at once. With the
+   protocol `consumer` they go to other members once the killed process has been silent for a session (45 s).
 
-The transformation is `copied` below: it notes where each record came from.
+The transformation is `copied` below: it notes the origin of each record.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from coordinator_client import Abortable, Admin, Consumer, ConsumerRecords, Prod
 from coordinator_client.reading.reader import ReadRecord
 
 IDLE_MS: Final = 3_000
-"""After this long without new records it is checked whether the copy is complete."""
+"""Time without new records after which the copy is checked for completeness (ms)."""
 
 
 def main() -> int:
-    """Load the source if that is asked for, copy it, and check the copy."""
+    """Load the source if requested, copy it, and check the copy."""
     options = arguments()
     if options.flights:
         load_flights(options)
@@ -47,7 +48,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,8 +84,8 @@ def arguments() -> argparse.Namespace:
 
 
 def load_flights(options: argparse.Namespace) -> None:
-    """Make the topics, and write flights into the source in one transaction. `make demo` installs the data set."""
-    # Run as a program, this file's folder is on the path and the project is not.
+    """Create the topics, and write flights to the source in one transaction. `make demo` installs the data set."""
+    # Running this file as a program puts its folder on the path, but not the project.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
     from examples.demo_parts.flights import records
 
@@ -97,7 +98,7 @@ def load_flights(options: argparse.Namespace) -> None:
 
 
 def copy(options: argparse.Namespace) -> int:
-    """Copy what there is, and return how many records that were."""
+    """Copy the available records, and return their number."""
     count = 0
     with (
         Consumer(
@@ -108,14 +109,15 @@ def copy(options: argparse.Namespace) -> int:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             max_poll_records=options.batch,
-            # A copier may be started while the server is down, and waits for it.
+            # A copier that starts while the server is down waits for it.
             wait_ms=None,
         ) as consumer,
         Producer(
             options.server, transactional_id=options.name, transaction_timeout_ms=options.timeout_ms, wait_ms=None
         ) as producer,
     ):
-        # First of all: what an earlier process of this name left open is aborted now, and it can write no more.
+        # Initialise first. This aborts a transaction that an earlier process with this name left open, and fences that
+        # process.
         producer.init()
         consumer.subscribe([options.source])
         while (batch := consumer.poll(timeout_ms=IDLE_MS)) or options.follow or not has_read_all(consumer):
@@ -126,15 +128,18 @@ def copy(options: argparse.Namespace) -> int:
                     copy_batch(txn, consumer, batch, options.target)
                 count += len(batch)
             except Abortable as why:
-                # Nothing of it counts. What is still ours comes again with the next poll.
+                # The transaction does not count. Records of partitions that are still assigned come again with the next
+                # poll.
                 print(f"once more: {why}", file=sys.stderr)
                 consumer.rewind(batch)
     return count
 
 
 def has_read_all(consumer: Consumer) -> bool:
-    """True at the end of all partitions that are ours. Silence alone says nothing: it may take long to become a member,
-    or others have all partitions for now."""
+    """True at the end of all assigned partitions.
+
+    An empty poll alone does not show that: joining the group may take long, or other members have all partitions for
+    now."""
     ours = consumer.assignment()
     if not ours:
         return False
@@ -143,20 +148,20 @@ def has_read_all(consumer: Consumer) -> bool:
 
 
 def copy_batch(txn: Transaction, consumer: Consumer, batch: ConsumerRecords, target: str) -> None:
-    """Write the copies and the offsets behind their originals."""
+    """Write the copies of records, and commit the offsets after the originals."""
     for record in batch:
         txn.send(target, copied(record), key=record.key, headers=record.headers)
     txn.commit_offsets(consumer, batch)
 
 
 def copied(record: ReadRecord) -> bytes:
-    """The transformation: the record, and where it came from."""
+    """Transform a record: add its origin to its value."""
     value = None if record.value is None else record.value.decode(errors="replace")
     return json.dumps({"from": [record.partition, record.offset], "value": value}).encode()
 
 
 def check(options: argparse.Namespace) -> int:
-    """Compare the topics; 0 if every record of the source is in the target exactly once."""
+    """Compare the topics. Returns 0 if every record of the source is in the target exactly once."""
     originals = {(record.partition, record.offset): record.value for record in read(options.source, options.server)}
     copies: Counter[tuple[int, int]] = Counter()
     wrong = 0

@@ -1,10 +1,11 @@
-"""The whole story on real data: flights go in through crashes, and Spark must read each of them once.
+"""Loads flights through crashes, and checks that Spark reads each of them once.
 
     .venv/bin/python examples/demo.py          all 336,776 flights; `make demo` does this
     .venv/bin/python examples/demo.py --rows 20000
 
-The report goes to stdout, progress to stderr. Exit status: 0 = every row is right, 1 = something differs or failed,
-130 = interrupted. Nothing is left running; of the directory, only the server's log after a failure, all with --keep.
+The report goes to stdout, progress to stderr. Exit status: 0 = every row is right, 1 = something differs or failed, 130
+= interrupted. No process is left running. Of the directory, only the server's log is left after a failure, and all of
+it with --keep.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problem = java_problem()
     if problem:
         return fail(problem)
-    # gRPC writes its own lines to stderr while the server is dead, which is no news here.
+    # While the server is dead, gRPC would write lines of its own to stderr. They are expected here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     interrupts = Interrupts()
     directory = Path(tempfile.mkdtemp(prefix="txn-demo-"))
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> None:
-    """Load, read, compare, report. Raises: Differs, and whatever keeps the demo from its end."""
+    """Load, read, compare, report. Raises Differs, and every other error of the demo."""
     from coordinator_client.admin.admin import Admin
     from examples.demo_parts.load import run_load
     from examples.demo_parts.reading import read_and_compare, spark_session
@@ -86,7 +87,7 @@ def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> N
 
 
 def parser(program: str, description: str) -> argparse.ArgumentParser:
-    """What a demo understands."""
+    """Return the parser of a demo's command line."""
     from examples.demo_parts.flights import ROWS
 
     arguments = argparse.ArgumentParser(prog=program, description=description)
@@ -106,7 +107,7 @@ def _rows(text: str) -> int:
 
 
 def tidy(directory: Path, logs: Sequence[Path], *, is_kept: bool, is_failure: bool) -> None:
-    """Remove the directory, or after a failure all of it but the logs."""
+    """Remove the directory, or after a failure all of it except the logs."""
     if is_kept:
         tell(f"kept {directory}")
         return
@@ -121,7 +122,7 @@ def tidy(directory: Path, logs: Sequence[Path], *, is_kept: bool, is_failure: bo
 
 
 def fail(reason: str) -> int:
-    """Say why the demo fails; return its exit status."""
+    """Print the reason of a failure; return the exit status."""
     for line in reason.splitlines():
         print(f"demo: FAILED, {line}", file=sys.stderr, flush=True)
     return 1
@@ -131,7 +132,7 @@ _began = time.monotonic()
 
 
 def tell(line: str) -> None:
-    """Say how far the demo has come."""
+    """Print the progress of the demo."""
     print(f"demo: {time.monotonic() - _began:5.1f} s  {line}", file=sys.stderr, flush=True)
 
 

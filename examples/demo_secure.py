@@ -1,16 +1,16 @@
-"""Security on, and a disk lost: TLS, tokens, permissions, the audit log, a backup and its restore.
+"""Runs a server with security, loses its disk and restores a backup: TLS, tokens, permissions and the audit log.
 
     .venv/bin/python examples/demo_secure.py          all 336,776 flights; `make demo-secure` does this
     .venv/bin/python examples/demo_secure.py --rows 20000
 
-An administrator says who may do what. A loader writes the flights in transactions, an analyst reads them; what either
-may not do is refused and stands in the audit log, and so does a stranger. Half of the flights are in a backup when the
-server is killed and its disk is lost. It is restored, the loader goes on where the backup ends, and every row is
-compared with the data set.
+An administrator sets the permissions. A loader writes the flights in transactions, and an analyst reads them. Calls
+that they may not make, and those of an unauthenticated caller, are refused and recorded in the audit log. Half of the
+flights are in a backup when the server is killed and its disk is lost. The backup is restored, the loader continues
+where it ends, and every row is compared with the data set.
 
-The report goes to stdout, progress to stderr. Exit status: 0 = every row is there, once, and right, and whatever should
-have been refused was; 1 = something differs or failed; 130 = interrupted. Nothing is left running; of the directory,
-only the log after a failure, all with --keep.
+The report goes to stdout, progress to stderr. Exit status: 0 = every row is there, once, and right, and every forbidden
+call was refused; 1 = something differs or failed; 130 = interrupted. No process is left running. Of the directory, only
+the log is left after a failure, and all of it with --keep.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return the exit status."""
     asked = parser("demo_secure.py", "Writes flights with security on, loses the disk, and restores a backup.")
     options = asked.parse_args(arguments)
-    # gRPC writes its own lines to stderr while the server is dead, which is no news here.
+    # While the server is dead, gRPC would write lines of its own to stderr. They are expected here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     Interrupts()
     directory = Path(tempfile.mkdtemp(prefix="txn-demo-"))
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def settings(directory: Path, people: People) -> dict[str, object]:
-    """What the server of this demo is told that others are not."""
+    """Return the server settings that differ from the defaults."""
     return {
         "tls_certificate_file": people.ca_file,
         "tls_key_file": people.key_file,
@@ -79,7 +79,7 @@ def settings(directory: Path, people: People) -> dict[str, object]:
 
 
 class Story:
-    """What happens, in order. Each step raises DemoFailed where it cannot be shown."""
+    """The steps of the demo, in order. Each raises DemoFailed if it does not succeed."""
 
     def __init__(self, directory: Path, server: Server, people: People, rows: int) -> None:
         self._directory = directory
@@ -95,7 +95,7 @@ class Story:
         refused = self._show_what_is_refused()
         self._admin("backup", "create")
         tell(f"{half} flights are in a backup")
-        # Rows that will be lost with the disk; the backup is the promise, and no more.
+        # These rows will be lost with the disk: only the rows of the backup are safe.
         self._load(half + 1, min(half + ROWS_PER_TRANSACTION, self._rows))
         self._lose_the_disk_and_restore()
         kept = self._count()
@@ -120,7 +120,7 @@ class Story:
         tell("the loader may write to the topic, the analyst may read it")
 
     def _show_what_is_refused(self) -> list[str]:
-        """Let each try what is not theirs; return who was told what. Raises: Differs where one is let through."""
+        """Let each caller try a forbidden call; return the callers and errors. Raises: Differs if a call succeeds."""
         from coordinator_client import Producer, TransactionError, read
         from coordinator_protocol.errors import ErrorCode
 
@@ -177,7 +177,7 @@ class Story:
         return sum(1 for _ in read(TOPIC, self._server.endpoint, tls=self._people.tls(ANALYST)))
 
     def _compare(self) -> int:
-        """Return how many rows are right, as the analyst sees them. Raises: Differs."""
+        """Return the number of correct rows, as the analyst sees them. Raises: Differs."""
         from coordinator_client import read
         from examples.demo_parts.compared import compare
 
@@ -192,7 +192,7 @@ class Story:
         return matching
 
     def _on_record(self) -> Counter[str]:
-        """How many lines of each kind the audit log has. Raises: Differs where a refusal is missing."""
+        """Return the number of lines of each kind in the audit log. Raises: Differs if a refusal is missing."""
         lines = [json.loads(line) for line in (self._directory / "audit.log").read_text().splitlines()]
         refused = {line.get("principal") for line in lines if line["event"] == "refused"}
         if not refused >= {f"User:{LOADER}", f"User:{ANALYST}"}:

@@ -1,15 +1,15 @@
-"""Exactly once from topic to topic: Spark copies the flights while it and the server are killed again and again.
+"""Exactly once from topic to topic: Spark copies the flights while it and the server are killed repeatedly.
 
     .venv/bin/python examples/demo_streaming.py          all 336,776 flights; `make demo-streaming` does this
     .venv/bin/python examples/demo_streaming.py --rows 20000
 
-A producer writes the flights into one topic, in transactions, some of which it aborts. A Spark stream copies them to
-another topic. Meanwhile an executor is killed, then the server, then the driver with all that belongs to it, twice. At
-the end every row of the second topic is compared with the data set.
+A producer writes the flights to one topic, in transactions, some of which it aborts. A Spark stream copies them to
+another topic. Meanwhile an executor is killed, then the server, then the driver with all its processes, and that twice.
+At the end every row of the second topic is compared with the data set.
 
 The report goes to stdout, progress to stderr. Exit status: 0 = every row is there, once, and right; 1 = something
-differs or failed; 130 = interrupted. Nothing is left running; of the directory, only the logs after a failure, all with
---keep.
+differs or failed; 130 = interrupted. No process is left running. Of the directory, only the logs are left after a
+failure, and all of it with --keep.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TARGET: Final = "departures-copied"
 PARTITIONS: Final = 4
 ROWS_PER_TRANSACTION: Final = 2_000
 ABORT_EVERY: Final = 10
-"""One transaction in so many is aborted, and its rows are written again by the next one."""
+"""Interval of aborted transactions. The next transaction writes the same rows again."""
 ROUNDS: Final = 2
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problem = java_problem()
     if problem:
         return fail(problem)
-    # gRPC writes its own lines to stderr while the server is dead, which is no news here.
+    # While the server is dead, gRPC would write lines of its own to stderr. They are expected here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     Interrupts()
     directory = Path(tempfile.mkdtemp(prefix="txn-demo-"))
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(server: Server, job: StreamJob, rows: int) -> None:
-    """Load, copy, kill, compare, report. Raises: Differs, and whatever keeps the demo from its end."""
+    """Load, copy, kill, compare, report. Raises Differs, and every other error of the demo."""
     from coordinator_client import Admin, read
     from examples.demo_parts.compared import compare
 
@@ -86,7 +86,7 @@ def run(server: Server, job: StreamJob, rows: int) -> None:
         for _ in range(ROUNDS):
             _kill_everything_once(server, job)
     except StreamFailed:
-        # If there was nothing to copy, that is why.
+        # If the load has failed, the stream had nothing to copy.
         loading.check()
         raise
     loading.join()
@@ -122,7 +122,7 @@ def _kill_everything_once(server: Server, job: StreamJob) -> None:
 
 
 class Loading:
-    """Writes the flights in transactions, each over all partitions, on a thread of its own."""
+    """Writes the flights in transactions, each over all partitions, in a thread."""
 
     def __init__(self, endpoint: str, rows: int, on_failure: Callable[[], None]) -> None:
         self._endpoint = endpoint
@@ -133,12 +133,12 @@ class Loading:
         self.thread = threading.Thread(target=self._load, daemon=True)
 
     def join(self) -> None:
-        """Return when all is written. Raises: LoadFailed."""
+        """Return when all flights are written. Raises: LoadFailed."""
         self.thread.join()
         self.check()
 
     def check(self) -> None:
-        """Raises: LoadFailed where the flights cannot be written."""
+        """Raise LoadFailed if the flights cannot be written."""
         if self._failure is not None:
             raise LoadFailed(f"the flights could not be written: {self._failure}") from self._failure
 
@@ -151,13 +151,14 @@ class Loading:
                     if number % ABORT_EVERY == ABORT_EVERY // 2:
                         self.aborted_rows += self._write(producer, first, is_aborted=True)
                     self._write(producer, first)
-        except Exception as failure:  # noqa: BLE001  told where the demo waits
+        except Exception as failure:  # noqa: BLE001  raised again by `check`
             self._failure = failure
             self._on_failure()
 
     def _write(self, producer: object, first: int, *, is_aborted: bool = False) -> int:
-        """One transaction; where its outcome is unknown or it was aborted, because the server was killed, it is begun
-        again. Returns the number of rows."""
+        """Write one transaction, and return its number of rows.
+
+        If it was aborted, or its outcome is unknown, because the server was killed, it is written again."""
         from coordinator_client import Producer
         from coordinator_client.errors import Abortable
         from examples.demo_parts.flights import records

@@ -1,4 +1,4 @@
-"""Orders in a database and in a log, both or neither: the database decides, the log takes part in its decision.
+"""Orders in a database and in a log, both or neither: the database decides, and the log follows its decision.
 
     TXN_TRANSACTION_TWO_PHASE_COMMIT_ENABLE=true .venv/bin/txnctl dev                 in one terminal
     .venv/bin/python examples/two_phase_postgres.py --order 1 --database shop.sqlite  in another
@@ -6,19 +6,19 @@
     .venv/bin/python examples/two_phase_postgres.py --database shop.sqlite            recovers, and shows both
 
 `--database` (or TWO_PHASE_DATABASE) is a PostgreSQL DSN (`postgresql://...`, needs psycopg) or the path of an SQLite
-file. `--crash-at` ends the process without a word to anybody, at one of the steps of `STEPS`.
+file. `--crash-at` ends the process without any cleanup, at one of the steps of `STEPS`.
 
 The protocol, in the order that makes it safe:
 
-1. The record is written and the transaction *prepared*: from here on it can be committed, whatever crashes, and nobody
-   but us ends it.
-2. One database transaction writes the order AND which prepared transaction belongs to it. Its commit is the decision.
-3. The log's transaction is committed. If we never get there, the next start does it.
+1. The record is written and the transaction is *prepared*. From here on it can be committed in spite of any crash, and
+   only this application ends it.
+2. One database transaction writes the order AND the identity of its prepared transaction. Its commit is the decision.
+3. The log's transaction is committed. If the process dies before that, the next start does it.
 
-At every start, `recover` takes the log's transaction over, looks up what the database decided on it, and ends it so.
-What has no decision is aborted: the order is not in the database either, and cannot get there any more, because every
-deciding database transaction checks that its process was not taken over meanwhile. An error of any kind simply ends the
-program; the next start knows what to do.
+At every start, `recover` takes over the log's transaction, looks up the decision in the database, and ends the
+transaction accordingly. Without a decision it is aborted: the order is not in the database either. It cannot get there
+any more, because every deciding database transaction checks that its process was not replaced meanwhile. An error of
+any kind simply ends the program; the next start recovers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,22 @@ from coordinator_client import Admin, Identity, Producer, TransactionError, read
 TOPIC: Final = "orders"
 TRANSACTIONAL_ID: Final = "shop"
 STEPS: Final = ("kept", "initialised", "produced", "prepared", "undecided", "decided", "committed")
-"""Where a crash can be asked for: after an open transaction was taken over and before it is ended; after recovery;
-after the record; after it was prepared; before the database commits; after it did; after the log's commit."""
+"""Steps at which a crash can be requested.
+
+- kept: after an open transaction was taken over, and before it is ended
+- initialised: after recovery
+- produced: after the record
+- prepared: after it was prepared
+- undecided: before the database commits
+- decided: after the database committed
+- committed: after the log's commit
+"""
 
 CRASHED: Final = 70
 
 
 class Connection(Protocol):
-    """What sqlite3 and psycopg have in common."""
+    """Common methods of sqlite3 and psycopg."""
 
     def execute(self, query: Any, parameters: Sequence[object] = ..., /) -> Any: ...  # noqa: ANN401  two libraries
     def commit(self) -> None: ...
@@ -51,11 +59,11 @@ class Connection(Protocol):
 
 
 class TakenOver(Exception):
-    """Another process recovered what this one had begun; it must not decide any more."""
+    """Another process has recovered the work of this one, which must not decide any more."""
 
 
 class Database:
-    """The decision maker. `orders` is the application's; the other tables are what it takes to decide for a log."""
+    """The decision maker. `orders` is the application's table; the others hold what it needs to decide for a log."""
 
     def __init__(self, dsn: str) -> None:
         self._parameter = "?"
@@ -70,9 +78,9 @@ class Database:
             self._connection = sqlite3.connect(dsn)
         for table in (
             "orders (id BIGINT PRIMARY KEY)",
-            # Which process may decide: whoever recovered last.
+            # Process that may decide: the last one to recover.
             "participants (name TEXT PRIMARY KEY, producer_id BIGINT, producer_epoch BIGINT)",
-            # A row is the decision to commit. No row: abort.
+            # A row is a decision to commit. Without a row the transaction is aborted.
             "decisions (name TEXT, producer_id BIGINT, producer_epoch BIGINT)",
         ):
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
@@ -82,8 +90,10 @@ class Database:
         self._connection.close()
 
     def take_over(self, owner: Identity) -> None:
-        """From here on only this process decides. Waits for a decision that is being committed, and forbids later ones,
-        so that what `is_committed` says then stays true."""
+        """Let only this process decide from now on.
+
+        Waits for a decision that is being committed, and forbids later ones by other processes. So the result of
+        `is_committed` stays true."""
         self._execute(
             "INSERT INTO participants VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
             " SET producer_id = excluded.producer_id, producer_epoch = excluded.producer_epoch",
@@ -92,14 +102,14 @@ class Database:
         self._connection.commit()
 
     def is_committed(self, noted: Identity) -> bool:
-        """Whether the database decided to commit the transaction of the log that was noted so."""
+        """Return True if the database decided to commit the log's transaction with this identity."""
         query = "SELECT 1 FROM decisions WHERE name = ? AND producer_id = ? AND producer_epoch = ?"
         found = self._execute(query, (TRANSACTIONAL_ID, *noted)).fetchone() is not None
         self._connection.commit()
         return found
 
     def order(self, order_id: int, noted: Identity, owner: Identity) -> None:
-        """The order and the decision for the log, not committed yet. Raises: TakenOver."""
+        """Write the order and the decision for the log, without a commit yet. Raises: TakenOver."""
         still_ours = self._execute(
             "UPDATE participants SET name = name WHERE name = ? AND producer_id = ? AND producer_epoch = ?",
             (TRANSACTIONAL_ID, *owner),
@@ -113,7 +123,7 @@ class Database:
         self._connection.commit()
 
     def forget_decisions(self) -> None:
-        """Nothing of the log is open, so nobody will ask for a decision of the past."""
+        """Delete the decisions: no transaction of the log is open, so none is needed any more."""
         self._execute("DELETE FROM decisions WHERE name = ?", (TRANSACTIONAL_ID,))
         self._connection.commit()
 
@@ -134,10 +144,10 @@ class Shop:
         self._database = database
         self._crash_at = crash_at
         self._owner = Identity(-1, -1)
-        """Who we are to the database: no other process ever recovers with this identity."""
+        """Identity of this process in the database. No other process ever recovers with it."""
 
     def recover(self) -> None:
-        """Take the log's transaction over and end it as the database decided, if there is one."""
+        """Take over the log's open transaction, if there is one, and end it as the database decided."""
         kept = self._producer.recover()
         assert self._producer.identity is not None, "a producer that recovered has an identity"
         self._owner = self._producer.identity
@@ -176,12 +186,12 @@ class Shop:
 
 
 def logged_orders(endpoint: str) -> list[int]:
-    """The orders in the log, as a reader of committed records sees them."""
+    """Return the orders in the log, as a reader of committed records sees them."""
     return sorted(int(record.value or b"") for record in read(TOPIC, endpoint))
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Recover, make an order if one is asked for, and show what database and log hold."""
+    """Recover, make an order if one is given, and show the orders in database and log."""
     parser = argparse.ArgumentParser(description="One order in a database and in a log, both or neither.")
     parser.add_argument("endpoint", nargs="?", default="127.0.0.1:7070", help="HOST:PORT of the server")
     parser.add_argument("--database", default=os.environ.get("TWO_PHASE_DATABASE", "shop.sqlite"), metavar="DSN")

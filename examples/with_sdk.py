@@ -1,4 +1,4 @@
-"""Transfers between accounts, with the SDK: both sides of a transfer count, or neither does.
+"""Transfers between accounts with the SDK: both sides of a transfer are booked, or neither.
 
     .venv/bin/txnctl dev                            in one terminal
     .venv/bin/python examples/with_sdk.py           in another; HOST:PORT may follow
@@ -16,15 +16,15 @@ from coordinator_client import Admin, Producer, read
 
 TOPIC: Final = "transfers"
 ACCOUNTS: Final = {"alice": 0, "bob": 1}
-"""Each account has a partition of its own here, so every transfer touches two."""
+"""Partition of each account, so every transfer touches two partitions."""
 
 
 class UnknownAccount(Exception):
-    """Nobody of that name has an account."""
+    """There is no account with that name."""
 
 
 def main(endpoint: str) -> None:
-    """Make a transfer that succeeds and one that fails, then show what counts."""
+    """Make a transfer that succeeds and one that fails, then show the balances."""
     with Admin(endpoint) as admin:
         admin.create_topic(TOPIC, len(ACCOUNTS), is_existing_ok=True)
     with Producer(endpoint, transactional_id="bank") as producer:
@@ -43,10 +43,10 @@ def main(endpoint: str) -> None:
 
 
 def transfer(producer: Producer, source: str, target: str, amount: int) -> None:
-    """Book both sides in one transaction. Raises: UnknownAccount, and then neither is booked."""
+    """Book both sides in one transaction. If it raises UnknownAccount, neither is booked."""
     with producer.transaction() as txn:
         txn.send(TOPIC, b"%d" % -amount, key=source.encode(), partition=ACCOUNTS[source])
-        # The first half is in the log before the second is tried, as it may be in a longer transaction.
+        # The first record is in the log before the second is sent, as may happen in a longer transaction.
         txn.flush()
         if target not in ACCOUNTS:
             raise UnknownAccount(target)

@@ -1,10 +1,10 @@
-"""Transfers between accounts, with nothing but the generated stubs: what any language with gRPC has to do.
+"""Transfers between accounts with the generated stubs alone, as a client in any language with gRPC would do it.
 
     .venv/bin/txnctl dev                            in one terminal
     .venv/bin/python examples/with_stubs.py         in another; HOST:PORT may follow
 
-The job is that of `with_sdk.py`. What the SDK does besides, and a program that lives longer needs: retries with the
-same `request_id` and a deadline, and acting on `error_class`.
+The transfers are those of `with_sdk.py`. The SDK does more, which a long-running program needs: it retries with the
+same `request_id` and a deadline, and acts on `error_class`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TOPIC: Final = "transfers"
 TRANSACTIONAL_ID: Final = "bank"
 TIMEOUT_MS: Final = 60_000
 ACCOUNTS: Final = {"alice": 0, "bob": 1}
-"""Each account has a partition of its own here, so every transfer touches two."""
+"""Partition of each account, so every transfer touches two partitions."""
 
 
 class UnknownAccount(Exception):
-    """Nobody of that name has an account."""
+    """There is no account with that name."""
 
 
 class Reply(Protocol):
-    """What all replies and their items have in common."""
+    """Common fields of all replies and their items."""
 
     @property
     def error_code(self) -> int: ...
@@ -47,7 +47,7 @@ ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 def main(endpoint: str) -> None:
-    """Make a transfer that succeeds and one that fails, then show what counts."""
+    """Make a transfer that succeeds and one that fails, then show the balances."""
     with grpc.insecure_channel(endpoint) as channel:
         logs = LogServiceStub(channel)
         create_topic(logs)
@@ -66,12 +66,12 @@ def main(endpoint: str) -> None:
 
 
 class Bank:
-    """A transactional producer: its identity, and how many records it sent to each partition under it."""
+    """A transactional producer: its identity, and the number of records that it sent to each partition with it."""
 
     def __init__(self, logs: LogServiceStub, transactions: TransactionServiceStub) -> None:
         self._logs = logs
         self._transactions = transactions
-        # This fences whoever used the transactional id before, and aborts what he left open.
+        # This fences the previous producer with this transactional id, and aborts its open transaction.
         identity = checked(
             transactions.InitProducerId(
                 txn.InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TIMEOUT_MS)
@@ -81,7 +81,7 @@ class Bank:
         self._sequences: Counter[int] = Counter()
 
     def transfer(self, source: str, target: str, amount: int) -> None:
-        """Book both sides in one transaction. Raises: UnknownAccount, and then neither is booked."""
+        """Book both sides in one transaction. If it raises UnknownAccount, neither is booked."""
         try:
             self._send(source, -amount)
             if target not in ACCOUNTS:
@@ -129,13 +129,13 @@ class Bank:
                 )
             )
         )
-        # The answer is the identity of the next transaction, under which sequences count from 0 again.
+        # The reply has the identity of the next transaction, under which sequences count from 0 again.
         self._producer_id, self._producer_epoch = ended.producer_id, ended.producer_epoch
         self._sequences.clear()
 
 
 def create_topic(logs: LogServiceStub) -> None:
-    """Create the topic unless it is there."""
+    """Create the topic unless it exists."""
     topic = log.NewTopic(name=TOPIC, partition_count=len(ACCOUNTS))
     reply = checked(logs.CreateTopics(log.CreateTopicsRequest(topics=[topic])))
     if reply.results[0].error_code != common.ERROR_CODE_TOPIC_ALREADY_EXISTS:
@@ -143,7 +143,7 @@ def create_topic(logs: LogServiceStub) -> None:
 
 
 def read(logs: LogServiceStub, isolation: common.IsolationLevel.ValueType) -> Iterator[log.Record]:
-    """Yield the records of all partitions, each up to its end as it is now."""
+    """Yield the records of all partitions, each up to its present end."""
     for partition in ACCOUNTS.values():
         offset, is_over = 0, False
         while not is_over:
@@ -156,12 +156,12 @@ def read(logs: LogServiceStub, isolation: common.IsolationLevel.ValueType) -> It
                 yield from log.Records.FromString(batch.payload).records
             is_committed = isolation == common.ISOLATION_LEVEL_READ_COMMITTED
             end = found.last_stable_offset if is_committed else found.high_watermark
-            # Where to go on is the server's word: hidden records and markers have offsets too.
+            # The server returns the next offset, because hidden records and markers have offsets, too.
             offset, is_over = found.next_offset, found.next_offset >= end
 
 
 def checked(reply: ReplyT) -> ReplyT:
-    """Return the reply. Errors of the protocol travel in it; only those of the transport are gRPC's."""
+    """Return the reply. It contains errors of the protocol; only transport errors are gRPC's."""
     if reply.error_code:
         raise SystemExit(f"the server refused with error {reply.error_code}: {reply.error_message}")
     return reply

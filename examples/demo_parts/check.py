@@ -1,4 +1,5 @@
-"""Compares what Spark read with the data set: every field of every row, and the distances of each carrier."""
+"""Comparison of the rows that Spark read with the data set: every field of every row, and the distances of each
+carrier."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from examples.demo_parts.flights import ROW
 
 KEY: Final = "key"
 EXAMPLES_MAX: Final = 5
-"""How many differences are shown: enough to see a pattern, few enough to read."""
+"""Number of shown examples of a difference: enough to see a pattern, few enough to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """What one carrier flew."""
+    """Flights and miles of one carrier."""
 
     flights: int
     miles: int
@@ -26,18 +27,18 @@ class Distance:
 
 @dataclass(slots=True)
 class Comparison:
-    """How the rows that were read differ from those of the data set."""
+    """Differences between the rows that were read and those of the data set."""
 
     matching: int = 0
     missing: int = 0
     duplicated: int = 0
-    """Rows beyond the first of their number."""
+    """Rows beyond the first with the same number."""
     differences: list[str] = field(default_factory=list)
     """Every kind of difference in words, with examples; empty if there is none."""
 
 
 def compare_rows(expected: pa.Table, found: pa.Table) -> Comparison:
-    """Compare all fields of all rows by row number; `found` has the columns of `expected` and the record's key."""
+    """Compare all fields of all rows by row number. `found` has the columns of `expected` and the record's key."""
     counts = Counter(found[ROW].to_pylist())
     wanted = set(expected[ROW].to_pylist())
     missing = sorted(wanted - counts.keys())
@@ -71,9 +72,10 @@ def compare_distances(expected: dict[str, Distance], found: dict[str, Distance])
 
 
 def _different_rows(expected: pa.Table, found: pa.Table, result: Comparison) -> set[int]:
-    """Note every field that differs; return the numbers of the rows that have one."""
+    """Note every field that differs; return the numbers of the differing rows."""
     found = found.sort_by(ROW)
-    # Each found row beside the expected row of its number, which is its position, because rows are counted from 1.
+    # Put each found row beside the expected row of its number. The number is its position, because rows are counted
+    # from 1.
     expected = expected.take(pc.subtract(found[ROW], 1))
     wrong: set[int] = set()
     pairs = [(name, expected[name], found[name]) for name in expected.column_names]

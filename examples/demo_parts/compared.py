@@ -1,4 +1,4 @@
-"""The records of a topic, compared with the data set they come from."""
+"""Comparison of the records of a topic with the data set that they come from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.demo_parts.flights import SCHEMA, expected_flights
 
 
 def compare(records: Iterable[ReadRecord], rows: int) -> tuple[int, list[str]]:
-    """The number of flights that are right, and all differences from the first `rows` of the data set."""
+    """Return the number of correct flights, and all differences from the first `rows` of the data set."""
     found = [*records]
     lines = b"\n".join(record.value or b"" for record in found)
     options = pyarrow.json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="error")

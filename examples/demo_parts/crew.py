@@ -1,7 +1,7 @@
-"""The producers as processes of their own, each with a line to the demo on which it reports what it did.
+"""Producers in their own processes, each with a pipe to the demo for its reports.
 
-Processes, because one is stopped and one is killed, as it happens to programs. One line each, because a process that is
-killed while it writes to a line that others share would leave it locked.
+They are processes because one is stopped and one is killed, as happens to real programs. Each has a pipe of its own,
+because a process that is killed while it writes to a shared one would leave it locked.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from examples.demo_parts.failures import ProducerFailed
 from examples.demo_parts.plan import Assignment
 
 PATIENCE_SECONDS: Final = 360
-"""Longer than the producers themselves wait for the server: their own error says more than ours."""
+"""Time to wait for a report (s). It is longer than the producers themselves wait for the server, because their own
+errors say more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction is committed: its rows, and when the answer came (monotonic seconds)."""
+    """A transaction is committed: its rows, and the time of the reply (monotonic seconds)."""
 
     rows: int
     at: float
@@ -36,7 +37,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction is aborted. `reason` is None where that was the purpose; then all its rows had been appended."""
+    """A transaction is aborted. `reason` is None for an abort on purpose; then all its rows had been appended."""
 
     rows: int
     reason: str | None = None
@@ -44,7 +45,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A transaction is open and these rows of it are durable in the log."""
+    """A transaction is open, and these rows of it are durable in the log."""
 
     rows: int
 
@@ -63,10 +64,10 @@ ReportT = TypeVar("ReportT", Committed, Aborted, Opened, Refused)
 
 
 class ProducerProcess:
-    """One producer at work."""
+    """A running producer."""
 
     def __init__(self, role: Role, assignment: Assignment) -> None:
-        # Started afresh, not forked: gRPC does not survive a fork.
+        # Spawned, not forked: gRPC does not survive a fork.
         context = multiprocessing.get_context("spawn")
         self.line, child_line = context.Pipe()
         self.name = assignment.transactional_id
@@ -76,7 +77,7 @@ class ProducerProcess:
 
     @property
     def process_id(self) -> int:
-        """The process id that the operating system gave the producer."""
+        """Process id of the producer."""
         assert self._process.pid is not None
         return self._process.pid
 
@@ -86,7 +87,7 @@ class ProducerProcess:
             yield report
 
     def next_report(self) -> Report | None:
-        """Return its next report, or None where it ended as it should. Raises: ProducerFailed."""
+        """Return its next report, or None if it ended without an error. Raises: ProducerFailed."""
         if not self.line.poll(PATIENCE_SECONDS):
             raise ProducerFailed(f"producer {self.name} reported nothing for {PATIENCE_SECONDS} s")
         try:
@@ -99,28 +100,28 @@ class ProducerProcess:
         return report
 
     def expect(self, kind: type[ReportT]) -> ReportT:
-        """Return its next report of this kind. Raises: ProducerFailed where it ends without one."""
+        """Return its next report of this kind. Raises: ProducerFailed if it ends without one."""
         for report in self.reports():
             if isinstance(report, kind):
                 return report
         raise ProducerFailed(f"producer {self.name} ended without being {kind.__name__.lower()}")
 
     def go_on(self) -> None:
-        """Let it go on from where it waits."""
+        """Let a waiting producer continue."""
         self.line.send("go on")
 
     def wake(self) -> None:
-        """Continue it where it stopped itself."""
+        """Resume a producer that stopped itself."""
         os.kill(self.process_id, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it with SIGKILL, whatever it is doing."""
+        """End it with SIGKILL at any point of its work."""
         self._process.kill()
         self._process.join()
 
 
 class Crew:
-    """All producers that were started; none outlives it."""
+    """All started producers; none of them outlives it."""
 
     def __init__(self) -> None:
         self.is_over = Event()
@@ -146,8 +147,10 @@ class Crew:
 
 
 def stop_this_producer() -> None:
-    """Stop this process as a suspended machine does; return once it is woken. It ends with the demo also while it is
-    stopped, for which another process has to wait, since nothing of this one runs."""
+    """Stop this process like a suspended machine; return once it is resumed.
+
+    It must end with the demo even while it is stopped. Nothing of this process runs then, so another process waits for
+    the end of the demo."""
     with subprocess.Popen([sys.executable, "-c", _GUARD, str(os.getpid())], stdin=_demo().sentinel) as guard:
         os.kill(os.getpid(), signal.SIGSTOP)
         guard.kill()
@@ -162,7 +165,8 @@ while os.read(0, 1):
 if os.getppid() == stopped:
     os.kill(stopped, signal.SIGKILL)
 """
-"""Waits until the demo is gone. A number that was given to another process meanwhile is not that of its parent."""
+"""Program that waits until the demo is gone. It compares its parent's id, because the id could belong to another
+process by then."""
 
 
 def _demo() -> multiprocessing.process.BaseProcess:
@@ -180,6 +184,6 @@ def _live(role: Role, assignment: Assignment, line: Line) -> None:
     # Ctrl-C in the terminal reaches all processes; the demo ends this one itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_the_demo, daemon=True).start()
-    # When the demo is gone, nobody is left to report to.
+    # Once the demo is gone, there is no reader for reports.
     with suppress(EOFError, BrokenPipeError):
         role(assignment, line)

@@ -1,4 +1,4 @@
-"""Why a demo ends badly: each with a message for people."""
+"""Failures of a demo, each with a message for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class DemoFailed(Exception):
 
 
 class NoFlights(DemoFailed):
-    """The data set is not there, or is not the one that this demo knows. The message says what to do."""
+    """The data set is missing, or is not the expected one. The message says what to do."""
 
 
 class ServerFailed(DemoFailed):
@@ -16,11 +16,11 @@ class ServerFailed(DemoFailed):
 
 
 class ProducerFailed(DemoFailed):
-    """A producer did not do what it should. Its traceback is on stderr."""
+    """A producer did not do its work. Its traceback is on stderr."""
 
 
 class StreamFailed(DemoFailed):
-    """The Spark job did not do what it should."""
+    """The Spark job did not do its work."""
 
 
 class LoadFailed(DemoFailed):
@@ -32,4 +32,4 @@ class CommandFailed(DemoFailed):
 
 
 class Differs(DemoFailed):
-    """What was read is not what was loaded; the message says how, line by line."""
+    """The rows that were read differ from the loaded ones. The message lists the differences, one per line."""

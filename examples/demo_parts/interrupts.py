@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin: the first one ends the demo in good order, further ones do not disturb that."""
+"""Handling of Ctrl-C and similar signals: the first one ends the demo in an orderly way, later ones are ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt for the first signal, at once or after what must not be cut off."""
+    """Raises KeyboardInterrupt for the first signal, at once or at the end of a `held` block."""
 
     def __init__(self) -> None:
         self._is_held = False
@@ -20,7 +20,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Raise not inside, but at the end. What is done inside may have put its own handlers in place."""
+        """Delay the interrupt to the end of the block. Code inside may have installed its own handlers."""
         self._is_held = True
         try:
             yield

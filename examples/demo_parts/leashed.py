@@ -1,9 +1,9 @@
-"""Run a module as `python -m` does, and end with the process that started this one, however that ends.
+"""Runs a module like `python -m`, and ends with the process that started this one, however that ends.
 
     python leashed.py MODULE [ARGUMENT ...]
 
 The starting process holds the other end of its standard input and never writes. The operating system closes that end
-when its holder is gone, killed or not. Then this process ends at once with all of its process group, which it leads.
+when its holder is gone, killed or not. Then this process ends at once, with the process group that it leads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STDIN: Final = 0
 
 def leashed(module: str, *arguments: str) -> list[str]:
     """Return the command for a module. Start it with `stdin=PIPE` and a process group of its own."""
-    # Without -P the modules beside this one could be taken for others of the same name.
+    # Without -P the modules in this folder could hide others of the same name.
     return [sys.executable, "-P", str(Path(__file__).resolve()), module, *arguments]
 
 

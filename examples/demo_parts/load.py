@@ -1,7 +1,7 @@
-"""The load with everything that goes wrong in it: aborts, a zombie, a producer and the server killed.
+"""The load and its planned failures: aborts, a zombie, a killed producer and a killed server.
 
-The loaders work side by side; what happens to the two other producers is told by two functions that read from top to
-bottom, each in a thread.
+The loaders run at the same time. The two other producers are each driven by a function that reads from top to bottom,
+in a thread.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ Tell: TypeAlias = Callable[[str], None]
 POLL_SECONDS: Final = 0.05
 CHECK_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 360.0
-"""How long nothing may be heard of the load. For what hangs, and not for what is slow."""
+"""Longest silence of the load before it fails (s). It is meant for a load that hangs, not for a slow one."""
 
 TIMED_OUT: Final = "CompleteAbort"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What producers reported."""
+    """Totals of the producers' reports."""
 
     committed: int = 0
     committed_rows: int = 0
     aborted: int = 0
     aborted_rows: int = 0
-    """Rows that were appended and aborted, all of them on purpose or foreseen."""
+    """Rows that were appended and aborted, all of them on purpose or as planned."""
     surprises: list[str] = field(default_factory=list)
-    """Transactions that the server aborted and that were repeated; nobody knows how many of their rows it had."""
+    """Reasons of transactions that the server aborted and that were repeated. The number of their appended rows is
+    unknown."""
     last_commit_at: float = 0.0
 
     def add(self, report: Report) -> None:
@@ -61,7 +62,7 @@ class Tally:
                 raise LoadFailed(f"a producer reported {report}, which nobody expected")
 
     def merge(self, other: Tally) -> None:
-        """Add what others reported."""
+        """Add the totals of other producers."""
         self.committed += other.committed
         self.committed_rows += other.committed_rows
         self.aborted += other.aborted
@@ -72,19 +73,19 @@ class Tally:
 
 @dataclass(slots=True)
 class Outage:
-    """The server was killed."""
+    """The kill of the server and its consequences."""
 
     rows_before: int
     killed_at: float
     serving_seconds: float
-    """Time from the kill until it took work again."""
+    """Time from the kill until the server took work again."""
     commit_seconds: float = 0.0
     """Time from the kill until the first commit after it; 0 = none yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zombie:
-    """A producer was stopped, replaced, woken and refused."""
+    """A producer that was stopped, replaced, resumed and refused."""
 
     rows: int
     refusal: str
@@ -93,21 +94,21 @@ class Zombie:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """A producer was killed, and its transaction timed out."""
+    """A producer that was killed, so that its transaction timed out."""
 
     rows: int
     seconds: float
-    """Time from its last durable record until the server had aborted it."""
+    """Time from its last durable record until the server had aborted the transaction."""
     tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The whole load."""
+    """Result of the whole load."""
 
     tally: Tally
     seconds: float
-    """Time from the start of the producers to the last commit, the outage included."""
+    """Time from the start of the producers to the last commit, including the outage."""
     outage: Outage
     zombie: Zombie
     killed: Killed
@@ -116,7 +117,7 @@ class Loaded:
 def run_load(server: Server, plan: Plan, tell: Tell) -> Loaded:
     """Load every row of the plan. Raises: LoadFailed, ProducerFailed, ServerFailed."""
     began = time.monotonic()
-    # The crew ends first: the stories, which wait for its members, then come to their ends too.
+    # The crew ends first. The stories wait for its members, so they then end, too.
     with ThreadPoolExecutor(2) as stories, Crew() as crew:
         zombie_story = stories.submit(_zombie_story, crew, plan.zombie, tell)
         killed_story = stories.submit(_killed_story, crew, plan.killed, tell)
@@ -160,7 +161,7 @@ def _load_through_outage(server: Server, crew: Crew, plan: Plan, tell: Tell) -> 
 
 
 def _kill_server(server: Server, loader: ProducerProcess, opened: Opened, tally: Tally, tell: Tell) -> Outage:
-    """Kill the server and start it again, while one transaction at least is half done and the producers go on."""
+    """Kill the server and start it again, while at least one transaction is half done and the producers go on."""
     killed_at = time.monotonic()
     server.kill()
     loader.go_on()
@@ -178,7 +179,7 @@ def _zombie_story(crew: Crew, assignment: Assignment, tell: Tell) -> Zombie:
     opened = zombie.expect(Opened)
     tell(f"producer {zombie.process_id} stopped in its transaction, {opened.rows:,} rows sent; a successor takes over")
     tally = _follow(crew.start(load, assignment))
-    # Again and again: the first signal could come before it has stopped itself.
+    # Repeated, because the first signal could come before the producer has stopped itself.
     while not zombie.line.poll(POLL_SECONDS):
         zombie.wake()
     refused = zombie.expect(Refused)
@@ -204,9 +205,9 @@ def _killed_story(crew: Crew, assignment: Assignment, tell: Tell) -> Killed:
 
 
 def _await_timeout(crew: Crew, assignment: Assignment) -> None:
-    """Return once the server has aborted the open transaction; nobody else has any business with it."""
+    """Return once the server has aborted the open transaction, which no other program touches."""
     deadline = time.monotonic() + STUCK_SECONDS
-    # A short deadline for each call, so that the end of the demo is noticed while the server is dead.
+    # Each call has a short deadline, so that the end of the demo is noticed while the server is dead.
     with Admin(assignment.endpoint, client_id="demo", deadline_ms=1_000) as admin:
         while not crew.is_over.wait(POLL_SECONDS):
             if time.monotonic() > deadline:
@@ -221,7 +222,7 @@ def _await_timeout(crew: Crew, assignment: Assignment) -> None:
 
 
 def _follow(member: ProducerProcess) -> Tally:
-    """Return what a loader reported, once it is done."""
+    """Return the totals of a loader, once it is done."""
     tally = Tally()
     for report in member.reports():
         tally.add(report)

@@ -1,4 +1,4 @@
-"""Who calls the server of the secure demo: each with a token, over TLS, and what the command line does for them."""
+"""Callers of the secure demo's server, each with a token and TLS, and commands that run as one of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from coordinator_client import Tls
 
 LASTS: Final = timedelta(hours=1)
-"""How long certificate and tokens are good: longer than any demo."""
+"""Lifetime of the certificate: longer than any demo."""
 
 
 class People:
-    """A server's certificate, and tokens of those who may call it, as files in a directory."""
+    """A server's certificate and the tokens of its callers, as files in a directory."""
 
     def __init__(self, directory: Path, *names: str) -> None:
-        """`names`: of principals, each of which gets a token. Raises: CommandFailed."""
+        """Create a token for each principal in `names`. Raises: CommandFailed."""
         self.ca_file = directory / "server.crt"
         self.key_file = directory / "server.key"
         self.tokens_file = directory / "tokens.toml"
@@ -42,13 +42,13 @@ class People:
             _write_secret(self._token_file(name), made.encode())
 
     def tls(self, name: str | None) -> Tls:
-        """What a program of one of them hands to the SDK; None for a stranger, who has no token."""
+        """Return the TLS settings for a principal's SDK; None for an unauthenticated caller without a token."""
         from coordinator_client import Tls
 
         return Tls(ca_file=self.ca_file, token_file=None if name is None else self._token_file(name))
 
     def txnctl(self, name: str, *arguments: str, server: str) -> str:
-        """Run txnctl as one of them; return what it prints. Raises: CommandFailed."""
+        """Run txnctl as a principal; return its output. Raises: CommandFailed."""
         files = ("--tls-ca-file", str(self.ca_file), "--token-file", str(self._token_file(name)))
         return txnctl(*files, *arguments, "--server", server)
 
@@ -57,7 +57,7 @@ class People:
 
 
 def txnctl(*arguments: str) -> str:
-    """Run txnctl; return what it prints. Raises: CommandFailed."""
+    """Run txnctl; return its output. Raises: CommandFailed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "TXNCTL_"))}
     command = [sys.executable, "-m", "txnctl", *arguments]
     done = subprocess.run(
@@ -83,6 +83,6 @@ def _make_certificate(certificate_file: Path, key_file: Path) -> None:
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Make a file that at no moment others may read."""
+    """Make a file that other users can never read."""
     path.touch(mode=0o600)
     path.write_bytes(content)

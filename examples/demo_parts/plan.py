@@ -1,4 +1,4 @@
-"""Who loads which rows, in transactions of what size: decided before anything starts."""
+"""Assignment of rows to producers, and the sizes of their transactions, decided before anything starts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Final
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 5
-"""With this number none of them stays empty: 16 carriers are few keys."""
+"""Number of partitions. None of them stays empty with it, although 16 carriers are few keys."""
 LOADERS: Final = 4
 ROWS_MIN: Final = 1_000
 TRANSACTION_ROWS_MAX: Final = 2_000
 TRANSACTIONS_MIN: Final = 80
-"""A small subset is cut into smaller transactions, so that it still has enough of them for every event of the demo."""
+"""Smallest number of transactions. A small subset gets smaller transactions, so that there are enough for every event
+of the demo."""
 ABORT_EVERY: Final = 10
-"""Each loader sends every tenth of its transactions twice: it aborts the first one on purpose."""
+"""Each loader sends every tenth of its transactions twice, and aborts the first attempt on purpose."""
 TIMEOUT_MS: Final = 60_000
 SHORT_TIMEOUT_MS: Final = 2_500
-"""Transaction timeout of the producer that is killed: the server waits no longer for it."""
+"""Transaction timeout of the producer that is killed (ms): the server does not wait longer for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The rows `first` to `end` - 1 for one producer, and how it is to load them."""
+    """Rows `first` to `end` - 1 for one producer, and the way to load them."""
 
     endpoint: str
     transactional_id: str
@@ -32,7 +33,7 @@ class Assignment:
     timeout_ms: int = TIMEOUT_MS
     aborts_on_purpose: bool = False
     pauses_midway: bool = False
-    """In the middle of its middle transaction it says so and waits: then the server is killed."""
+    """True to report and wait in the middle of the middle transaction; then the server is killed."""
 
     def transactions(self) -> list[range]:
         """Return the rows of each transaction."""
@@ -44,18 +45,18 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Together these assignments hold every row once."""
+    """All assignments, which together have every row once."""
 
     zombie: Assignment
     """One transaction, first sent by a producer that stops in the middle of it."""
     killed: Assignment
     """One transaction, first sent by a producer that is killed in the middle of it."""
     loaders: tuple[Assignment, ...]
-    """All the rest."""
+    """Assignments with the other rows."""
 
 
 def plan(rows: int, endpoint: str) -> Plan:
-    """Divide rows 1 to `rows`, of which there must be `ROWS_MIN` at least."""
+    """Divide rows 1 to `rows`, of which there must be at least `ROWS_MIN`."""
     assert rows >= ROWS_MIN, "checked where the number comes in"
     size = min(TRANSACTION_ROWS_MAX, rows // TRANSACTIONS_MIN)
     bounds = [2 * size + 1 + index * (rows - 2 * size) // LOADERS for index in range(LOADERS + 1)]

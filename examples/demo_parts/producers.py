@@ -1,4 +1,4 @@
-"""What the producers do: load, stop in the middle of a transaction, or be killed in the middle of one."""
+"""Work of the producers: load, stop in the middle of a transaction, or be killed in the middle of one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from examples.demo_parts.flights import FlightRecord, records
 from examples.demo_parts.plan import ABORT_EVERY, TOPIC, Assignment
 
 DELIVERY_TIMEOUT_MS: Final = 300_000
-"""How long a producer goes on trying while the server is dead. It needs a second or two, on
-a machine that is busy with other things more."""
+"""Time that a producer keeps trying while the server is dead (ms). A second or two suffice, but a busy machine needs
+more."""
 
 
 class OnPurpose(Exception):
-    """Raised in a transaction whose purpose is to be aborted."""
+    """Raised in a transaction to abort it on purpose."""
 
 
 def load(assignment: Assignment, line: Line) -> None:
@@ -37,7 +37,7 @@ def load(assignment: Assignment, line: Line) -> None:
 
 
 def stop_midway(assignment: Assignment, line: Line) -> None:
-    """Stop in the middle of a transaction, like a program on a machine that is suspended, and go on when woken.
+    """Stop in the middle of a transaction, like a program on a suspended machine, and go on when resumed.
 
     By then a successor owns the transactional id, and this producer, a zombie, must be refused.
     """
@@ -48,7 +48,7 @@ def stop_midway(assignment: Assignment, line: Line) -> None:
                 _send(transaction, flights)
                 line.send(Opened(len(flights)))
                 stop_this_producer()
-                # It knows nothing of the time that passed, and finishes what it began.
+                # The producer does not know how much time has passed, and continues its transaction.
                 transaction.send(TOPIC, flights[0].value, key=flights[0].key)
         except Fenced as error:
             line.send(Refused(f"{ErrorCode(error.code).name} ({error.code:d})"))
@@ -65,7 +65,7 @@ def be_killed_midway(assignment: Assignment, line: Line) -> None:
                     line.send(Opened(len(flights)))
                     line.recv()
             except (Abortable, Recoverable) as error:
-                # Its timeout is so short that it can pass while the server is dead.
+                # The timeout is so short that it can pass while the server is dead.
                 line.send(Aborted(len(flights), str(error)))
 
 
@@ -97,7 +97,7 @@ def _commit(producer: Producer, flights: Sequence[FlightRecord], line: Line, *, 
                     for flight in flights:
                         transaction.send(TOPIC, flight.value, key=flight.key)
         except (Abortable, Recoverable) as error:
-            # Nothing of it is visible: the same rows go into the next transaction.
+            # Its records are not visible, so the same rows go into the next transaction.
             line.send(Aborted(len(flights), str(error)))
         else:
             line.send(Committed(len(flights), time.monotonic()))
@@ -116,7 +116,7 @@ def _abort_on_purpose(producer: Producer, flights: Sequence[FlightRecord], line:
 
 
 def _send(transaction: Transaction, flights: Sequence[FlightRecord]) -> None:
-    """Return once the records are durable in the log."""
+    """Send the flights, and return once they are durable in the log."""
     for flight in flights:
         transaction.send(TOPIC, flight.value, key=flight.key)
     transaction.flush()

@@ -1,4 +1,4 @@
-"""What Spark sees: the job's committed rows, compared with the data set, and read_uncommitted for contrast."""
+"""Reads with Spark: the job's committed rows, compared with the data set, and read_uncommitted for contrast."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ JVM_END_SECONDS_MAX: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """What a reader gets who does not ask for committed records only."""
+    """Rows that a reader with read_uncommitted gets."""
 
     rows: int
     miles: int
     repeated: int
-    """Rows beyond the first of their number."""
+    """Rows beyond the first with the same number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkResult:
-    """Everything that was read with Spark, and how it compares."""
+    """All that was read with Spark, and the comparisons."""
 
     job: Summary
     comparison: Comparison
@@ -44,16 +44,16 @@ class SparkResult:
 
 @contextmanager
 def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """Start Spark on this machine, with its scratch files below the directory; its JVM is gone at the end."""
+    """Start Spark on this machine, with its scratch files below the directory. Its JVM is gone at the end."""
     from pyspark_txnlog.job_parts.spark_session import start_spark
 
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "spark")
     session: SparkSession | None = None
     try:
-        # Interrupted while it starts, PySpark would leave the JVM behind.
+        # If PySpark were interrupted while it starts, it would leave the JVM behind.
         with interrupts.held():
             session = start_spark("demo", master=f"local[{CORES}]")
-        # As many reducers as cores: more would only be overhead for so little data.
+        # As many reducers as cores: more would only add overhead for so little data.
         session.conf.set("spark.sql.shuffle.partitions", CORES)
         yield session
     finally:
@@ -62,7 +62,7 @@ def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSess
 
 
 def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path) -> SparkResult:
-    """Run the Spark job on the topic, and compare what it wrote with the first rows of the data set."""
+    """Run the Spark job on the topic, and compare its output with the first rows of the data set."""
     from pyspark_txnlog.job_parts.committed_read import run_job
     from pyspark_txnlog.job_parts.job_settings import PARQUET, JobSettings
 
@@ -83,13 +83,13 @@ def _stop(session: SparkSession) -> None:
     gateway = session.sparkContext._gateway
     assert gateway is not None, "a session on this machine has one"
     session.stop()
-    # The JVM lives as long as this pipe is open.
+    # The JVM runs as long as this pipe is open.
     gateway.proc.stdin.close()
     gateway.proc.wait(JVM_END_SECONDS_MAX)
 
 
 def _flights(records: DataFrame, names: Sequence[str] = SCHEMA.names) -> DataFrame:
-    """The fields of the JSON, each with its type; what is no such JSON becomes nulls and so differs."""
+    """Return the fields of the JSON, each with its type. Invalid JSON becomes nulls, and so shows as a difference."""
     from pyspark.sql.functions import from_json
 
     fields = ", ".join(f"{name} {'STRING' if name in TEXTS else 'BIGINT'}" for name in names)

@@ -1,4 +1,4 @@
-"""The report: what happened, what Spark read, and the verdict."""
+"""Report of the demo: the events, the rows that Spark read, and the verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = 4
 
 
 def report(loaded: Loaded, server: Server, spark: SparkResult) -> str:
-    """Return the whole story in lines for people."""
+    """Return the report as lines for people."""
     return "\n".join(
         [
             *_load_lines(loaded),
@@ -27,7 +27,7 @@ def report(loaded: Loaded, server: Server, spark: SparkResult) -> str:
 
 
 def problems(rows: int, loaded: Loaded, spark: SparkResult) -> list[str]:
-    """Return everything that is not as it must be, one line each; empty = the demo succeeded."""
+    """Return all problems, one line each; empty if the demo succeeded."""
     tally, job, found = loaded.tally, spark.job, list(spark.comparison.differences)
     hidden = job.aborted_records or 0
     if tally.committed_rows != rows:
@@ -67,7 +67,7 @@ def _load_lines(loaded: Loaded) -> list[str]:
 
 def _aborted(loaded: Loaded) -> str:
     surprises = len(loaded.tally.surprises)
-    # One each is the zombie's and the killed producer's.
+    # One abort each belongs to the zombie and to the killed producer.
     kinds = [f"{loaded.tally.aborted - surprises - 2} on purpose", "1 of the zombie", "1 timed out"]
     if surprises:
         kinds.append(f"{surprises} by the server and repeated")
@@ -105,6 +105,6 @@ def _spark_lines(spark: SparkResult) -> list[str]:
 
 def _carrier_lines(carriers: dict[str, Distance]) -> list[str]:
     cells = [f"{name} {carriers[name].flights:>7,} {carriers[name].miles:>11,}" for name in sorted(carriers)]
-    # Read down the columns.
+    # The table is read down the columns.
     height = -(-len(cells) // COLUMNS)
     return ["  " + "    ".join(cells[line::height]) for line in range(height)]

@@ -1,4 +1,4 @@
-"""The server of the demo: a real `txnctl serve`, started, killed and started again on the same directory and port."""
+"""Server of the demo: a real `txnctl serve`, started, killed and started again on the same directory and port."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from examples.demo_parts.failures import ServerFailed
 from examples.demo_parts.leashed import leashed
 
 START_SECONDS_MAX: Final = 300
-"""A second or two, unless the machine has much else to do. Like every limit here it is there for what hangs: nobody is
-served by a demo that gives up because it is slow."""
+"""Longest wait for the server to start (s). It takes a second or two on an idle machine. Like every limit here it is
+for a server that hangs: a demo that fails because it is slow helps no user."""
 
 STOP_SECONDS_MAX: Final = 60
 PORTS: Final = range(20_000, 30_000)
-"""Below the ports that systems hand out: while the server is dead, nobody else may be given its port."""
+"""Range below the ports that systems assign, so that no other program gets the port while the server is dead."""
 
 
 class Server:
-    """One server, over several lives."""
+    """One server, which may be started several times."""
 
     def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
-        """`settings`: those that are not as they are by default, by name."""
+        """`settings` are those that differ from the defaults, by name."""
         self.log = directory / "server.log"
         self.starts = 0
         self.data_dir = directory / "data"
@@ -38,17 +38,17 @@ class Server:
         self.endpoint = f"127.0.0.1:{_free_port()}"
 
     def start(self) -> float:
-        """Start it and return, once it takes work, how many seconds that took. Raises: ServerFailed."""
+        """Start the server. Returns the seconds until it takes work. Raises: ServerFailed."""
         began = time.monotonic()
         command = leashed("txnctl", "serve")
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint]
         for setting in self._settings:
             command += ["--set", setting]
-        # What the user has set for his own servers is not meant for this one.
+        # The user's settings for other servers are not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         with self.log.open("ab") as log:
-            # Its own process group: Ctrl-C in the terminal is for the demo, which then ends the server itself. It also
-            # ends where the demo is killed, because its standard input does.
+            # The server has its own process group: Ctrl-C in the terminal is for the demo, which then ends the server
+            # itself. It also ends if the demo is killed, because its standard input ends.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -66,12 +66,12 @@ class Server:
         return time.monotonic() - began
 
     def check(self) -> None:
-        """Raises: ServerFailed where the server ended although nobody ended it."""
+        """Raise ServerFailed if the server ended unexpectedly."""
         if self._process is None or self._process.poll() is not None:
             raise ServerFailed(f"the server ended on its own: {self._last_words()}")
 
     def kill(self) -> None:
-        """End it with SIGKILL, in the middle of whatever it does."""
+        """End the server with SIGKILL at any point of its work."""
         self.check()
         assert self._process is not None
         self._process.kill()
@@ -81,7 +81,7 @@ class Server:
             raise ServerFailed(f"the server ended with status {status} before it was killed: see {self.log}")
 
     def stop(self) -> int | None:
-        """Ask it to finish and end; return its exit status, or None where it was not running."""
+        """Ask the server to finish and end; return its exit status, or None if it was not running."""
         if self._process is None:
             return None
         self._process.terminate()
@@ -107,7 +107,7 @@ class Server:
 def _free_port() -> int:
     for port in random.sample(PORTS, k=100):
         with socket.socket() as probe:
-            # As the server itself does: a port that a finished connection still lingers on is free.
+            # Set as the server does: a port with only a lingering closed connection is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))

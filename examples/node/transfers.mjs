@@ -1,9 +1,9 @@
-// A transactional producer and a reader in Node.js, without an SDK: what docs/clients.md explains, as a program.
+// A transactional producer and a reader in Node.js, without an SDK: the protocol of docs/clients.md as a program.
 //
 //     cd examples/node && npm install --no-package-lock && node transfers.mjs 127.0.0.1:7070 transfers
 //
-// It commits one transaction with Produce and EndTxn, aborts another, commits a third with Transact, and then reads what
-// is committed. Each line it prints is one record: partition, offset, key, value.
+// It commits one transaction with Produce and EndTxn, aborts another, commits a third with Transact, and then reads the
+// committed records. Each printed line is one record: partition, offset, key, value.
 
 import { Connection, Records, Refused, batchChecksum, checked, partitionFor } from "./wire.mjs";
 
@@ -11,25 +11,25 @@ const TRANSACTIONAL_ID = "node-bank";
 const RECORDS_V1 = 1;
 const TOPIC_ALREADY_EXISTS = 36;
 
-/** A producer: its identity, and how many records it has sent to each partition under it. */
+/** A producer: its identity, and the number of records that it sent to each partition with it. */
 class Producer {
   constructor(connection, topic, partitionCount) {
     Object.assign(this, { connection, topic, partitionCount, sequences: new Map() });
   }
 
-  /** Take the transactional id over: every earlier holder is fenced, and what it left open is aborted. */
+  /** Take over the transactional id. Earlier producers with it are fenced, and their open transaction is aborted. */
   async start() {
     const fields = { transactional_id: TRANSACTIONAL_ID, transaction_timeout_ms: 60_000 };
     this.goOnAs(await this.connection.call("TransactionService", "InitProducerId", fields));
   }
 
-  /** The identity of the next transaction, under which sequences begin at 0 again. */
+  /** Store the identity of the next transaction, under which sequences begin at 0 again. */
   goOnAs({ producer_id, producer_epoch }) {
     Object.assign(this, { producerId: producer_id, producerEpoch: producer_epoch });
     this.sequences.clear();
   }
 
-  /** A batch of one record for the partition of its key, numbered behind those sent before. */
+  /** Return a batch of one record for the partition of its key, with the next sequence number. */
   batch(key, value) {
     const partition = partitionFor(Buffer.from(key), this.partitionCount);
     const sequence = this.sequences.get(partition) ?? 0;
@@ -59,7 +59,7 @@ class Producer {
     this.goOnAs(await this.connection.call("TransactionService", "EndTxn", { ...this.identity(), committed }));
   }
 
-  /** A transaction in one request. */
+  /** Commit a transaction in one request. */
   async transact(records) {
     const batches = records.map(([key, value]) => this.batch(key, value));
     const fields = { ...this.identity(), batches, committed: true };
@@ -75,7 +75,7 @@ class Producer {
   }
 }
 
-/** Yield the committed records of a partition, up to its last stable offset as it is now. */
+/** Yield the committed records of a partition, up to its present last stable offset. */
 async function* committedRecords(connection, topic, partition) {
   for (let offset = 0n; ; ) {
     const fields = { partitions: [{ topic, partition, fetch_offset: offset.toString() }] };
@@ -83,12 +83,12 @@ async function* committedRecords(connection, topic, partition) {
     for (const batch of found.batches) {
       if (batch.encoding !== RECORDS_V1 || batch.compression) throw new Error("an encoding this example cannot read");
       const { records } = Records.decode(batch.payload);
-      // Batches come whole: the first one may begin before the offset that was asked for.
+      // The server returns whole batches: the first one may begin before the requested offset.
       for (const [i, record] of records.entries()) {
         if (batch.base_offset + BigInt(i) >= offset) yield { offset: batch.base_offset + BigInt(i), ...record };
       }
     }
-    // Where to go on is the server's word: markers and hidden records have offsets, too.
+    // The server returns the next offset, because markers and hidden records have offsets, too.
     offset = found.next_offset;
     if (offset >= found.last_stable_offset) return;
   }

@@ -1,4 +1,4 @@
-// What docs/clients.md asks of a client in any language: calls that are repeated rightly, the partitioner, the checksum.
+// Requirements of docs/clients.md for a client in any language: correct retries, the partitioner, the checksum.
 
 import { fileURLToPath } from "node:url";
 import { randomBytes } from "node:crypto";
@@ -16,7 +16,7 @@ const RETRY = 1;
 const REFRESH = 2;
 const ATTEMPTS_MAX = 20;
 
-/** The server refused: `code` says what, `errorClass` what to do about it. */
+/** The server refused a request: `code` has the reason, `errorClass` the right reaction. */
 export class Refused extends Error {
   constructor(reply) {
     super(reply.error_message);
@@ -25,7 +25,7 @@ export class Refused extends Error {
   }
 }
 
-/** Return the reply or item. Errors of the protocol travel in it; the gRPC status is for transport and defects only. */
+/** Return the reply or item. It contains protocol errors; the gRPC status is for transport errors and defects only. */
 export function checked(reply) {
   if (reply.error_code) throw new Refused(reply);
   return reply;
@@ -42,9 +42,9 @@ export class Connection {
   }
 
   /**
-   * Make one request, and make it again where that is right: the same bytes, so the same request id.
+   * Make one request, and retry it where that is right, with the same bytes and so the same request id.
    *
-   * An attempt whose answer was lost may have taken effect; only its repetition finds out.
+   * An attempt with a lost reply may have taken effect. Only a retry shows that.
    */
   async call(service, method, fields) {
     const { resolvedRequestType, resolvedResponseType } = root
@@ -82,7 +82,7 @@ export class Connection {
   }
 }
 
-/** The partition of a key, as Kafka's default partitioner and the SDK choose it. */
+/** Return the partition of a key, as Kafka's default partitioner and the SDK choose it. */
 export function partitionFor(key, partitionCount) {
   return (murmur2(key) & 0x7fffffff) % partitionCount;
 }
@@ -116,7 +116,7 @@ export function crc32c(data) {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
-/** The checksum of a batch: of the stored header from its attributes on, then of the payload. */
+/** Return the checksum of a batch: of the stored header from its attributes on, then of the payload. */
 export function batchChecksum(batch) {
   const covered = Buffer.alloc(43);
   covered.writeInt16BE((batch.compression ?? 0) | (batch.is_transactional ? 16 : 0), 0);

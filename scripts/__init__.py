@@ -1,1 +1,1 @@
-"""What the Makefile runs: environments, locks, generated code and the check for Java."""
+"""Programs of the Makefile: environments, locks, generated code, checks and packages."""

@@ -1,7 +1,7 @@
-"""Looks the locked packages up in the database of known weaknesses: `make audit`.
+"""Looks up the locked packages in the database of known vulnerabilities: `make audit`.
 
-Runs in its own environment, made from `requirements/ops.txt`. The database is not here: without a network nothing can
-be looked up, which is said, and is no success.
+Runs in its own environment, made from `requirements/ops.txt`. The database is not part of the project. Without a
+network nothing can be looked up, which is reported and counts as a failure.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ LOCKS: Final = ("server.txt", "spark.txt", "dev.txt")
 
 
 class Audited(NamedTuple):
-    """What was found out about the packages of one lock."""
+    """Result of the audit of one lock."""
 
     looked_up: int
     unknown: int
-    """Packages that could not be looked up."""
+    """Number of packages that could not be looked up."""
     weaknesses: tuple[str, ...]
-    """Package, version, name of the weakness, and the versions that mend it."""
+    """Package, version, name of the vulnerability, and the versions that fix it."""
 
 
 def audited(report: Mapping[str, Any]) -> Audited:
-    """Read the report of pip-audit, which counts what it could not look up as fine."""
+    """Read the report of pip-audit, which counts packages that it could not look up as fine."""
     packages = report["dependencies"]
     unknown = sum("skip_reason" in package for package in packages)
     weaknesses = tuple(
@@ -40,7 +40,8 @@ def audited(report: Mapping[str, Any]) -> Audited:
 
 
 def main() -> int:
-    """The exit status is 1 if a weakness is known, and 2 if nothing could be looked up."""
+    """Audit all locks. Returns the exit status: 1 if a vulnerability is known, 2 if a package could not be looked
+    up."""
     status = 0
     for lock in LOCKS:
         command = [str(Path(sys.executable).parent / "pip-audit"), "--disable-pip", "--require-hashes"]

@@ -1,13 +1,13 @@
 """Refuses import cycles: `python -m scripts.cycles`, part of `make check`.
 
-Modules that import each other in a circle can only be understood together, and each of them may be imported half
-made. So no circle of modules is let in, nor one of packages, where it takes several modules to close it, nor one that
-joins two rooms (the folders of a package). A room and the modules beside it may need each other: values that rooms
-share lie there. An import that only type checkers follow (`if TYPE_CHECKING`) counts like any other, because a reader
-follows it too, and so does one inside a function.
+Modules that import each other in a cycle can only be understood together, and one of them may be imported half
+initialised. Cycles among modules are refused, and cycles among the folders of a package. So are cycles among
+packages, even if it takes several modules to close one. A folder and the modules beside it may need each other, because those
+modules hold values that folders share. Imports for type checkers (`if TYPE_CHECKING`) count, because a reader follows
+them, too. So do imports inside a function.
 
-The packages are those that the import law is about (`root_packages` in pyproject.toml), the benchmarks and the scripts.
-The modules of the compiled transport are looked at, too, as `scripts.rust_cycles` reads them.
+The checked packages are those of the import law (`root_packages` in pyproject.toml), the benchmarks and the scripts.
+The modules of the compiled transport are checked, too, as read by `scripts.rust_cycles`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHERS: Final = ("bench", "scripts")
 
 
 def main() -> int:
-    """Print every circle; 1 where there is one."""
+    """Print every cycle. Returns 1 if there is one."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = [*settings["tool"]["importlinter"]["root_packages"], *_OTHERS]
     found = circles_of(packages)
@@ -43,7 +43,8 @@ def main() -> int:
 
 
 def circles_of(packages: Sequence[str]) -> list[Sequence[str]]:
-    """The circles among the modules of these packages, then those that join rooms, then those among the packages."""
+    """Return the cycles among the modules of these packages, then those among folders, then those among the
+    packages."""
     graph = grimp.build_graph(packages[0], *packages[1:], cache_dir=None)
     found = circles_in(graph)
     rooms = rooms_in(graph, packages)
@@ -56,18 +57,19 @@ def circles_of(packages: Sequence[str]) -> list[Sequence[str]]:
 
 
 def rooms_in(graph: grimp.ImportGraph, packages: Sequence[str]) -> set[str]:
-    """The folders of modules directly below these packages."""
+    """Return the folders of modules directly below these packages."""
     below = [module for package in packages for module in graph.find_children(package)]
     return {module for module in below if graph.find_children(module)}
 
 
 def circles_in(graph: grimp.ImportGraph) -> list[Sequence[str]]:
-    """A circle for each knot."""
+    """Return one cycle for each strongly connected component."""
     return [circle for _knot, circle in knots_in(graph)]
 
 
 def knots_in(graph: grimp.ImportGraph) -> Iterator[tuple[set[str], Sequence[str]]]:
-    """The knots of modules that reach each other, each with a shortest circle, its first module repeated at its end."""
+    """Yield the strongly connected components, each with a shortest cycle, whose first module is repeated at its
+    end."""
     knotted: set[str] = set()
     for module in sorted(graph.modules):
         knot = graph.find_upstream_modules(module) & graph.find_downstream_modules(module)

@@ -1,8 +1,8 @@
-"""Refuses code that nothing uses: `python -m scripts.dead_code`, part of `make check`.
+"""Refuses unused code: `python -m scripts.dead_code`, part of `make check`.
 
 vulture looks for names that are defined and never used, with the settings in pyproject.toml. It does not read the
-tests: what only they use is dead. Two kinds of names are taken from the .proto files: RPCs, which the dispatcher looks
-up by name, and fields, which are set for whoever reads the message.
+tests: code that only tests use counts as dead. Two kinds of names come from the .proto files and never count as dead.
+The dispatcher looks up RPCs by name, and fields are set for the readers of a message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES_OF_MESSAGES: Final = {
 
 
 def main() -> int:
-    """Print what is dead; 1 where something is."""
+    """Print dead code. Returns 1 if there is any."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["vulture"]
     found = dead_code(
         settings["paths"],
@@ -46,7 +46,7 @@ def main() -> int:
 def dead_code(
     paths: list[str], *, ignore_names: list[str], ignore_decorators: list[str], confidence_min: int
 ) -> list[str]:
-    """What is dead below these paths, a line each."""
+    """Return the dead code below these paths, one line each."""
     finder = Vulture(ignore_names=ignore_names, ignore_decorators=ignore_decorators)
     finder.scavenge([ROOT / path for path in paths])
     return [

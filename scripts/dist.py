@@ -1,11 +1,10 @@
-"""Builds what is published, into dist/: the source archive and the wheel, or with `--native` the wheel of the compiled
-transport.
+"""Builds the published packages into dist/: source archive and wheel, or with `--native` the compiled transport's.
 
-The wheel of the product holds no compiled code and fits every system. That of the compiled transport is built
-against Python's stable interface (abi3), so one fits every Python from 3.11 on, but only systems like this one.
+The wheel of the product has no compiled code and fits every system. The wheel of the compiled transport is built
+against Python's stable interface (abi3). So one wheel fits every Python from 3.11 on, but only systems like this one.
 
-Runs in `.venv-dist`, which holds nothing but the locked build tool of the first; that of the second is in
-`.venv-native`, and uses cargo.
+Runs in `.venv-dist`, which has only the locked build tool of the product. The build tool of the compiled transport is
+in `.venv-native`, and uses cargo.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _DYNAMIC: Final = 'dynamic = ["version"]'
 
 
 def main() -> int:
-    """Empty the target directory of earlier results and build; the exit status says whether that worked."""
+    """Remove earlier results from the target directory and build. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where to put it (default: dist)"
     )
     parser.add_argument("--native", action="store_true", help="build the wheel of the compiled transport instead")
     arguments = parser.parse_args()
-    # The builds run elsewhere, in the tree and in the crate.
+    # The builds run in other directories: the tree and the crate.
     target: Path = arguments.out.resolve()
     began = time.monotonic()
     try:
@@ -53,7 +52,7 @@ def main() -> int:
 
 
 def build_product(target: Path) -> list[Path]:
-    """Say what is built, and build it. Raises: CalledProcessError."""
+    """Print the version to build, and build it. Raises: CalledProcessError."""
     say(f"building the source archive and the wheel of txn-coordinator {running_version()}")
     try:
         if commit_of(ROOT).is_changed:
@@ -75,7 +74,7 @@ def build(target: Path) -> list[Path]:
 
 
 def build_native(target: Path) -> list[Path]:
-    """Build the wheel of the compiled transport in `.venv-native`, or say why there is none. Raises:
+    """Build the wheel of the compiled transport in `.venv-native`, or print why there is none. Raises:
     CalledProcessError."""
     problem = cargo_problem()
     if problem is not None:
@@ -92,7 +91,7 @@ def build_native(target: Path) -> list[Path]:
 
 
 def stage(crate: Path) -> str:
-    """Copy the crate, and give the copy the version of its commit, which a manifest of cargo cannot have."""
+    """Copy the crate, and give the copy the version of its commit, which a manifest of cargo cannot express."""
     shutil.copytree(CRATE, crate, ignore=shutil.ignore_patterns("target"))
     version = native_version(tomllib.loads((crate / "Cargo.toml").read_text())["package"]["version"])
     project = crate / "pyproject.toml"
@@ -103,8 +102,9 @@ def stage(crate: Path) -> str:
 
 
 def native_version(base: str) -> str:
-    """Return the version of the wheel: that of the crate and the commit, in a release too, because nothing says which
-    version of the crate was released last."""
+    """Return the version of the wheel, from the crate and the commit.
+
+    A release has the commit, too, because the version of the crate's last release is not recorded."""
     try:
         version = version_at(commit_of(ROOT, [CRATE.name]), base=base, is_release=False)
     except CommitUnknown:
@@ -113,13 +113,13 @@ def native_version(base: str) -> str:
 
 
 def remove(target: Path, pattern: str) -> None:
-    """Remove what an earlier build left, so that commands with a `*` find one file."""
+    """Remove results of an earlier build, so that commands with a `*` find one file."""
     for old in target.glob(pattern):
         old.unlink()
 
 
 def say(step: str) -> None:
-    """Tell a person what comes next."""
+    """Print the next step to stderr."""
     print(step, file=sys.stderr, flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Write what pages say from the code, or check that it is fresh: all of docs/reference, a table of docs/security.md,
-and the drawings of ARCHITECTURE.md.
+"""Write pages from the code, and check that they are up to date.
 
-The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions, and
-metrics in their table; a second text about them would only drift. What became of the acceptance cases, their tests say.
+These are docs/reference, a table of docs/security.md and the drawings of ARCHITECTURE.md. The commands document
+themselves with `--help`, settings and exit statuses with the strings below their definitions, and metrics in their
+table. A second text about them would only drift. The results of the acceptance cases come from their tests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTICE = "<!-- Written by `make docs` from the code. Change the code, not this f
 
 
 def main() -> int:
-    """Write the pages, or with `--check` only name what is not fresh (exit status 1)."""
+    """Write the pages, or with `--check` only name outdated ones (exit status 1)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if anything would change")
     is_check = parser.parse_args().check
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def cli_page() -> str:
-    """The whole of docs/reference/cli.md."""
+    """Return the content of docs/reference/cli.md."""
     commands = "\n\n".join(_command(path) for path in ((), *_commands(app)))
     rows = "\n".join(f"| {number} | `{name}` | {words} |" for number, name, words in _statuses())
     return (
@@ -70,7 +70,7 @@ def cli_page() -> str:
 
 
 def configuration_page() -> str:
-    """The whole of docs/reference/configuration.md."""
+    """Return the content of docs/reference/configuration.md."""
     schema = Config.model_json_schema()
     settings = "\n".join(_setting(name, schema) for name in Config.model_fields)
     head = _CONFIGURATION_HEAD.format(prefix=ENVIRONMENT_PREFIX, file_variable=CONFIG_FILE_VARIABLE)
@@ -78,12 +78,12 @@ def configuration_page() -> str:
 
 
 def acceptance_page() -> str:
-    """The whole of docs/reference/conformance.md."""
+    """Return the content of docs/reference/conformance.md."""
     return f"{NOTICE}\n{conformance_page()}"
 
 
 def security_page() -> str:
-    """docs/security.md with the table of permissions as it should be; the rest is written by hand."""
+    """Return docs/security.md with the current table of permissions. The rest of the page is written by hand."""
     page = (ROOT / "docs" / "security.md").read_text()
     before, _, rest = page.partition(_TABLE_BEGINS)
     _, _, after = rest.partition(_TABLE_ENDS)
@@ -95,7 +95,7 @@ def security_page() -> str:
 
 
 def _asked(asks: Sequence[Ask]) -> Iterator[list[str]]:
-    """The cells behind the name of a procedure, a row for each question."""
+    """Yield the cells after the name of a procedure, one row for each permission."""
     for ask in asks:
         yield [ask.permission.value, "|", ask.resource_type.value, "|", ask.when, "|", ask.extent.value]
     if not asks:
@@ -166,7 +166,7 @@ log_format = "json"
 
 
 def _commands(group: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command by its words, in the order of the help."""
+    """Yield every command as its words, in the order of the help."""
     for command in group.registered_commands:
         assert command.callback is not None
         yield (*path, command.name or command.callback.__name__.replace("_", "-"))
@@ -185,14 +185,14 @@ def _command(path: tuple[str, ...]) -> str:
 
 
 def _statuses() -> Iterator[tuple[int, str, str]]:
-    """Number, name and meaning of every exit status."""
+    """Yield number, name and meaning of every exit status."""
     words = _strings_below(Path(exits.__file__), "ExitStatus")
     for status in exits.ExitStatus:
         yield int(status), status.name, words.get(status.name, "It is done.")
 
 
 def _strings_below(path: Path, class_name: str) -> dict[str, str]:
-    """Return the strings below the members of a class, by member; the interpreter throws these strings away."""
+    """Return the strings below the members of a class, by member. The interpreter discards these strings."""
     tree = ast.parse(path.read_text())
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
     words = {}
@@ -224,7 +224,7 @@ def _kind(found: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
         yield "tables, or a list in JSON"
     elif found["type"] == "integer":
         smallest, largest = found.get("minimum"), found.get("maximum")
-        # -1 is no limit, and no limit is 0.
+        # -1 stands for no limit, and 0 is not a valid limit.
         first = "-1, or a number from 1" if smallest == FOR_EVER else f"a number from {smallest:,}"
         yield first + (" up" if largest is None else f" to {largest:,}")
     else:

@@ -1,7 +1,7 @@
-"""Generates the Python code of the `.proto` files beside them, typed, and tells whether it is fresh.
+"""Generates typed Python code from the `.proto` files, and checks that it is up to date.
 
-Runs in its own environment, made from `requirements/generate.txt`: the generator is deliberately old,
-because generated code refuses every runtime older than its generator.
+Runs in its own environment, made from `requirements/generate.txt`. The generator is deliberately old, because generated
+code refuses every runtime older than its generator.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PATTERNS = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 
 
 class GenerationError(Exception):
-    """The code could not be generated; the message says why."""
+    """The code could not be generated; the message has the reason."""
 
 
 def main() -> int:
-    """Write the generated code, or with `--check` only say what is not fresh (exit status 1)."""
+    """Write the generated code, or with `--check` only name outdated files (exit status 1)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if anything would change")
     parser.add_argument("--proto-root", type=Path, default=PROTO_ROOT, help="folder that imports are relative to")
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def check_generator() -> None:
-    """Refuse any generator but the locked one: another one would raise the floor of supported runtimes."""
+    """Refuse any generator but the locked one: another one would raise the oldest supported runtime."""
     for name, wanted in re.findall(r"^([\w-]+)==([\w.]+)", LOCK.read_text(), re.MULTILINE):
         try:
             found = version(name)
@@ -72,7 +72,7 @@ def generate(root: Path, target: Path) -> None:
 
 
 def protoc(root: Path, arguments: list[str]) -> None:
-    """Run the locked protobuf compiler, which prints what is wrong with a `.proto` itself."""
+    """Run the locked protobuf compiler, which prints errors in a `.proto` itself."""
     import grpc_tools
     from grpc_tools import protoc as compiler
 
@@ -84,7 +84,7 @@ def protoc(root: Path, arguments: list[str]) -> None:
 
 
 def services(descriptors: Path) -> list[str]:
-    """The files that define a service; the others need no `_pb2_grpc` module."""
+    """Return the files that define a service; the others need no `_pb2_grpc` module."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     files = FileDescriptorSet.FromString(descriptors.read_bytes())
@@ -92,7 +92,7 @@ def services(descriptors: Path) -> list[str]:
 
 
 def differences(root: Path, target: Path) -> dict[Path, str]:
-    """Relative path -> `missing`, `stale` or `left over`, for every generated file that is not fresh."""
+    """Return `missing`, `stale` or `left over` by relative path, for every generated file that is not up to date."""
     found = {path.relative_to(root) for pattern in PATTERNS for path in root.rglob(pattern)}
     wanted = {path.relative_to(target) for pattern in PATTERNS for path in target.rglob(pattern)}
     changes = dict.fromkeys(wanted - found, "missing") | dict.fromkeys(found - wanted, "left over")
@@ -103,7 +103,7 @@ def differences(root: Path, target: Path) -> dict[Path, str]:
 
 
 def report(changes: dict[Path, str]) -> int:
-    """Name what is not fresh; the exit status of `--check`."""
+    """Print the files that are not up to date. Returns the exit status of `--check`."""
     for path, what in changes.items():
         print(f"{path.as_posix()}: {what}", file=sys.stderr)
     if changes:
@@ -112,7 +112,7 @@ def report(changes: dict[Path, str]) -> int:
 
 
 def apply(changes: dict[Path, str], root: Path, target: Path) -> None:
-    """Bring the tree to the generated state and leave fresh files untouched."""
+    """Bring the tree to the generated state, without touching files that are up to date."""
     for path, what in changes.items():
         if what == "left over":
             (root / path).unlink()

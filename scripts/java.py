@@ -1,4 +1,4 @@
-"""Says whether this machine has the Java that Spark needs, and what to install if not."""
+"""Checks that this machine has the Java that Spark needs, and prints advice if not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLDEST_JAVA = 17
 
 
 def java_problem() -> str | None:
-    """One line that says what is wrong with Java here and what to do; None if Spark can run."""
+    """Return one line with the problem and advice; None if Spark can run."""
     program = java_program()
     if program is None:
         return f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {advice()}"
@@ -30,7 +30,7 @@ def java_problem() -> str | None:
 
 
 def java_program() -> str | None:
-    """The Java that Spark itself would start: JAVA_HOME first, then the search path."""
+    """Return the Java that Spark itself would start: from JAVA_HOME, else from the search path."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return str(Path(home) / "bin" / "java")
@@ -38,13 +38,13 @@ def java_program() -> str | None:
 
 
 def java_version(banner: str) -> int | None:
-    """The feature release named by `java -version`, whose old form for Java 8 was 1.8."""
+    """Return the feature release in the output of `java -version`. Java 8 prints it as 1.8."""
     found = re.search(r'version "(?:1\.)?(\d+)', banner)
     return int(found.group(1)) if found else None
 
 
 def advice() -> str:
-    """What to install, in words that hold for every system."""
+    """Return what to install, in words for every system."""
     return (
         f"install a Java {OLDEST_JAVA} runtime (Debian and Ubuntu: openjdk-{OLDEST_JAVA}-jre-headless) or set JAVA_HOME"
     )

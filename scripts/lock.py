@@ -1,7 +1,7 @@
 """Resolves the requirement files: every version and every hash, for all supported Pythons and systems.
 
-Runs in its own environment, made from `requirements/lock.txt`. The files it writes name packages and
-hashes only, so that they work with whatever index the user's pip is configured for.
+Runs in its own environment, made from `requirements/lock.txt`. The written files have only names of packages and
+hashes, so that they work with any index that the user's pip is configured for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER = "# Made by `make lock` from {sources}. Change those, not this file.\n"
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """One requirement file and what it is resolved from."""
+    """One requirement file and its sources."""
 
     target: str
     sources: tuple[str, ...]
@@ -30,7 +30,7 @@ LOCKS = (
     Lock("lock.txt", ("requirements/lock.in",)),
     Lock("build.txt", ("requirements/build.in",)),
     Lock("dev.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "spark", "--extra", "dev")),
-    # The declared lower bounds are a promise to users; this is the environment in which it is tested.
+    # The declared lower bounds are a promise to users. This environment tests them.
     Lock(
         "lowest.txt",
         ("pyproject.toml", "requirements/lowest.in"),
@@ -44,7 +44,7 @@ LOCKS = (
     Lock("generate.txt", ("requirements/generate.in",)),
     Lock("native.txt", ("requirements/native.in",)),
     Lock("ops.txt", ("requirements/ops.in",)),
-    # What an image of the server holds, and one for Spark jobs (ops/docker/Dockerfile).
+    # Contents of the image of the server, and of the one for Spark jobs (ops/docker/Dockerfile).
     Lock("wheel.txt", ("requirements/wheel.in",)),
     Lock("server.txt", ("pyproject.toml",), ("--extra", "server")),
     Lock("spark.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "spark")),
@@ -53,7 +53,7 @@ LOCKS = (
 
 
 def main() -> int:
-    """Write every lock, or only those named; without `--upgrade` the versions already chosen stay."""
+    """Write every lock, or only the named ones. Without `--upgrade`, versions that are already chosen stay."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
     parser.add_argument("targets", nargs="*", metavar="FILE", help="files of requirements/ to write (default: all)")
@@ -67,7 +67,7 @@ def main() -> int:
 def resolve(lock: Lock, *, upgrade: bool) -> None:
     """Write one requirement file with the hashes of all wheels and archives of each package."""
     target = ROOT / "requirements" / lock.target
-    # `uv` stands beside the interpreter of the environment this script runs in.
+    # `uv` is beside the interpreter of this script's environment.
     command = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "--quiet", "--universal"]
     command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header", "--no-emit-index-url"]
     command += ["--no-emit-find-links", "--no-annotate", *lock.options]

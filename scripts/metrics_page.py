@@ -1,4 +1,4 @@
-"""The text of docs/reference/metrics.md, from the table of the metrics."""
+"""Text of docs/reference/metrics.md, from the table of the metrics."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _KAFKA: Final = (
     ),
     ("share-group-*, streams-group-*", "none: there are no such groups here"),
 )
-"""Source: spec groups 8.1."""
+"""Names of Kafka's metrics, and their counterparts here. Source: spec groups 8.1."""
 
 _LOG_LINES: Final = (
     ("fenced", "info", "A newer instance initialised the id; the open transaction of the other one is aborted."),
@@ -271,7 +271,7 @@ for instance, is told [elsewhere](../security.md#what-is-on-record).
 
 
 def metrics_page() -> str:
-    """The text of docs/reference/metrics.md."""
+    """Return the content of docs/reference/metrics.md."""
     sections = "\n".join(_section(title, prefixes) for title, prefixes in _SECTIONS.items())
     events = "".join(f"| `{event}` | {level} | {meaning} |\n" for event, level, meaning in _LOG_LINES)
     names = "".join(f"| {there} | {here} |\n" for there, here in _KAFKA)

@@ -1,6 +1,6 @@
 """Checks the compiled transport (`native_transport/`), builds its wheel and installs it into .venv.
 
-Only this needs cargo: the server runs without the wheel, and every test does.
+Only this script needs cargo: the server and every test run without the wheel.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CHECKS: tuple[tuple[str, ...], ...] = (
     ("cargo", "clippy", "--locked", "--all-targets", "--", "-D", "warnings"),
     ("cargo", "test", "--locked", "--", "--quiet"),
 )
-"""Checks before a wheel is built, clippy first. Cargo names each crate that it compiles."""
+"""Checks before a wheel is built, clippy first. Cargo prints each crate that it compiles."""
 
 
 def main() -> int:
-    """Build and install, or with `--look` only say what is missing (exit status 1)."""
+    """Build and install, or with `--look` only print what is missing (exit status 1)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--look", action="store_true", help="build nothing, fail if cargo is missing or too old")
     parser.add_argument("--built", action="store_true", help="install what was built before, if anything was")
@@ -49,8 +49,10 @@ def main() -> int:
 
 
 def check() -> None:
-    """Let the crate's own tests and clippy look at it. What they compile stays in the crate's folder `target`, so the
-    next look takes seconds. Raises: CalledProcessError."""
+    """Run clippy and the crate's own tests.
+
+    The results of compiling stay in the crate's folder `target`, so that the next run takes seconds. Raises:
+    CalledProcessError."""
     checks = CHECKS
     if not has_clippy():
         print("clippy is not installed beside cargo: the crate is tested, and not checked by it", file=sys.stderr)
@@ -60,18 +62,18 @@ def check() -> None:
 
 
 def has_clippy() -> bool:
-    """Whether cargo has clippy, which some systems package apart."""
+    """True if cargo has clippy, which some systems package separately."""
     return subprocess.run(["cargo", "clippy", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def build() -> None:
-    """Build the wheel anew; cargo knows which of its parts have changed. Raises: CalledProcessError."""
+    """Build the wheel anew; cargo detects changed parts. Raises: CalledProcessError."""
     shutil.rmtree(WHEELS, ignore_errors=True)
     build_wheel(WHEELS)
 
 
 def install() -> None:
-    """Install what was built into the environment of this interpreter, if anything was. Raises: CalledProcessError."""
+    """Install the built wheels, if any, into the environment of this interpreter. Raises: CalledProcessError."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for wheel in WHEELS.glob("*.whl"):
         subprocess.run([*pip, "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True)
@@ -82,14 +84,16 @@ def install() -> None:
 
 
 def build_wheel(target: Path, crate: Path = CRATE) -> None:
-    """Put the wheel of a crate, or of a copy of it, into a directory. Cargo takes what is locked, says which crates it
-    compiles, and keeps them with the crate. Raises: CalledProcessError."""
+    """Build the wheel of a crate, or of a copy of it, into a directory.
+
+    Cargo uses the locked crates, prints those that it compiles, and keeps the results with the crate. Raises:
+    CalledProcessError."""
     build = [str(BUILDER), "build", "--release", "--locked", "--interpreter", sys.executable, "--out", str(target)]
     subprocess.run(build, cwd=crate, check=True, env=os.environ | {"CARGO_TARGET_DIR": str(CRATE / "target")})
 
 
 def cargo_problem() -> str | None:
-    """One line that says what is wrong with cargo here and what to do; None if it can build the crate."""
+    """Return one line with the problem of cargo and advice; None if it can build the crate."""
     oldest = oldest_rust()
     advice = f"install Rust {oldest} or newer; without the compiled transport everything works, too"
     program = shutil.which("cargo")
@@ -105,13 +109,13 @@ def cargo_problem() -> str | None:
 
 
 def oldest_rust() -> str:
-    """Return the oldest Rust that the crate declares to support."""
+    """Return the oldest Rust version that the crate supports."""
     version: str = tomllib.loads((CRATE / "Cargo.toml").read_text())["package"]["rust-version"]
     return version
 
 
 def rust_version(said: str) -> tuple[int, int] | None:
-    """Return the version in what `cargo --version` printed."""
+    """Return the version in the output of `cargo --version`."""
     found = re.match(r"cargo (\d+)\.(\d+)", said)
     return None if found is None else (int(found[1]), int(found[2]))
 

@@ -1,8 +1,8 @@
 """Checks everything in ops/ without a network, a cluster or a container: `make ops`.
 
-Runs in its own environment, made from `requirements/ops.txt`. Three tools are not Python packages: kustomize, which is
-built here by Go, promtool and systemd-analyze. One that is missing is named, with what to install, and what it would
-have checked counts as not checked: the exit status is 1. `--without TOOL` leaves one out on purpose.
+Runs in its own environment, made from `requirements/ops.txt`. Three tools are not Python packages: kustomize, which Go
+builds here, promtool and systemd-analyze. A missing tool is reported with advice, and its checks count as not checked:
+the exit status is 1. `--without TOOL` leaves out a tool on purpose.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PROGRAMS: Final = Path(sys.executable).parent
 KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
 KUSTOMIZE_VERSION: Final = "v5.7.1"
 EXPOSURE_MAX: Final = 15
-"""The worst score of `systemd-analyze security` that passes, in tenths; a service without any hardening has 9.6."""
+"""Worst score of `systemd-analyze security` that passes, in tenths. A service without any hardening has 9.6."""
 OVERLAYS: Final = ("dev", "prod")
 OPERATOR_KINDS: Final = ("ServiceMonitor", "PrometheusRule")
-"""Kinds that Kubernetes does not know; the schemas are copies of the Prometheus Operator's."""
+"""Kinds that Kubernetes does not know. Their schemas are copies of the Prometheus Operator's."""
 
 INSTALL: Final = {
     "go": "install Go 1.24 or newer (Debian: golang-go from backports, else the archive of the Go project)",
@@ -41,16 +41,16 @@ INSTALL: Final = {
 
 
 class Failed(Exception):
-    """A check did not pass. The message is what its tool said."""
+    """A check failed. The message is the output of its tool."""
 
 
 class Missing(Exception):
-    """A tool is not there. The only argument is its name."""
+    """A tool is missing. The only argument is its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold, in words, and the function that checks it."""
+    """A condition in words, and the function that checks it."""
 
     what: str
     tool: str
@@ -58,7 +58,7 @@ class Check:
 
 
 def main() -> int:
-    """Run all checks; 1 if one failed or could not be run."""
+    """Run all checks. Returns 1 if one failed or could not be run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--without", action="append", default=[], choices=list(INSTALL), help="a tool to do without; repeatable"
@@ -88,8 +88,8 @@ def main() -> int:
 
 
 def run(*command: str | Path, is_quiet: bool = False) -> str:
-    """What the command writes to stdout. Raises Failed if it ends badly, or complains although it must be quiet;
-    Missing if it is not there."""
+    """Run a command and return its stdout. Raises Failed if the command fails, or if it must be quiet and prints to
+    stderr. Raises Missing if it does not exist."""
     program = shutil.which(command[0], path=f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
         raise Missing(str(command[0]))
@@ -131,15 +131,15 @@ def _version_flag() -> str:
 
 
 def manifests(overlay: str) -> list[dict[str, Any]]:
-    """Return the manifests that a cluster would be given for an overlay."""
+    """Return the manifests that a cluster would get for an overlay."""
     import yaml
 
     return list(yaml.safe_load_all(run(kustomize(), "build", OPS / "kubernetes/overlays" / overlay)))
 
 
 def cluster(overlay: str) -> None:
-    """Check the manifests against schemas: Kubernetes' own kinds strictly, which finds misspelt fields; the operator's
-    kinds against copies of their schemas."""
+    """Check the manifests against schemas. Kubernetes' own kinds are checked strictly, which finds misspelt fields. The
+    operator's kinds are checked against copies of their schemas."""
     import jsonschema
     import yaml
 
@@ -161,7 +161,7 @@ def cluster(overlay: str) -> None:
 
 
 def meets_itself(overlay: str) -> None:
-    """Check what no schema can express: that the parts of an overlay find each other."""
+    """Check conditions that no schema can express: the parts of an overlay must find each other."""
     found = {manifest["kind"]: manifest for manifest in manifests(overlay)}
     pod = found["StatefulSet"]["spec"]["template"]
     labels = pod["metadata"]["labels"]
@@ -224,7 +224,8 @@ def _queries(node: object) -> Iterator[str]:
 
 
 def units(pattern: str, *verb: str, is_quiet: bool = False) -> None:
-    """Run systemd-analyze on these units, with a program that exists: the real one is not installed here."""
+    """Run systemd-analyze on these units, with an existing program in place of the real one, which is not installed
+    here."""
     with tempfile.TemporaryDirectory() as directory:
         for path in (OPS / "systemd").iterdir():
             text = path.read_text().replace("/opt/txn-coordinator/bin/txnctl", sys.executable)

@@ -1,11 +1,12 @@
-"""Reads which modules of the Rust crate use each other, without cargo: `scripts.cycles` looks for circles among them.
+"""Reads the dependencies among the modules of the Rust crate, without cargo; `scripts.cycles` looks for cycles among
+them.
 
-A module uses another one if its code has a path to it or into it: `crate::calls::Calls`, `super::calls`, several of
-them in braces, or `calls::REPLY` where it declares `mod calls;`. The declaration alone is no use. A path to what lib.rs
-itself has leads to the top of the crate: lib.rs is a module like any other.
+A module uses another one if its code has a path to it or into it. Examples are `crate::calls::Calls`, `super::calls`,
+several of them in braces, or `calls::REPLY` after the declaration `mod calls;`. The declaration alone does not count. A
+path to an item of lib.rs leads to the top of the crate: lib.rs is a module like any other.
 
-Modules of tests do not count: no product has them, and tests may use anything. They are told by `#[cfg(test)]` and the
-layout of rustfmt. Other modules within a file count as the file's own code.
+Test modules do not count: they are not in the product, and may use anything. They are recognised by `#[cfg(test)]` and
+the layout of rustfmt. Other modules within a file count as the file's own code.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ _GROUP: Final = re.compile(r"(?P<start>(?:\w+::)+)\{(?P<ends>[^{}]*)\}")
 _PATH: Final = re.compile(r"(?<![\w:])(?:\w+::)+\w*")
 
 Module = tuple[str, ...]
-"""The names on the way to a module, from the top of the crate."""
+"""Names on the path to a module, from the top of the crate."""
 
 
 def imports_of_crate(sources: Path) -> grimp.ImportGraph:
-    """Which modules use which, by their paths in Rust (`crate::calls`), from the folder that has lib.rs."""
+    """Return the graph of module dependencies, with their paths in Rust (`crate::calls`), from the folder with
+    lib.rs."""
     files = {_module_of(path.relative_to(sources)): path for path in sources.rglob("*.rs")}
     graph = grimp.ImportGraph()
     for module in files:
@@ -48,13 +50,13 @@ def _module_of(path: Path) -> Module:
 
 
 def _used_by(module: Module, source: str, modules: Collection[Module]) -> set[Module]:
-    """The other modules that a source has paths to."""
+    """Return the other modules that a source has paths to."""
     code = _TESTS.sub("", _COMMENT_OR_TEXT.sub("", source))
     return {_end_of(path, module, modules) for path in _paths_in(code)} - {module}
 
 
 def _paths_in(code: str) -> Iterator[list[str]]:
-    """Every path, those in groups written out: `a::{b, c::{d, e}}` is `a::b`, `a::c::d` and `a::c::e`."""
+    """Yield every path, with groups written out: `a::{b, c::{d, e}}` is `a::b`, `a::c::d` and `a::c::e`."""
     while group := _GROUP.search(code):
         ends = (group["start"] + end.strip() for end in group["ends"].split(",") if end.strip())
         code = f"{code[: group.start()]}{', '.join(ends)}{code[group.end() :]}"
@@ -63,8 +65,8 @@ def _paths_in(code: str) -> Iterator[list[str]]:
 
 
 def _end_of(path: list[str], module: Module, modules: Collection[Module]) -> Module:
-    """The module that a path in this module ends at, or that has what it ends at. Paths into other crates end where
-    they begin."""
+    """Return the module that a path in this module ends at, or that has the item it ends at. Paths into other crates
+    end where they begin."""
     at = module
     for name in path:
         if name == _TOP:

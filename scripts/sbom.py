@@ -1,7 +1,7 @@
-"""Writes what the product is made of into dist/, as CycloneDX: `make sbom`. Needs no network.
+"""Writes the bills of materials of the product into dist/, as CycloneDX: `make sbom`. Needs no network.
 
-Runs in its own environment, made from `requirements/ops.txt`. One bill is for each lock that something is installed
-from: the server, and a Spark job. The third is that of the compiled transport, where cargo is, from its own lock.
+Runs in its own environment, made from `requirements/ops.txt`. Each lock for an installation has a bill: the server, and
+a Spark job. The third is the bill of the compiled transport, from its own lock, if cargo is installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MANIFEST: Final = ROOT / "native_transport" / "Cargo.toml"
 
 
 def main() -> int:
-    """Write the bills and name them; the exit status says whether all that can be written here were."""
+    """Write the bills and print their names. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where to (default: dist)")
     target: Path = parser.parse_args().out
@@ -50,12 +50,12 @@ def _python(lock: Path, file: Path) -> None:
     command = [str(Path(sys.executable).parent / "cyclonedx-py"), "requirements", str(lock)]
     command += ["--pyproject", str(ROOT / "pyproject.toml"), "--short-PURLs"]
     command += ["--output-reproducible", "--output-file", str(file)]
-    # It warns that the locks do not say which package needs which, and they do not.
+    # The tool warns that the locks do not record dependencies among packages, which is true.
     subprocess.run(command, env=os.environ | {"PYTHONWARNINGS": "ignore"}, check=True)
 
 
 def _crate() -> Bom:
-    """What cargo takes for a build of the compiled transport."""
+    """Return the bill of a build of the compiled transport, from cargo."""
     asked = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", str(MANIFEST)]
     told: dict[str, Any] = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
     components = {package["id"]: _component(package) for package in told["packages"]}

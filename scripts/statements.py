@@ -1,8 +1,8 @@
-"""How much Python the product is: `python -m scripts.statements`.
+"""Counts the Python statements of the product: `python -m scripts.statements`.
 
-Counts statements as Python's own parser sees them, per package. So neither comments nor the way lines are broken count,
-and neither do docstrings, nor the strings beneath constants and fields that say what they are. What is generated does
-not count. `--at REV` counts a commit as git keeps it, without checking it out.
+Counts statements as Python's own parser sees them, per package. So neither comments nor line breaks count. Docstrings,
+and the strings below constants and fields, do not count either, nor does generated code. `--at REV` counts a commit as
+git stores it, without a checkout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scripts.tree_files import files_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _NOT_PRODUCT: Final = frozenset({"bench", "examples", "ops", "proto", "scripts", "tests"})
-"""Top-level folders with Python in them that is no part of the product, or generated. Any other one is a package."""
+"""Top-level folders with Python that is generated or not part of the product. Any other folder is a package."""
 _GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 
 
@@ -41,7 +41,7 @@ def statements(source: str) -> int:
 
 
 def count_packages(sources: Iterable[tuple[PurePosixPath, str]]) -> Mapping[str, int]:
-    """Statements by top-level package, the largest first."""
+    """Return the number of statements by top-level package, the largest first."""
     counted: dict[str, int] = {}
     for path, source in sources:
         if is_product(path):
@@ -50,21 +50,20 @@ def count_packages(sources: Iterable[tuple[PurePosixPath, str]]) -> Mapping[str,
 
 
 def is_product(path: PurePosixPath) -> bool:
-    """Say whether a file, by its path from the root of the tree, is Python of the product: written by us, for users."""
+    """Return True if a file is hand-written Python of the product. `path` is relative to the root of the tree."""
     is_packaged = len(path.parts) > 1 and path.parts[0] not in _NOT_PRODUCT and not path.parts[0].startswith(".")
     return is_packaged and path.suffix == ".py" and not path.name.endswith(_GENERATED)
 
 
 def sources_of_tree(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
-    """Yield the Python files of the working tree, as they lie there: those that git knows, and new ones that it does
-    not ignore."""
+    """Yield the Python files of the working tree: those that git tracks, and new ones that it does not ignore."""
     for path in files_of(root):
         if path.suffix == ".py":
             yield path, (root / path).read_text()
 
 
 def sources_of_commit(root: Path, revision: str) -> Iterator[tuple[PurePosixPath, str]]:
-    """Yield the Python files of a commit. Ends the program with git's words where there is no such commit."""
+    """Yield the Python files of a commit. Ends the program with git's message if there is no such commit."""
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", revision))) as archive:
         for member in archive:
             file = archive.extractfile(member) if member.name.endswith(".py") else None

@@ -1,7 +1,7 @@
-"""The files of a tree that people maintain: those that git knows, and new ones that it does not ignore.
+"""The maintained files of a tree: those that git tracks, and new ones that it does not ignore.
 
-A tree without git, such as an archive, is read by its `.gitignore` alone. So what tools and the commands of README
-leave in a checkout (environments, packages, data) is looked at by no check, wherever it lies.
+In a tree without git, such as an archive, the `.gitignore` alone decides. So checks ignore the environments, packages
+and data that tools and the commands of README leave in a checkout.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Pattern:
 
     glob: str
     is_anchored: bool
-    """Whether it is matched with the path from the top, not with the name alone."""
+    """True if the glob is matched with the path from the top, and not with the name alone."""
     is_for_folders: bool
 
     def matches(self, path: PurePosixPath, *, is_folder: bool) -> bool:
-        """Whether it ignores this path by itself; what is in an ignored folder is ignored with it."""
+        """Return True if the pattern ignores this path itself. The content of an ignored folder is ignored with it."""
         if self.is_for_folders and not is_folder:
             return False
         if not self.is_anchored:
@@ -40,7 +40,7 @@ class Pattern:
 
 
 def patterns_in(text: str) -> tuple[Pattern, ...]:
-    """Read a `.gitignore`. Raises ValueError for what is not understood here: exceptions, `**` and escapes."""
+    """Read a `.gitignore`. Raises ValueError for unsupported lines: exceptions, `**` and escapes."""
     found = []
     for line in text.splitlines():
         if _COMMENT_OR_EMPTY.fullmatch(line):
@@ -53,21 +53,21 @@ def patterns_in(text: str) -> tuple[Pattern, ...]:
 
 
 def is_ignored(path: PurePosixPath, patterns: Sequence[Pattern], *, is_folder: bool) -> bool:
-    """Whether git would leave this path out, itself or with a folder above it."""
+    """Return True if git would ignore this path, itself or with a folder above it."""
     places = [(path, is_folder), *((folder, True) for folder in path.parents if folder.parts)]
     return any(pattern.matches(place, is_folder=is_dir) for place, is_dir in places for pattern in patterns)
 
 
 def files_of(root: Path) -> list[PurePosixPath]:
-    """Return the maintained files by their path from the root, in order; those that git knows and are gone are left
-    out."""
+    """Return the maintained files by their path from the root, in order. Files that git tracks but that do not exist
+    are left out."""
     is_checkout = (root / ".git").exists() and shutil.which("git") is not None
     found = _listed(root) if is_checkout else _walked(root)
     return sorted(path for path in found if (root / path).is_file())
 
 
 def _listed(root: Path) -> set[PurePosixPath]:
-    # A hook of git names its own repository in the environment.
+    # A git hook sets its own repository in the environment.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(command, cwd=root, capture_output=True, check=False, env=environment)

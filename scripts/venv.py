@@ -1,9 +1,9 @@
-"""Makes the project's virtual environments from the lock files and leaves a finished one alone.
+"""Makes the project's virtual environments from the lock files, and leaves up-to-date ones alone.
 
-Runs on the bare interpreter, before anything is installed, so it uses the standard library only, and
-nothing that an old Python would stumble over before it is told that it is too old.
-An environment is finished when its stamp holds the digest of everything it was made from. The
-digest is of contents, not of file times: a fresh checkout of the same locks installs nothing.
+Runs on the bare interpreter, before anything is installed. So it uses the standard library only, and no syntax that an
+old Python would reject before it can print that it is too old. An environment is up to date when its stamp has the
+digest of everything that it was made from. The digest covers contents, not file times: a fresh checkout of the same
+locks installs nothing.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ STAMP = "installed-from"
 
 @dataclass(frozen=True)
 class Environment:
-    """One virtual environment: where it lives and what goes into it."""
+    """One virtual environment: its directory and its contents."""
 
     directory: str
     lock: str
     needs: str | None = None
-    """The environment in the same directory that must be there first."""
+    """Environment in the same directory that must be installed first."""
     options: tuple[str, ...] = ()
-    """How pip installs the lock."""
+    """Options of pip for installing the lock."""
     holds_project: bool = False
-    """Whether the project itself is installed, editable, beside its dependencies."""
+    """True if the project itself is installed, editable, beside its dependencies."""
 
 
-# A source archive is built with the locked build tools: nothing unlocked is fetched for it.
+# A source archive is built with the locked build tools, so nothing unlocked is fetched for it.
 LOCKED_BUILD = "--no-build-isolation"
 ENVIRONMENTS = {
     "build": Environment(".venv", "build.txt"),
     "dev": Environment(".venv", "dev.txt", needs="build", options=(LOCKED_BUILD,), holds_project=True),
-    # The data set only, without the old libraries it declares.
+    # Only the data set, without the old libraries that it declares.
     "demo": Environment(".venv", "demo.txt", needs="dev", options=(LOCKED_BUILD, "--no-deps")),
     "lowest": Environment(".venv-lowest", "lowest.txt"),
     "lowest-spark": Environment(".venv-lowest-spark", "lowest-spark.txt"),
@@ -54,7 +54,7 @@ ENVIRONMENTS = {
 
 
 def main() -> int:
-    """Bring the named environments up to date; the exit status says whether that worked."""
+    """Bring the named environments up to date. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="+", choices=list(ENVIRONMENTS), metavar="NAME", help=", ".join(ENVIRONMENTS))
     names = parser.parse_args().names
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def bring_up(name: str) -> None:
-    """Install what is missing; a finished environment costs a digest and the start of its interpreter."""
+    """Install what is missing. For a finished environment this takes only a digest and the start of its interpreter."""
     environment = ENVIRONMENTS[name]
     if environment.needs:
         bring_up(environment.needs)
@@ -93,18 +93,18 @@ def bring_up(name: str) -> None:
     pip(directory, *environment.options, "--require-hashes", "-r", str(LOCKS / environment.lock))
     if environment.holds_project:
         pip(directory, "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
-    # The stamp comes last: an interrupted installation is taken up again, not taken for finished.
+    # The stamp comes last, so that an interrupted installation is repeated.
     stamp.write_text(wanted)
 
 
 def pip(directory: Path, *arguments: str) -> None:
-    """Run pip's install in the environment, quietly unless something is wrong."""
+    """Run pip's install in the environment, quietly unless there is an error."""
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
     subprocess.run([interpreter(directory), "-m", "pip", "install", *quiet, *arguments], check=True)
 
 
 def digest(environment: Environment) -> str:
-    """Return one line that changes with anything the environment is made from."""
+    """Return one line that changes with anything that the environment is made from."""
     content = hashlib.sha256(f"{ROOT}\0{sys.version}\0{environment}".encode())
     content.update((LOCKS / environment.lock).read_bytes())
     if environment.holds_project:
@@ -113,7 +113,7 @@ def digest(environment: Environment) -> str:
 
 
 def runs(directory: Path) -> bool:
-    """Whether the environment has a working interpreter of the version that runs this script."""
+    """True if the environment has a working interpreter of the version that runs this script."""
     program = interpreter(directory)
     if not program.exists():
         return False
@@ -123,7 +123,7 @@ def runs(directory: Path) -> bool:
 
 
 def interpreter(directory: Path) -> Path:
-    """The environment's own Python."""
+    """Return the path of the environment's own Python."""
     return directory / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 

@@ -1,14 +1,14 @@
-"""Says whether the messages and procedures of today still are what was promised, without network or compiler.
+"""Checks that messages and procedures still are as promised, without a network or a compiler.
 
-`proto/promised.txt` has a line per fact of every `.proto`: that a message is there, what a field is, what a procedure
-takes and gives. A fact that is in the file and not so any more breaks somebody: a client of an earlier version, or a
-store that it wrote. New messages, fields, values and procedures break nobody and need no line before they are released.
-A field or value may go only if its number and its name are reserved in its place, so that nobody else gets them.
+`proto/promised.txt` has a line per fact of every `.proto`. Facts are the existence of a message, the definition of a
+field, and the request and response of a procedure. A fact of the file that no longer holds breaks a client of an earlier version, or a
+store that it wrote. New messages, fields, values and procedures break nothing and need no line before they are
+released. A field or value may be removed only if its number and its name are reserved, so that they are never used
+again.
 
-`make promise` writes the file anew. From version 1.0.0 on it refuses that where something promised would go, so it is
-for additions only; until then a change that breaks may be promised too, and its commit says why. `buf breaking` does
-the same, but is to be had from npm only, and nothing else here needs Node. What it calls WIRE_JSON is what these lines
-compare.
+`make promise` writes the file anew. From version 1.0.0 on it refuses to remove a promise, so it is for additions only.
+Before that, a breaking change may be promised, too, and its commit says why. `buf breaking` does the same, but is
+available from npm only, and nothing else here needs Node. These lines compare what it calls WIRE_JSON.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PROTO_ROOT: Final = ROOT / "proto"
 PROMISED: Final = PROTO_ROOT / "promised.txt"
 NAMING_OPTIONS: Final = ("go_package", "java_package", "java_multiple_files", "java_outer_classname")
-"""They say how generated code is imported, so another value breaks the source of clients, though not their messages."""
+"""Options that define the imports of generated code. Another value breaks the source of clients, but not their
+messages."""
 
 
 def files_of_today() -> Iterator[FileDescriptorProto]:
-    """What the generated code says, which `make check` keeps fresh."""
+    """Yield the files as the generated code describes them, which `make check` keeps up to date."""
     for path in sorted(PROTO_ROOT.rglob("*.proto")):
         name = path.relative_to(PROTO_ROOT).with_suffix("").as_posix().replace("/", ".")
         file = FileDescriptorProto()
@@ -47,7 +48,7 @@ def files_of_today() -> Iterator[FileDescriptorProto]:
 
 
 def facts(files: Iterable[FileDescriptorProto]) -> Iterator[str]:
-    """One line per fact; each begins with what it is about, so that a change can be told from a removal."""
+    """Yield one line per fact. Each begins with its subject, so that a change differs from a removal."""
     for file in files:
         for option in NAMING_OPTIONS:
             if file.options.HasField(option):
@@ -93,18 +94,18 @@ def _of_enum(enum: EnumDescriptorProto, package: str) -> Iterator[str]:
     yield f"enum {name}: is there"
     yield from (f"value {name} {value.number}: {value.name}" for value in enum.value)
     for span in enum.reserved_range:
-        # Unlike that of a message, its last number belongs to it.
+        # Unlike the range of a message, that of an enum includes its last number.
         yield from _reserved(name, range(span.start, span.end + 1))
     yield from _reserved(name, enum.reserved_name)
 
 
 def _reserved(owner: str, reserved: Sequence[int | str]) -> Iterator[str]:
-    """For a range to the largest number its first thousand stand."""
+    """Yield the reserved names or numbers; of a very long range, only the first thousand."""
     return (f"reserved {owner} {each}: for ever" for each in reserved[:1_000])
 
 
 def broken(promised: Iterable[str], today: Iterable[str]) -> Sequence[str]:
-    """What was promised and is not so any more, in words."""
+    """Return the broken promises, in words."""
     now = dict(_split(fact) for fact in today)
     return [
         f"{about}: was {what!r}, and is {now.get(about, 'gone')!r}"
@@ -119,7 +120,7 @@ def _split(fact: str) -> tuple[str, str]:
 
 
 def _is_reserved(about: str, what: str, now: dict[str, str]) -> bool:
-    """Whether a field or value that is gone left nothing that somebody else could get."""
+    """True if the number and the name of a removed field or value are reserved."""
     kind, owner, *number = about.split(" ")
     if kind not in ("field", "value") or about in now:
         return False
@@ -128,7 +129,7 @@ def _is_reserved(about: str, what: str, now: dict[str, str]) -> bool:
 
 
 def main() -> int:
-    """Compare, or with `--write` promise what is there today. Returns the exit status."""
+    """Compare, or with `--write` promise the present facts. Returns the exit status."""
     parser = argparse.ArgumentParser(description="Compare the messages of today with what was promised.")
     parser.add_argument("--write", action="store_true", help="promise what is there today")
     today = sorted(facts(files_of_today()))

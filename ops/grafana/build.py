@@ -1,6 +1,7 @@
-"""Writes dashboard.json, the dashboard of a server, with Grafana's own library, so that a misspelt field cannot be
-written. `make ops-files` runs it; `make ops` runs it with --check, which only says whether the file is fresh. What is
-shown stands in panels.py."""
+"""Writes dashboard.json, the dashboard of a server, with Grafana's own library.
+
+The library makes misspelt fields impossible. `make ops-files` runs this script; `make ops` runs it with --check, which
+only checks that the file is up to date. The content of the panels is in panels.py."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def distribution(latency: Latency) -> heatmap.Panel:
 def number(panel: Number) -> stat.Panel:
     steps = [models.Threshold(color="green"), models.Threshold(value=panel.bad_from, color="red")]
     if panel.bad_from < 0:
-        # Here 1 is good and 0 is bad.
+        # For this panel, 1 is good and 0 is bad.
         steps = [models.Threshold(color="red"), models.Threshold(value=1, color="green")]
     thresholds = dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps)
     return (
@@ -112,7 +113,7 @@ def built() -> str:
 
 
 def main() -> int:
-    """Write the file, or with `--check` say whether it is fresh (exit status 1 if not)."""
+    """Write the file, or with `--check` check that it is up to date (exit status 1 if not)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if anything would change")
     text = built()

@@ -1,4 +1,4 @@
-"""What a dashboard is made of: kinds of panels, and the queries in them."""
+"""Parts of a dashboard: kinds of panels, and their queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CHOSEN: Final = 'job="txn-coordinator", instance=~"$instance"'
-"""The filter that every query has."""
+"""Filter of every query."""
 NOT_ACTIVE: Final = 'state!="active"'
 WINDOW: Final = "[5m]"
 
@@ -33,7 +33,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A heat map over time: how a duration is distributed."""
+    """Heat map of the distribution of a duration over time."""
 
     title: str
     meaning: str
@@ -43,7 +43,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The current value, red if it is not what it should be."""
+    """Current value, red if it is bad."""
 
     title: str
     meaning: str

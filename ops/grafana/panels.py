@@ -1,4 +1,4 @@
-"""The panels of the dashboard: rows of them, and what to conclude from each. How they look is in build.py."""
+"""Panels of the dashboard: rows of panels, with their interpretation. Their layout is in build.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Writes components/monitoring/prometheusrule.yaml: the rules of ops/prometheus as the resource that the Prometheus
-Operator reads. `make ops-files` runs it; `make ops` runs it with --check, which only says whether the file is fresh."""
+"""Writes components/monitoring/prometheusrule.yaml for the Prometheus Operator, from the rules of ops/prometheus.
+
+`make ops-files` runs this script; `make ops` runs it with --check, which only checks that the file is up to date."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def built() -> str:
 
 
 def groups(rules: Path) -> str:
-    """Return what stands below `groups:` in the rules of Prometheus; it is the same list in both formats."""
+    """Return the text below `groups:` in the rules of Prometheus; the list is the same in both formats."""
     _, found, below = rules.read_text().partition("\ngroups:\n")
     if not found:
         raise ValueError(f"{rules} has no groups")
@@ -40,7 +41,7 @@ def groups(rules: Path) -> str:
 
 
 def main() -> int:
-    """Write the file, or with `--check` say whether it is fresh (exit status 1 if not)."""
+    """Write the file, or with `--check` check that it is up to date (exit status 1 if not)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if anything would change")
     if not parser.parse_args().check:

@@ -1,4 +1,4 @@
-"""Measurements: our server, and Kafka beside it where a JDK and Maven are there.
+"""Benchmarks of our server, and of Kafka beside it if a JDK and Maven are installed.
 
-`python -m bench` takes everything, `python -m bench NAME...` some of it; `--list` says what there is.
+`python -m bench` measures everything, `python -m bench NAME...` only these cases; `--list` lists the cases.
 """

@@ -1,8 +1,8 @@
-"""The command line: measures cases by their names and prints one table, under a head that says where and with what.
+"""Measures cases by name and prints one table, with the machine, versions and settings above it.
 
     make bench                                   everything, about an hour
     python -m bench transactions --kafka none    one case, our side alone
-    python -m bench --quick                      everything once and briefly: does it work?
+    python -m bench --quick                      everything once and briefly, to check that it works
 
 The table goes to stdout, progress to stderr. Exit status 1: something that should have run failed.
 """
@@ -87,7 +87,7 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
 
 
 def _rows(arena: Arena, asked: argparse.Namespace) -> dict[str, list[Row]]:
-    """The rows that were asked for, by case. Exits where there is none, and no story."""
+    """Return the requested rows, by case. Exits the program if there is no row and no story."""
     cases = [name for name in asked.cases if name in CASES]
     rows = {name: [row for row in CASES[name].rows(arena) if asked.rows in row.label] for name in cases}
     if cases == asked.cases and not any(rows.values()):
@@ -121,7 +121,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     unknown = [name for name in asked.cases if name not in CASES and name not in stories]
     if unknown:
         parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join([*CASES, *stories])}")
-    # What takes minutes and cannot be shortened is not part of a quick look.
+    # Stories take minutes and cannot be shortened, so a quick run leaves them out.
     asked.cases = asked.cases or [*CASES, *([] if asked.quick else stories)]
     named = asked.kafka or ("stock" if asked.quick else "stock,tuned")
     asked.kafka = [] if named == "none" else named.split(",")

@@ -1,13 +1,13 @@
-"""What it costs to be safe: the same transactions on servers that differ in what protects them, in turns.
+"""Measures the cost of security: the same transactions on servers with different protection, in turns.
 
     python -m bench access [--quick]
 
-64 producers of the SDK over one session commit a record of 1 KiB to each of three partitions. The first server has
-nothing, the second TLS; the others ask for certificates, tokens or JWTs, all with TLS and 1,000 ACLs. Each is measured
-once per round, so that a machine that gets slower is slow for all; what counts is the processor time of the server for
-a transaction, divided by that of the first server in the same round.
+64 producers of the SDK over one session commit a record of 1 KiB to each of three partitions. The first server has no
+protection, the second has TLS. The others require certificates, tokens or JWTs, all with TLS and 1,000 ACLs. Each is
+measured once per round, so that a slow phase of the machine affects all of them. The result is the server's processor
+time for a transaction, divided by that of the first server in the same round.
 
-The ACLs are those of 250 programs, of which one is measured, so nearly all of them are about others.
+The ACLs are those of 250 programs, of which one is measured, so nearly all of them apply to others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from coordinator_client import Acl, Admin, PatternType, Permission, ResourceType
 PRODUCERS: Final = 64
 ACLS: Final = 1_000
 PROGRAM: Final = "User:load"
-"""The principal of the program that is measured."""
+"""Principal of the measured program."""
 _ROUNDS: Final = 5
 _VALUE_BYTES: Final = 1_024
 _RIGHTS: Final = (
@@ -56,14 +56,14 @@ _RIGHTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """One server, and how its callers show who they are."""
+    """One server, and the credentials of its callers."""
 
     name: str
     settings: dict[str, str] = field(default_factory=dict)
     load: Tls | None = None
-    """How the load program connects."""
+    """TLS settings of the load program."""
     admin: Tls | None = None
-    """How the superuser does."""
+    """TLS settings of the superuser."""
     acls: int = 0
 
 
@@ -94,7 +94,7 @@ def _started(wanted: Protected, directory: Path, scale: Scale, ending: ExitStack
 
 
 def rules(count: int) -> list[Acl]:
-    """What the measured program needs, and the same for others with names of their own."""
+    """Return the rules that the measured program needs, and the same rules for other programs under other names."""
     needed = [_rule(PROGRAM, *right) for right in _RIGHTS]
     others = [
         _rule(f"User:load-{number}", kind, f"{name}-{number}", permission)
@@ -115,7 +115,7 @@ def _rule(principal: str, kind: ResourceType, name: str, permission: Permission)
 
 
 def _load(server: OwnServer, wanted: Protected, scale: Scale) -> Run:
-    """Raises: LoadFailed."""
+    """Run the load program. Raises: LoadFailed."""
     tls = wanted.load
     settings = {
         "driver": "SDK",
@@ -136,7 +136,7 @@ def _files(tls: Tls) -> dict[str, object]:
 
 
 def table(wanted: Sequence[Protected], found: Sequence[Result]) -> list[str]:
-    """A line for each server, with the first one as measure."""
+    """Return a line for each server, compared with the first one."""
     lines = ["| server | rate | : first | server us | : first |", "| --- | --- | --- | --- | --- |"]
     for each, result in zip(wanted, found, strict=True):
         if result.problem:
@@ -179,7 +179,7 @@ def _servers(directory: Path) -> list[Protected]:
 
 
 def _web_tokens(directory: Path) -> tuple[dict[str, str], list[Path]]:
-    """The settings of a server that takes JWTs, and those of the load and of the administrator."""
+    """Return the settings of a server that accepts JWTs, and the token files of the load and of the administrator."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "bench", "alg": "ES256"}
     key_set = directory / "keys.json"

@@ -1,15 +1,15 @@
-"""Whether a change made the product faster: two working trees take turns on one machine.
+"""Compares the speed of two working trees, which take turns on one machine.
 
     python -m bench.alternate ../before                 everything, about ten minutes
-    python -m bench.alternate ../before --rows 64 ids   the rows whose labels hold one of these
-    python -m bench.alternate ../before --quick         everything once and briefly: does it work?
+    python -m bench.alternate ../before --rows 64 ids   rows with one of these words in their label
+    python -m bench.alternate ../before --quick         everything once and briefly, to check that it works
 
 `../before` is another working tree with its own `.venv` (`git worktree add`, then `make venv` in it). Each tree runs
-its own server on its own store, under its own client and load programs, so that neither the stored form nor the wire
-must be the same. The servers stay up, and an idle one takes next to nothing. What is compared are the two runs of one
-round, which are seconds apart: of a machine whose speed drifts, the quotient of two medians says less. The table shows
-the median of the rounds' quotients, this tree : the other, with the lowest and the highest. Processor time is the
-server's, all threads, for one operation.
+its own server on its own store, with its own client and load programs. So neither the stored form nor the wire must be
+the same. The servers stay up, and an idle one takes next to nothing. The two runs of one round are compared, which are
+seconds apart. If the speed of the machine drifts, the quotient of two medians says less. The table shows the median of
+the rounds' quotients, this tree : the other, with the lowest and the highest. Processor time is the server's, all
+threads, for one operation.
 
 Exit status 1: something failed, or a goal was missed (a quick run has no goals).
 """
@@ -46,7 +46,7 @@ _VALUE_BYTES: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """How many times as much, or as long, as the other tree."""
+    """Limits of the quotients, this tree : the other."""
 
     rate_min: float | None = None
     server_us_max: float | None = None
@@ -54,7 +54,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A line of the table: one load, put on both."""
+    """A line of the table: one load for both trees."""
 
     label: str
     unit: Unit
@@ -84,13 +84,14 @@ ROWS: Final = (
         Goal(1.5),
     ),
 )
-"""The goals are those that the fast path (`coordinator_core/fast_path.py`) was built for, against 2e47a83. `stubs` are
-a Produce and an EndTxn, as unary calls."""
+"""Rows with the goals for the fast path (`coordinator_core/fast_path.py`), compared with 2e47a83.
+
+`stubs` sends a Produce and an EndTxn, as unary calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """This tree's runs divided by the other's, round by round."""
+    """Runs of this tree divided by those of the other, round by round."""
 
     middle: float
     lowest: float
@@ -101,14 +102,14 @@ class Ratio:
 
 
 def ratio_of(here: Sequence[Run], there: Sequence[Run], field: str) -> Ratio | None:
-    """None where one of them was not measured."""
+    """Return the quotients of a field; None if it was not measured in both."""
     pairs = [(getattr(one, field), getattr(other, field)) for one, other in zip(here, there, strict=False)]
     quotients = [one / other for one, other in pairs if one is not None and other]
     return Ratio(median(quotients), min(quotients), max(quotients)) if quotients else None
 
 
 def verdict(goal: Goal, rate: Ratio | None, server_us: Ratio | None) -> str:
-    """Say of each goal whether it was reached; empty where there is none."""
+    """Return the verdict on each goal; empty if there is none."""
     said = []
     if goal.rate_min is not None:
         said.append((f"rate {goal.rate_min:g}", rate is not None and rate.middle >= goal.rate_min))
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 Pair = tuple[Compared, Result, Result]
-"""A row, and what came of it here and there."""
+"""A row, with its results for this tree and for the other."""
 
 
 def _measure(rows: Sequence[Compared], trees: Sequence[Path], directory: Path, runs: int, scale: Scale) -> list[Pair]:
@@ -155,7 +156,7 @@ def _measure(rows: Sequence[Compared], trees: Sequence[Path], directory: Path, r
 
 
 def _create_topic(server: OwnServer) -> None:
-    """Raises: LoadFailed."""
+    """Create the topic with the tree's own txnctl. Raises: LoadFailed."""
     command = [*server.txnctl, "topic", "create", TOPIC]
     command += ["--partitions", str(PARTITIONS), "--server", server.endpoint]
     output_of(command, "txnctl topic create", folder=server.tree)
@@ -169,7 +170,7 @@ def _row(compared: Compared, servers: Sequence[OwnServer], scale: Scale) -> Row:
 
 
 def _load(compared: Compared, server: OwnServer, scale: Scale) -> Run:
-    """Raises: LoadFailed."""
+    """Run the tree's own load program. Raises: LoadFailed."""
     spans = {"warm_up_s": scale.warm_up_s, "measured_s": scale.measured_s}
     command, environment = load_command(
         compared.program, of_server(server) | compared.settings | spans, server.python, server.tree
@@ -178,7 +179,7 @@ def _load(compared: Compared, server: OwnServer, scale: Scale) -> Run:
 
 
 def table(pairs: Sequence[Pair], *, has_goals: bool) -> list[str]:
-    """A line for each row."""
+    """Return a line for each row."""
     columns = ["row", "here", "there", "rate here : there", "server us here", "there", "server us here : there"]
     lines = [f"| {' | '.join([*columns, 'goal'])} |", f"|{' --- |' * (len(columns) + 1)}"]
     for compared, here, there in pairs:

@@ -1,4 +1,4 @@
-"""The servers of one run of the benchmark, started when they are first needed and ended together."""
+"""Servers of one run of the benchmark, started when they are first needed and ended together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.kafka.toolchain import Toolchain
 
 TOPIC: Final = "three"
-"""The topic of three partitions that every server has."""
+"""Topic of three partitions on every server."""
 PARTITIONS: Final = 3
 _WARM_UP_PRODUCERS: Final = 64
 
@@ -32,19 +32,21 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Arena:
-    """The servers that cases measure on. A shared server runs from its first use to the end, because a broker needs a
-    while until it is fast; an idle one takes 3 to 4 % of a processor, which counts against us."""
+    """Servers that cases measure on.
+
+    A shared server runs from its first use to the end, because a broker needs a while to become fast. An idle one takes
+    3 to 4 % of a processor, which counts against us."""
 
     directory: Path
-    """Everything that is written lies below this directory."""
+    """Directory of everything that is written."""
     cache: Path
-    """What was built is kept here for the next run."""
+    """Directory of builds, which are kept for the next run."""
     scale: Scale
     profiles: Sequence[Profile]
-    """The profiles of Kafka that take part, in the order of the table; none = our server alone."""
+    """Kafka profiles that take part, in the order of the table; empty for our server alone."""
     say: Callable[[str], None]
     own_processors: str | None = None
-    """The processors that our servers may use, as taskset writes them; None = all, like the brokers."""
+    """Processors for our servers, in the notation of taskset; None for all, like the brokers."""
     _own: OwnServer | None = field(default=None, init=False)
     _brokers: dict[str, Broker] = field(default_factory=dict, init=False)
     _toolchain: Toolchain | CannotRun | None = field(default=None, init=False)
@@ -52,7 +54,7 @@ class Arena:
     _scratch_count: int = field(default=0, init=False)
 
     def own(self) -> OwnServer:
-        """Our shared server. Raises: LoadFailed."""
+        """Return our shared server. Raises: LoadFailed."""
         if self._own is None:
             self._own = self.new_own("ours")
             self._own.start()
@@ -60,11 +62,11 @@ class Arena:
         return self._own
 
     def new_own(self, name: str) -> OwnServer:
-        """A server on a new directory, not started, which the caller ends."""
+        """Return a server on a new directory, not started. The caller ends it."""
         return OwnServer(self.scratch(name), processors=self.own_processors)
 
     def broker(self, profile: Profile) -> Broker:
-        """The shared broker of a profile, warm. Raises: CannotRun, LoadFailed."""
+        """Return the shared broker of a profile, warmed up. Raises: CannotRun, LoadFailed."""
         known = self._brokers.get(profile.name)
         if known is None:
             known = self.new_broker(profile)
@@ -77,19 +79,19 @@ class Arena:
         return known
 
     def new_broker(self, profile: Profile) -> Broker:
-        """A broker on a new directory, not started, which the caller ends. Raises: CannotRun."""
+        """Return a broker on a new directory, not started. The caller ends it. Raises: CannotRun."""
         from bench.kafka.broker import Broker
 
         toolchain = self.toolchain()
         try:
             return Broker(toolchain, profile, self.scratch(f"kafka-{profile.name}"))
         except CannotRun as problem:
-            # What cannot be built now cannot be built for the next contender either, and trying takes minutes.
+            # A failed build would fail for the next contender, too, and each attempt takes minutes.
             self._toolchain = problem
             raise
 
     def toolchain(self) -> Toolchain:
-        """JDK and Maven, looked for once. Raises: CannotRun."""
+        """Return JDK and Maven, looked up once. Raises: CannotRun."""
         from bench.kafka.toolchain import find_toolchain
 
         if self._toolchain is None:
@@ -102,15 +104,15 @@ class Arena:
         return self._toolchain
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of what Kafka runs on; nothing where it takes no part or cannot."""
+        """Return the versions of JDK, Kafka and Spark; empty if Kafka takes no part or cannot run."""
         try:
             return self.toolchain().versions() if self.profiles else {}
         except CannotRun:
             return {}
 
     def once(self, server: str, what: str, prepare: Callable[[], T]) -> T:
-        """Prepare something on a shared server, such as a full topic, when it is first needed. Raises: what `prepare`
-        raises."""
+        """Prepare something on a shared server, such as a full topic, when it is first needed. Raises the errors of
+        `prepare`."""
         key = (server, what)
         if key not in self._prepared:
             self.say(f"preparing {what} on {server}")
@@ -119,7 +121,7 @@ class Arena:
         return found
 
     def scratch(self, name: str) -> Path:
-        """A directory that nobody else has."""
+        """Return a new directory."""
         self._scratch_count += 1
         made = self.directory / f"{self._scratch_count:03}-{name}"
         made.mkdir(parents=True)
@@ -151,20 +153,20 @@ def of_server(server: OwnServer) -> dict[str, object]:
 def load_command(
     program: str, settings: Mapping[str, object], python: Path | None = None, tree: Path = HERE
 ) -> tuple[list[str], dict[str, str]]:
-    """The command of a load program and its environment, in this Python or in another, of this working tree or of
-    another."""
+    """Return the command of a load program and its environment. `python` and `tree` choose another Python and working
+    tree."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "proto")])}
     interpreter = sys.executable if python is None else str(python)
     return [interpreter, "-m", "bench.load", program, json.dumps(settings)], environment
 
 
 def create_topic(server: OwnServer, topic: str) -> None:
-    """Make a topic of three partitions."""
+    """Create a topic of three partitions."""
     with Admin(server.endpoint, client_id="bench") as admin:
         admin.create_topic(topic, PARTITIONS)
 
 
 def delete_topic(server: OwnServer, topic: str) -> None:
-    """Remove a topic with its records."""
+    """Delete a topic with its records."""
     with Admin(server.endpoint, client_id="bench") as admin:
         admin.delete_topic(topic)

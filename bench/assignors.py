@@ -1,15 +1,15 @@
-"""How long assignors take, beside the figures of the specification (spec groups 5.8).
+"""Measures assignors, beside the figures of the specification (spec groups 5.8).
 
-Milliseconds of CPU time of the process with the collector off: the lowest of several medians, taken in rounds over all
-columns, because a machine shared with others slows down for seconds at a time. Behind the stroke the figure of the
-specification, measured with a prototype on an idle machine of two cores. Groups:
+The figures are milliseconds of the process's CPU time with garbage collection off. Each is the lowest of several
+medians, taken in rounds over all columns, because a shared machine slows down for seconds at a time. After the slash is
+the figure of the specification, measured with a prototype on an idle machine of two cores. Groups:
 
-- *full*: nobody owns anything; *swapped*: one member left and one joined since;
-- *buckets*: five sets of members, each with a fifth of the topics; *again*: nothing changed since;
-- *overlapping*: five sets of members, each with half of the topics, each half a tenth further than the one before.
+- *full*: no member owns anything; *swapped*: one member has left and one has joined since;
+- *buckets*: five sets of members, each with a fifth of the topics; *again*: nothing has changed since;
+- *overlapping*: five sets of members, each with half of the topics, each shifted by a tenth of the topics.
 
-Then what a server does with targets of its groups: on its loop where that takes at most 2 ms, and else in the worker
-process, for which the loop only packs the task and unpacks the result.
+The second table has the targets of a server's groups. They are computed on its loop if that takes at most 2 ms,
+otherwise in the worker process. Then the loop only packs the task and unpacks the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from group_coordinator.consumer.targets import is_large, target_task
 SETS: Final = 5
 ROUNDS: Final = 5
 RUNS: Final = 15
-"""Runs in each round."""
+"""Number of runs in each round."""
 RUNS_OF_THE_LARGEST: Final = 5
 _LARGE: Final = 1_000_000
 _NEWCOMER: Final = "newcomer"
@@ -52,7 +52,7 @@ Topics = Mapping[str, TopicSpec]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One line of the table: how large the group is, and the figures of the specification by column, in ms."""
+    """One line of the table: the size of the group, and the figures of the specification by column (ms)."""
 
     members: int
     partitions: int
@@ -92,7 +92,7 @@ COLUMNS: Final = (
 
 
 def main() -> None:
-    """Print the table, line by line."""
+    """Print the tables, line by line."""
     print(f"| members | partitions | topics | {' | '.join(COLUMNS)} |")
     print(f"|{' --- |' * (len(COLUMNS) + 3)}")
     for size in SIZES:
@@ -134,7 +134,7 @@ def _calls(size: Size) -> Iterator[tuple[str, Callable[[], Shares[str]]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Topics:
-    """Implements `TopicMetadata`."""
+    """Implementation of `TopicMetadata`."""
 
     shapes: Mapping[str, TopicShape]
 
@@ -149,7 +149,8 @@ class _Topics:
 
 
 async def _print_server_table() -> None:
-    """Milliseconds: of CPU time for the computation, and for packing; of elapsed time in all, through the worker."""
+    """Print milliseconds: CPU time of the computation and of packing, and the elapsed time of a run through the
+    worker."""
     print("| members | partitions | topics | group | assignor | computation | leaves the loop | packing | in all |")
     print(f"|{' --- |' * 9}")
     worker = WorkerProcess()
@@ -202,7 +203,7 @@ def _owning(members: Members, shares: Shares[str]) -> dict[str, MemberSpec[str]]
 
 
 def _swapped(members: Members, shares: Shares[str]) -> Members:
-    """The first member left, and a new one came."""
+    """Return the members after the first one left, and a new one joined."""
     known = _owning(members, shares)
     gone = known.pop(min(known))
     return {**known, _NEWCOMER: MemberSpec(topics=gone.topics)}

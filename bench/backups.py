@@ -1,7 +1,7 @@
-"""What a backup costs, by how much was written since the one before: `python -m bench.backups`.
+"""Measures backups by the amount written since the previous one: `python -m bench.backups`.
 
-A store is filled, and backed up again and again while it is open, as a server does it. The first backup reads
-everything, for the checksums; each later one what the one before does not have.
+A store is filled, and backed up repeatedly while it is open, as a server does it. The first backup reads everything,
+for the checksums. Each later one reads only what the previous one does not have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from partition_log.codec import log_key
 _MIB: Final = 1 << 20
 _WRITTEN_SINCE_MIB: Final = (1, 24, 192)
 _LARGE_BYTES: Final = 64 << 10
-"""Goes to a segment; the other half of what is written are small rows, which RocksDB keeps."""
+"""Size of large rows, which go to a segment. The other half of the written bytes are small rows, which RocksDB
+keeps."""
 _SMALL_BYTES: Final = 1_024
 _GROUP_BYTES: Final = 1 * _MIB
 

@@ -1,4 +1,4 @@
-"""The parts of a case: rows, and in each row the contenders that do the same thing."""
+"""Parts of a case: rows, and in each row the contenders that do the same work."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from bench.arena import Arena
 from bench.results import Run, Side, Unit
 
 FLUSHED: Final = "flushed before every answer"
-"""The durability of our server, which has no other."""
+"""Durability of our server, which has no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to do what the row measures."""
+    """One way to do the work of a row."""
 
     side: Side
     name: str
     durability: str
     measure: Callable[[], Run]
-    """Measure once. Raises: CannotRun, LoadFailed."""
+    """Measures once. Raises: CannotRun, LoadFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A name on the command line. Making its rows starts nothing; only measuring does."""
+    """A named set of rows. Making its rows starts nothing; only measuring does."""
 
     name: str
     summary: str

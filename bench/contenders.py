@@ -1,4 +1,4 @@
-"""Who takes part in a row: our server with a kind of client, and Kafka in each of its profiles."""
+"""Contenders of a row: our server with a kind of client, and Kafka in each of its profiles."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def own(client: str, measure: Callable[[], Run]) -> Contender:
 def kafka(
     arena: Arena, client: str, measure: Callable[[Broker], Run], profiles: Sequence[Profile] | None = None
 ) -> list[Contender]:
-    """Return Kafka as a contender on its shared, warm broker, once for each profile of the run or of those given."""
+    """Return Kafka as a contender on its shared, warm broker, once for each profile of the run or of the given ones."""
     return _in_profiles(arena, client, lambda profile: measure(arena.broker(profile)), profiles)
 
 
 def kafka_alone(arena: Arena, client: str, measure: Callable[[Profile], Run]) -> list[Contender]:
-    """Return Kafka as a contender whose measurement starts a broker of its own. That takes half a minute, so not in a
-    quick run."""
+    """Return Kafka as a contender that starts a broker of its own for each measurement. That takes half a minute, so
+    quick runs leave it out."""
     return [] if arena.scale.is_quick else _in_profiles(arena, client, measure)
 
 
@@ -46,5 +46,5 @@ def _in_profiles(
 
 
 def client_settings(settings: Mapping[str, str]) -> str:
-    """Return the settings of a Java client as its command line takes them."""
+    """Return the settings of a Java client in the format of its command line."""
     return ";".join(f"{name}={value}" for name, value in settings.items())

@@ -17,7 +17,8 @@ from cryptography.x509.oid import NameOID
 
 
 def new_tokens(directory: Path, *names: str) -> tuple[Path, list[Path]]:
-    """Tokens of `User:NAME` for each name: the file of the server, and a file for each of them."""
+    """Create a token of `User:NAME` for each name. Returns the tokens file of the server, and a token file for each
+    name."""
     tokens_file, files = directory / "tokens.toml", []
     for name in names:
         command = [sys.executable, "-m", "txnctl", "token", "create", str(tokens_file)]
@@ -31,7 +32,7 @@ def new_tokens(directory: Path, *names: str) -> tuple[Path, list[Path]]:
 
 
 def new_authority(directory: Path) -> tuple[Path, Callable[[str], Path]]:
-    """A CA: its certificate, and what makes NAME.crt and NAME.key."""
+    """Create a CA. Returns its certificate, and a function that creates NAME.crt and NAME.key."""
     ca_key, ca_file = ec.generate_private_key(ec.SECP256R1()), directory / "ca.pem"
     ca = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
 

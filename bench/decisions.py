@@ -1,12 +1,12 @@
-"""How long one decision on a large batch of a sink keeps the loop.
+"""Measures the longest turn of the loop for one decision on a large batch of a sink.
 
     python -m bench decisions
 
-200 members write to 50 partitions each and seal; then one CommitBatch decides on all of them, and its 10,000 markers
-are written in slices. A batch of one member follows at once: its decision waits until the one before is carried out,
-and so its answer tells the end. The longest turn of the loop in between, by the clock and by the processor time of the
-loop's thread, which other processes of the machine do not lengthen. A whole server in this process, without a network,
-first with `two_phase=fused` and then with `split`.
+200 members write to 50 partitions each and seal. Then one CommitBatch decides on all of them, and its 10,000 markers
+are written in slices. A batch of one member follows at once. Its decision waits until the previous one is carried out,
+so its reply shows the end. The result is the longest turn of the loop in between, by the clock and by the processor
+time of the loop's thread. Other processes of the machine do not lengthen the latter. A whole server runs in this
+process, without a network, first with `two_phase=fused` and then with `split`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RUN: Final = "run"
 
 
 def main(_arguments: Sequence[str] = ()) -> None:
-    """Print a table: a row for each of several batches, one after the other."""
+    """Print a table with a row for each of several batches, one after the other."""
     print("| members x partitions | answered, ms | carried out, ms | longest turn, ms | by processor time, ms |")
     print("| --- | --- | --- | --- | --- |")
     for two_phase in ("fused", "split"):
@@ -41,11 +41,11 @@ def main(_arguments: Sequence[str] = ()) -> None:
 
 
 class _Turns:
-    """Measures the turns of the loop it runs on: it has itself called in each of them."""
+    """Measures the turns of the loop that it runs on, by a callback in each of them."""
 
     def __init__(self) -> None:
         self.took_ms = self.processor_ms = 0.0
-        """The longest."""
+        """Longest turn so far (ms)."""
         self._is_over = False
         self._last = perf_counter(), thread_time()
         self._loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ async def _story(inside: Inside) -> None:
         return response
 
     async def sealed_member(batch_id: int, partition_count: int) -> txn.SinkMember:
-        """Return a member that wrote to so many partitions and takes no more."""
+        """Return a member that wrote to so many partitions and is sealed."""
         from bench.load.stubs import encoded_batch
 
         header = _header()

@@ -1,14 +1,14 @@
-"""What floods and readers that stand still cost the others: a table, for each transport that is installed.
+"""Measures the effect of floods and of clients that never read on other callers, for each installed transport.
 
-    python -m bench.exhaustion                                    every kind of harm, on both transports: three minutes
+    python -m bench.exhaustion                                    every kind of abuse, on both transports: three minutes
     python -m bench.exhaustion --only unread --transport native   some of them
-    python -m bench.exhaustion --tls                              with TLS, on a server that asks for tokens
+    python -m bench.exhaustion --tls                              with TLS, on a server that requires tokens
 
-With `--tls` the callers who commit show a token, and so does who does harm, another one from another host, who has a
-quota of a thousand requests a second; some harm is done by strangers, who show none. Beside each kind four callers
-commit without a pause. A process of its own does the harm, which comes and goes: each round measures the commits
-without it, then with it. The table has the 99th percentile and the longest of the waits of all rounds, and the memory
-of the server before, at its peak, and some seconds after all is over.
+With `--tls` the committing callers show a token. So does the abusive one, another principal from another host, which
+has a quota of a thousand requests a second. Some abuse is unauthenticated. During each kind of abuse, four callers
+commit without a pause. The abuse comes from a process of its own, which comes and goes: each round measures the commits
+without it, then with it. The table has the 99th percentile and the longest of the waits of all rounds. It also has the
+memory of the server before, at its peak, and some seconds after all is over.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _ROUNDS: Final = 2
 _SECONDS: Final = 2.0
 _WARM_UP_S: Final = 1.0
 _SETTLE_S: Final = 2.5
-"""Longer than the server waits until it gives memory back."""
+"""Longer than the time after which the server returns memory to the system (s)."""
 _READERS: Final = 20
 _FETCHES: Final = 90
 _FILLED: Final = 20
 _ANSWER_BYTES_MAX: Final = 15 * MEBI
 _TOPIC: Final = "exhaustion"
 _REQUESTS_PER_SECOND: Final = 1_000
-"""The quota of whoever does harm and is known."""
+"""Quota of the authenticated abusive caller."""
 _LIMITS: Final = "/coordinator_api.v1.AdminService/DescribeLimits"
 _FETCH: Final = "/coordinator_api.v1.LogService/Fetch"
 
 _UNREAD: Final = f"{_READERS} connections, {_FETCHES} unread Fetches each"
 _HARMFUL_HOST: Final = "127.0.0.2"
-"""Harm comes from another host than those who commit, as far as a server can tell."""
+"""Address of the abusive caller, which a server sees as a host different from that of the committing callers."""
 _IDLE_CONNECTIONS: Final = 2_000
 _CONNECTED: Final = f"strangers: {_IDLE_CONNECTIONS} connections that say nothing"
 _GARBAGE: Final = "strangers: handshakes that fail, one after the other"
@@ -69,13 +69,13 @@ _GARBAGE: Final = "strangers: handshakes that fail, one after the other"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and how to speak to it."""
+    """A server, and the credentials for it."""
 
     port: int
     ca_file: str = ""
-    """Where it has TLS."""
+    """CA file, if the server has TLS."""
     token_file: str = ""
-    """The token of whoever speaks."""
+    """Token file of the caller."""
 
     @property
     def endpoint(self) -> str:
@@ -85,7 +85,7 @@ class Target:
         return RawPeer(self.port, tls=http2_over_tls(Path(self.ca_file)) if self.ca_file else None, by=_HARMFUL_HOST)
 
     def channel(self) -> grpc.Channel:
-        """A connection of its own."""
+        """Open a new connection."""
         own = [("grpc.use_local_subchannel_pool", 1)]
         if not self.ca_file:
             return grpc.insecure_channel(self.endpoint, own)
@@ -95,7 +95,7 @@ class Target:
 
     @property
     def authorization(self) -> tuple[tuple[str, str], ...]:
-        """The header of calls made by hand."""
+        """Header of calls that are framed by hand."""
         if not self.token_file:
             return ()
         return (("authorization", f"Bearer {Path(self.token_file).read_text().strip()}"),)
@@ -126,13 +126,13 @@ def _transports() -> list[str]:
 
 
 def harms(*, with_tls: bool = False) -> list[str]:
-    """Return the names of what one caller can do to harm others."""
+    """Return the names of all kinds of abuse by one caller."""
     strangers = [_CONNECTED, _GARBAGE] if with_tls else []
     return [_UNREAD, *strangers, *(f"flood: {kind}" for kind in floods(_LIMITS))]
 
 
 def do_harm(name: str, target: Target) -> None:
-    """Do this harm to the server, for some seconds."""
+    """Abuse the server in this way, for some seconds."""
     match name:
         case _ if name == _UNREAD:
             _stand_still(target)
@@ -145,10 +145,10 @@ def do_harm(name: str, target: Target) -> None:
 
 
 def _flood(kind: str, target: Target) -> None:
-    """Flood the server over one connection at a time; one that is cut is followed by the next."""
+    """Flood the server over one connection at a time, and open a new one when it is closed."""
     until = time.monotonic() + _SECONDS
     while (left := until - time.monotonic()) > 0:
-        # A server that has had enough may also end the next handshake.
+        # The server may also end the next handshake.
         with suppress(OSError), target.peer() as peer:
             peer.flood(floods(_LIMITS, target.authorization)[kind], left)
 
@@ -210,7 +210,7 @@ def _measured(transport: str, name: str, rounds: int, *, with_tls: bool) -> str:
 
 
 def asking(directory: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """Return the settings of a server with TLS that asks for tokens, and what two of its callers need."""
+    """Return the settings of a server with TLS that requires tokens, and the credentials of two callers."""
     ca_file, issue = new_authority(directory)
     pair, (tokens_file, files) = issue("server"), new_tokens(directory, "polite", "greedy")
     quotas_file = directory / "quotas.toml"
@@ -227,7 +227,7 @@ def asking(directory: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
 
 
 def _harm_process(name: str, target: Target) -> subprocess.Popen[str]:
-    """Start a process that is ready to do harm. In this process it would also hold up the callers whose waits are
+    """Start a process that is ready for abuse. In this process, abuse would also block the callers whose waits are
     measured."""
     program = f"from bench.exhaustion import Target, do_harm; print(); input(); do_harm({name!r}, {target!r})"
     command = [sys.executable, "-u", "-c", program]
@@ -264,7 +264,7 @@ def _produce(partition: int, payload: bytes) -> log_pb2.ProduceRequest:
 
 
 def _waits_ms(target: Target, meanwhile: Callable[[], None]) -> list[float]:
-    """Return how long callers wait for their commits while something else is done."""
+    """Return the waits of callers for their commits while something else is done (ms)."""
     is_over = threading.Event()
     waited_ms: list[float] = []
     callers = [

@@ -1,4 +1,5 @@
-"""Topics full of transactions, one in ten of them aborted, that several cases read. Each is written once per server."""
+"""Topics full of transactions, one in ten of them aborted, which several cases read. Each is written once per
+server."""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FullTopic:
-    """A topic full of transactions, and what is in it."""
+    """A topic full of transactions, and its size."""
 
     name: str
     label: str
     value_bytes: int
     records: int
-    """How many records, the aborted ones included."""
+    """Number of records, including aborted ones."""
     records_per_transaction: int
 
 
 def full_topics(arena: Arena) -> Sequence[FullTopic]:
-    """The two sizes of records."""
+    """Return the topics with the two record sizes."""
     return (
         FullTopic("full-1k", "records of 1 KiB", 1_024, arena.scale.records_1k, 300),
         FullTopic("full-100", "records of 100 B", 100, arena.scale.records_100, 3_000),
@@ -34,12 +35,11 @@ def full_topics(arena: Arena) -> Sequence[FullTopic]:
 
 
 ENCODING: Final = "arrow"
-"""How our records are stored; Spark and programs that work on columns read this encoding without looking at a
-record."""
+"""Encoding of our stored records. Spark and programs that work on columns read it without looking at a record."""
 
 
 def fill_own(arena: Arena, topic: FullTopic) -> OwnServer:
-    """Our shared server, the topic full. Raises: LoadFailed."""
+    """Return our shared server with the full topic. Raises: LoadFailed."""
     server = arena.own()
     arena.once(
         "ours",
@@ -58,7 +58,7 @@ def fill_own(arena: Arena, topic: FullTopic) -> OwnServer:
 
 
 def fill_kafka(arena: Arena, broker: Broker, topic: FullTopic) -> Broker:
-    """The broker, the topic full. Raises: LoadFailed."""
+    """Return the broker with the full topic. Raises: LoadFailed."""
     arena.once(
         f"Kafka ({broker.profile.name})",
         topic.name,

@@ -1,8 +1,8 @@
-"""What was set out to be reached beside Kafka, and how much of it a run reached.
+"""Goals compared with Kafka, and the part of them that a run reached.
 
-Goals of throughput are ratios to Kafka in the same run, so they mean the same on every machine. Those in milliseconds
-and microseconds were set on a machine on which Kafka's broker took 555 us of processor for a transaction of 64
-producers: read them beside Kafka's figure in the table, or as the last goal of processor time, which is a ratio again.
+Goals of throughput are ratios to Kafka in the same run, so they mean the same on every machine. Goals in milliseconds
+and microseconds were set on a machine on which Kafka's broker took 555 us of processor time for a transaction of 64
+producers. Compare them with Kafka's figure in the table, or use the last goal of processor time, which is a ratio.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Figures = Callable[[Result, Sequence[Result]], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What one contender of ours should reach in one quantity."""
+    """Goal of one contender of ours in one quantity."""
 
     case: str
     row: str
-    """The beginning of the row's label."""
+    """Beginning of the row's label."""
     contender: str
     quantity: str
     figure: Figures
     must: float
-    """What must be reached, because it is certainly possible."""
+    """Figure that must be reached, because it is certainly possible."""
     aim: float
     is_less_better: bool = False
 
     def is_reached(self, figure: float, wanted: float) -> bool:
-        """Say whether a figure is as good as this goal."""
+        """Return True if a figure is as good as this goal."""
         return figure <= wanted if self.is_less_better else figure >= wanted
 
 
@@ -69,7 +69,7 @@ def _faster(case: str, row: str, contender: str, must: float, aim: float, rival:
 
 
 def _share(case: str, row: str, contender: str, ceiling: str, must: float, aim: float) -> Goal:
-    """A part of what one of our own contenders reaches, which does less of the work."""
+    """Return a goal relative to another contender of ours, which does less of the work."""
     return Goal(case, row, contender, f"share of {ceiling}", _times(ceiling, Side.OURS), must, aim)
 
 
@@ -126,7 +126,7 @@ GOALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A goal and what was measured."""
+    """A goal and the measured figure."""
 
     goal: Goal
     row: str
@@ -134,14 +134,14 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict in one word."""
+        """Verdict in one word."""
         if self.goal.is_reached(self.figure, self.goal.aim):
             return "aim"
         return "must" if self.goal.is_reached(self.figure, self.goal.must) else "missed"
 
 
 def outcomes(results: Sequence[Result]) -> Iterable[Outcome]:
-    """Yield the outcomes of those goals that the run measured."""
+    """Yield the outcomes of the goals that the run measured."""
     for goal in GOALS:
         result = _find(results, goal.case, goal.row, Side.OURS, goal.contender)
         figure = None if result is None or result.problem else goal.figure(result, results)

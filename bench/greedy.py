@@ -1,13 +1,13 @@
-"""What one greedy client takes from 16 polite ones, with quotas and without: a table, for each transport there is.
+"""Measures the effect of one noisy client on 16 well-behaved ones, with and without quotas, for each transport.
 
-    python -m bench.greedy                        both kinds of greed, on each transport that is installed: two minutes
-    python -m bench.greedy --transport native     on this one alone
+    python -m bench.greedy                        both kinds of noise, on each installed transport: two minutes
+    python -m bench.greedy --transport native     on this transport alone
 
-The server has TLS and asks its callers for tokens. Sixteen callers commit with a pause in between, each on a connection
-of its own. A process of its own is the greedy one, another principal. *Heedful*: 64 producers of the SDK that write as
-fast as they can, and pause when they are told. *Heedless*: bare stubs with 64 calls under way that never pause.
-Each round measures the commits of the polite without it, then beside it; rounds with quotas and without take turns. The
-table has the 99th percentile of all rounds, and how much of it the greedy one got done.
+The server has TLS and requires tokens. Sixteen callers (*polite*) commit with a pause in between, each on a connection
+of its own. The noisy client (*greedy*) is another principal in a process of its own. If it is *heedful*, it is 64
+producers of the SDK that write as fast as they can and obey throttling. If it is *heedless*, it is bare stubs with 64
+calls under way that ignore throttling. Each round measures the polite commits without it, then beside it. Rounds with
+and without quotas take turns. The table has the 99th percentile of all rounds, and the number of greedy commits.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from coordinator_client import AsyncProducer, Connection, Tls
 
 POLITE: Final = 16
 _PAUSE_S: Final = 0.02
-"""Mean pause of a polite caller between two commits."""
+"""Mean pause of a polite caller between two commits (s)."""
 _GREEDY: Final = 64
 _ROUNDS: Final = 3
 _SECONDS: Final = 4.0
 _TOPIC: Final = "greedy"
 _VALUE_BYTES: Final = 1_000
 RATE: Final = 100_000
-"""Bytes that the greedy one may bring in a second: a hundred transactions of one record."""
+"""Quota of the greedy client (bytes per second): a hundred transactions of one record."""
 KINDS: Final = ("heedful", "heedless")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured of one kind of greed, with or without a quota."""
+    """Figures of one kind of greedy client, with or without a quota."""
 
     alone_ms: list[float]
     beside_ms: list[float]
@@ -92,7 +92,7 @@ def _transports() -> list[str]:
 
 
 def measured(transport: str, kind: str, rounds: int, seconds: float) -> dict[bool, Found]:
-    """By whether the greedy one has a quota."""
+    """Return the figures by True for a client with a quota and False for one without."""
     with tempfile.TemporaryDirectory(prefix="greedy-") as directory:
         settings, shown = asking(Path(directory))
         quotas = Path(directory) / "quotas.toml"
@@ -121,7 +121,7 @@ def measured(transport: str, kind: str, rounds: int, seconds: float) -> dict[boo
 def _set_quota(file: Path, *, is_bound: bool) -> None:
     table = f'[[quotas]]\nprincipal = "User:greedy"\nproduce_bytes_per_second = {RATE}\n'
     file.write_text(table if is_bound else "")
-    # The server looks at the file every second.
+    # The server checks the file every second.
     time.sleep(1.5)
 
 
@@ -143,7 +143,7 @@ def _round(so_far: Found, polite: Target, greedy: Target, kind: str, seconds: fl
 
 
 def _waits_ms(target: Target, meanwhile: Callable[[], object]) -> list[float]:
-    """How long the polite wait for their commits while something else is done."""
+    """Return the waits of the polite callers for their commits while something else is done (ms)."""
     is_over = threading.Event()
     waited_ms: list[float] = []
     callers = [
@@ -184,7 +184,7 @@ def _again(request: transaction_pb2.TransactRequest, done: transaction_pb2.Trans
 
 
 def be_greedy(kind: str, target: Target, seconds: float) -> int:
-    """Write as much as the server takes, for so long. Returns the number of commits."""
+    """Write as much as the server accepts, for so long. Returns the number of commits."""
     return _heedless(target, seconds) if kind == "heedless" else asyncio.run(_heedful(target, seconds))
 
 

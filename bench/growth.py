@@ -1,9 +1,10 @@
-"""Whether the memory of a server grows with what it stores: a mixed load as fast as it goes, and nothing is deleted.
+"""Measures the memory of a server under a mixed load as fast as it goes, without deletions.
 
     python -m bench.growth --minutes 15 --svg docs/memory.svg
 
 Memory rises while buffers and caches fill, and must then stay level however much is written. The soak (`bench.soak`)
-asks the same of a steady load, for longer and among kills, where old records go; it looks and judges in the same way.
+tests the same with a steady load, for longer and among kills, while old records are removed. It samples and judges in
+the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MEMORY: Final = MEASURES[:3]
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Measure and print; with `--svg` draw the curves too."""
+    """Measure and print; with `--svg` draw the curves, too."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=_MINUTES, help="how long (default: %(default)g)")
     parser.add_argument("--svg", type=Path, help="where to draw the curves")
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def watch(seconds: float) -> list[Sample]:
-    """Run a server and its load, and look at it. Raises: LoadFailed."""
+    """Run a server and its load, and sample the server. Raises: LoadFailed."""
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as directory:
         server = WatchedServer(Path(directory))
         server.start()
@@ -65,7 +66,7 @@ def watch(seconds: float) -> list[Sample]:
 
 
 def table(samples: Sequence[Sample]) -> str:
-    """A row for each tenth of the time, as Markdown."""
+    """Return a Markdown table with a row for each tenth of the time."""
     step = max(1, len(samples) // 10)
     rows = [
         f"| {each.elapsed_s / 60:.1f} | {each.memory_mib:.0f} | {each.buffers_mib:.0f} | {each.cache_mib:.0f} "
@@ -77,7 +78,7 @@ def table(samples: Sequence[Sample]) -> str:
 
 
 def verdict(samples: Sequence[Sample]) -> str:
-    """How memory developed in the second half, when buffers and caches were full."""
+    """Return a verdict on the memory in the second half, when buffers and caches were full."""
     said = [
         f"{each.measure.name}: {each.early:.0f}, later {each.late:.0f}, {each.trend.per_hour:+.0f} ± "
         f"{each.trend.margin:.0f} an hour, {each.words}"

@@ -1,8 +1,8 @@
-"""How long heartbeats take in a steady state: 1,000 classic groups of 10 members, all of whom beat within 3 s.
+"""Measures heartbeats in a steady state: 1,000 classic groups of 10 members, each with one heartbeat in 3 s.
 
-A real server on a directory that was filled before, one connection, heartbeats evenly spread. In the first round the
-server still replaces the deadlines that it loaded; the state is steady after that. Target: p99 below 10 ms on 2 cores
-that have nothing else to do (spec groups, case 350).
+A real server on a prepared directory, one connection, heartbeats evenly spread. In the first round the server still
+replaces the deadlines that it loaded; after that the state is steady. Target: p99 below 10 ms on 2 otherwise idle cores
+(spec groups, case 350).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ GROUPS: Final = 1_000
 MEMBERS: Final = 10
 ROUND_SECONDS: Final = 3
 SESSION_MS: Final = 6_000
-"""Session timeout of the members, two rounds: a member that is missed once too often is gone soon after."""
+"""Session timeout of the members, two rounds. A member without a heartbeat in that time is removed."""
 _ROUNDS: Final = 4
 _GENERATION: Final = 7
 _DEADLINE_MS: Final = 30_000
 _STEP_SECONDS: Final = 0.004
-"""Pause between two bundles of heartbeats; a dozen leave at a time."""
+"""Pause between two bundles of heartbeats (s); a dozen are sent at a time."""
 
 
 def main() -> None:
-    """Print how long the heartbeats of each round took."""
+    """Print the latency of the heartbeats of each round."""
     with tempfile.TemporaryDirectory(prefix="bench-heartbeats-") as directory:
         server = OwnServer(Path(directory))
         fill(server.data_dir)
@@ -109,7 +109,7 @@ def fill(data_dir: Path) -> None:
 
 
 Answers = Sequence[float | BaseException]
-"""For each heartbeat, how long its answer took, in ms, or what was wrong with it."""
+"""Latency of each heartbeat's reply (ms), or the error."""
 
 
 def beat(endpoint: str, rounds: int) -> list[Answers]:
@@ -120,7 +120,7 @@ def beat(endpoint: str, rounds: int) -> list[Answers]:
             load = _Load(connection)
             return [await load.round() for _round in range(rounds)]
 
-    # All that the process has made would be looked through while answers wait to be timed.
+    # Otherwise the collector would scan all objects of the process while replies are timed.
     gc.disable()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -130,7 +130,7 @@ def beat(endpoint: str, rounds: int) -> list[Answers]:
 
 
 class _Load:
-    """Every member's heartbeat in each round, evenly spread, over one connection."""
+    """Heartbeats of every member in each round, evenly spread, over one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

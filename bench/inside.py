@@ -1,9 +1,8 @@
-"""A whole server in this process, without a network: calls go in where a transport hands them over, as bytes.
+"""A whole server in this process, without a network: calls enter as bytes, where a transport would deliver them.
 
-It knows the product only as its process shows itself: `coordinator_server.process.run`, which is given a transport that
-has no network. So one text can measure commits of long ago and of today, whatever shape their inside has
-(`use_product`). Nothing of the product may be imported before that is decided: what is imported here at the top is
-not of it.
+This module uses only the interface of the product's process: `coordinator_server.process.run`, with a transport that
+has no network. So the same code can measure old and new commits, in spite of changes inside them (`use_product`).
+Nothing of the product may be imported before the commit is chosen, so the imports at the top are not part of it.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ if TYPE_CHECKING:
 
 HERE: Final = Path(__file__).resolve().parent.parent
 _PRODUCT: Final = ("coordinator_", "partition_log", "txn_coordinator", "group_coordinator")
-"""Beginnings of the names of the server's packages."""
+"""Prefixes of the server's package names."""
 
 ResultT = TypeVar("ResultT")
 
 
 def is_product(package: str) -> bool:
-    """Whether a top-level package is of the server; what is generated from the .proto files does not count."""
+    """Return True if a top-level package is part of the server. Code generated from the .proto files does not count."""
     return package.startswith(_PRODUCT) and package != "coordinator_api"
 
 
 def use_product(directory: Path) -> None:
-    """Take the product from the root of this working tree, be it another one than that of the benchmarks. Before
-    anything of it was imported."""
+    """Import the product from the root of this working tree, which may differ from the tree of the benchmarks. Must be
+    called before anything of the product is imported."""
     imported = [name for name in sys.modules if name.startswith(_PRODUCT)]
     assert not imported, f"the product is chosen too late: {imported[0]} is imported"
     if not (directory / "coordinator_server").is_dir():
@@ -73,12 +72,12 @@ class Inside:
         return self._session.send(request)
 
     async def ask(self, method: str, body: bytes) -> bytes:
-        """Call and wait for the answer, so that this is an `Asker` for loads."""
+        """Make a call and wait for its reply. With this method, the class is an `Asker` for loads."""
         return await self.call(method, body)
 
 
 class _Session:
-    """A session, without a network."""
+    """A session without a network."""
 
     def __init__(self, handler: Any, call: Any) -> None:  # noqa: ANN401  of any commit
         from coordinator_runtime.clock import SystemClock
@@ -114,11 +113,11 @@ class _Session:
 
 
 def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object) -> ResultT:
-    """Start a server on an empty directory, live the story on its loop, drain it and return what came of the story.
+    """Start a server on an empty directory, run the story on its loop, drain it and return the story's result.
 
-    On the main thread only, once in a process. `settings` are those of the server."""
+    Only on the main thread, and once in a process. `settings` are those of the server."""
     process = _module_of("coordinator_server.process")
-    # The name that the server opens its transport by: in `listeners`, and in `process` while there was only one.
+    # Module that opens the server's transport: `listeners`, or `process` in commits with only one listener.
     opener = _module_of("coordinator_server.listeners", "coordinator_server.process")
     settings_of = _module_of("coordinator_server.settings.config", "coordinator_server.config")
     transport, told = _NoNetwork(), _Told(story)
@@ -133,7 +132,7 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
 
 
 def _module_of(*names: str) -> ModuleType:
-    """The first of these modules that the measured commit has: the newest name first."""
+    """Return the first of these modules that the measured commit has. The newest name comes first."""
     for name in names[:-1]:
         try:
             return import_module(name)

@@ -1,16 +1,16 @@
-"""How many machine instructions a transaction costs the server: `python -m bench.instructions`.
+"""Counts the machine instructions of a transaction in the server: `python -m bench.instructions`.
 
-Instructions are nearly the same in every run, whatever else the machine does, so a change of two per cent shows where
-times vary by twenty. The server runs without a network, on the embedded store, in a process of its own below valgrind's
-callgrind, which counts each thread apart. A transaction is a batch of one record of 1 KiB to each of three partitions,
-by one Transact or by a Produce and an EndTxn, as calls of their own or in messages of a session, from the bytes of the
-request to those of the answer; and a new id is an InitProducerId. There are 64 producers, and 16 at a time make their
-requests in one turn of the loop, so that these share a flush. The requests were made beforehand, and the answers are
-read afterwards.
+Instruction counts are nearly the same in every run, whatever else the machine does. So a change of two per cent shows,
+while times vary by twenty. The server runs without a network, on the embedded store, in its own process under
+valgrind's callgrind, which counts each thread separately. A transaction is a batch of one record of 1 KiB to each of
+three partitions. It is made by one Transact, or by a Produce and an EndTxn, as calls of their own or in messages of a
+session. It is counted from the bytes of the request to those of the reply. A new id is an InitProducerId. There are 64
+producers, and 16 at a time make their requests in one turn of the loop, so that these share a flush. The requests are
+made beforehand, and the replies are read afterwards.
 
-N transactions are counted first, then 2 N; the figure is the difference, divided by N. So what a stretch costs once is
-not in it, nor is the garbage collector, which rests meanwhile. Our code is in the loop's thread; in the others are the
-writes of the commit thread and RocksDB's own work.
+N transactions are counted first, then 2 N; the figure is the difference, divided by N. So it contains no fixed costs,
+and no garbage collection, which is off meanwhile. Our code runs in the loop's thread. The other threads have the writes
+of the commit thread and RocksDB's own work.
 
 `--product DIR` counts another working tree, for example an older commit; `--set lane=false` the general path. Compare
 figures of one machine and one Python.
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 PRODUCERS: Final = 64
 _PER_TURN: Final = 16
-"""How many transactions begin in one turn of the loop. Below valgrind all of them would take a second together, which
-the server logs as a slow commit."""
+"""Number of transactions that begin in one turn of the loop. Under valgrind all of them would take a second together,
+which the server logs as a slow commit."""
 _PARTITIONS: Final = 3
 _VALUE_BYTES: Final = 1_024
 _TOPIC: Final = "counted"
@@ -48,17 +48,18 @@ _TIMEOUT_MS: Final = 600_000
 _REQUEST_ID_BYTES: Final = 16
 
 _ROUNDS: Final = (8, 4, 8)
-"""Transactions of each producer: those that fill the caches, N / PRODUCERS, and twice that."""
+"""Transactions of each producer: for filling the caches, then N / PRODUCERS, then twice that."""
 _SETTLE_S: Final = 4
-"""After a start every shard looks once for what can be forgotten, one after the other: by then all have."""
+"""Pause after the start (s). By then every shard has looked once for entries to expire; they do so one after the
+other."""
 _LOOP: Final = 1
-"""What callgrind calls the main thread."""
+"""Callgrind's number of the main thread."""
 _COUNTS: Final = "counts"
 _MONITOR_S_MAX: Final = 60
 
 
 class Counted(NamedTuple):
-    """Instructions, of a stretch or of one transaction."""
+    """Instructions of a measured part, or of one transaction."""
 
     loop: int
     """Instructions of the loop's thread."""
@@ -67,7 +68,7 @@ class Counted(NamedTuple):
 
 
 class CannotCount(Exception):
-    """Something is missing, or the server ended badly. The message says what to do, or holds its last words."""
+    """A program is missing, or the server failed. The message has the advice, or the server's last output."""
 
 
 Call = tuple[str, bytes]
@@ -75,7 +76,7 @@ Call = tuple[str, bytes]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, and print the table; 1 where that cannot be done."""
+    """Count, and print the table. Returns 1 if that is not possible."""
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--product", type=Path, default=HERE, metavar="DIR", help="another working tree")
     parser.add_argument("--load", choices=list(LOADS), help="only this one")
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find_valgrind() -> None:
-    """Raises: CannotCount where this machine lacks it."""
+    """Check that valgrind is installed. Raises: CannotCount."""
     missing = [program for program in ("valgrind", "vgdb") if shutil.which(program) is None]
     if missing:
         raise CannotCount(
@@ -104,7 +105,7 @@ def find_valgrind() -> None:
 
 
 def count(load: str, product: Path, settings: Sequence[str] = ()) -> Counted:
-    """What one transaction costs. Raises: CannotCount."""
+    """Return the cost of one transaction. Raises: CannotCount."""
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
         directory = Path(name)
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes", "--quiet"]
@@ -115,7 +116,7 @@ def count(load: str, product: Path, settings: Sequence[str] = ()) -> Counted:
             str(product),
             *settings,
         ]
-        # The order in sets of strings, and so the way through the code, is the same in every run.
+        # With a fixed hash seed, sets of strings have the same order, and so the code takes the same path in every run.
         environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)}
         done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -127,7 +128,7 @@ def count(load: str, product: Path, settings: Sequence[str] = ()) -> Counted:
 
 
 def stretches(directory: Path) -> list[Counted]:
-    """What callgrind wrote of both, a file for each stretch and thread. Raises: CannotCount."""
+    """Read callgrind's results for both parts, from a file for each part and thread. Raises: CannotCount."""
     found = []
     for stretch in (1, 2):
         totals = {
@@ -143,7 +144,7 @@ def stretches(directory: Path) -> list[Counted]:
 
 
 def live(load: str, product: str, *settings: str) -> None:
-    """Be the server that is counted, below valgrind."""
+    """Run the server that is counted, under valgrind."""
     use_product(Path(product))
     run_inside(LOADS[load], **dict(each.split("=", 1) for each in settings))
 
@@ -222,7 +223,7 @@ LOADS: Final = MappingProxyType(
 
 
 async def _new_producer(inside: Inside, number: int) -> transaction_pb2.TransactRequest:
-    """The first request of a producer, complete but for its request id."""
+    """Return the first request of a producer, complete except for its request id."""
     from bench.load.stubs import checked
     from bench.load.transact import transact_request
     from coordinator_api.v1 import log_pb2 as log
@@ -243,19 +244,20 @@ async def _new_producer(inside: Inside, number: int) -> transaction_pb2.Transact
 
 
 def _advance(requests: Sequence[transaction_pb2.TransactRequest]) -> None:
-    """Every transaction gives the next one an epoch, so that it is known before it is answered."""
+    """Advance the epochs: every transaction raises the epoch, so the next one is known before the reply."""
     for request in requests:
         request.producer_epoch += 1
 
 
 async def _count(inside: Inside, wave: Callable[[int], list[list[Call]]], *, in_session: bool = False) -> None:
-    """Fill the caches, then count both stretches."""
+    """Fill the caches, then count both parts."""
     made = [[wave(100 * stretch + number) for number in range(rounds)] for stretch, rounds in enumerate(_ROUNDS)]
     answers: list[tuple[str, bytes]] = []
     warm_up, first, second = made
     await _make(inside, warm_up, answers, in_session=in_session)
     await asyncio.sleep(_SETTLE_S)
-    # It looks once in hundreds of transactions, for as long as a dozen of them take: by chance in this stretch or that.
+    # The collector runs once in hundreds of transactions, for as long as a dozen of them take, so it would affect one
+    # of the parts by chance.
     gc.collect()
     gc.disable()
     _monitor("instrumentation", "on")
@@ -270,7 +272,8 @@ async def _count(inside: Inside, wave: Callable[[int], list[list[Call]]], *, in_
 async def _make(
     inside: Inside, waves: list[list[list[Call]]], answers: list[tuple[str, bytes]], *, in_session: bool
 ) -> None:
-    """Make the calls: so many of a list in one turn of the loop, the next ones once all of them are answered."""
+    """Make the calls, `_PER_TURN` of a list in one turn of the loop. The next ones follow once all of them are
+    answered."""
     for calls in (calls for wave in waves for calls in wave):
         for first in range(0, len(calls), _PER_TURN):
             turn = calls[first : first + _PER_TURN]
@@ -283,7 +286,7 @@ async def _make(
 
 
 def _check(answers: Sequence[tuple[str, bytes]]) -> None:
-    """Raises: Refusal. What was refused is no transaction."""
+    """Raise Refusal for a refused call: it is not a transaction."""
     from bench.load.stubs import checked
     from coordinator_api.v1 import log_pb2 as log
     from coordinator_api.v1 import transaction_pb2 as txn
@@ -301,7 +304,8 @@ def _check(answers: Sequence[tuple[str, bytes]]) -> None:
 
 
 def _monitor(*words: str) -> None:
-    """Tell the valgrind around this process, which listens only while a thread runs: so this looks again and again."""
+    """Send a command to the valgrind around this process. It listens only while a thread runs, so this function wakes
+    up repeatedly."""
     command = ["vgdb", f"--pid={os.getpid()}", "--max-invoke-ms=0", f"--wait={_MONITOR_S_MAX}", *words]
     told = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while told.poll() is None:

@@ -1,7 +1,7 @@
-"""How long a server needs to load 100,000 transactional ids, 1,000 of them with a transaction open.
+"""Measures the load of 100,000 transactional ids, 1,000 of them with an open transaction.
 
-The store is RocksDB on the disk that holds temporary files, written once and closed; then a whole server is built on it
-and loads, as `txnctl serve` does, until every shard serves. Target: 3 s (design 8).
+The store is RocksDB on the disk of temporary files, written once and closed. Then a whole server is built on it and
+loads, as `txnctl serve` does, until every shard serves. Target: 3 s (design 8).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROWS_PER_GROUP: Final = 5_000
 
 
 def main() -> None:
-    """Print how long each load took, and how long it kept the loop from others."""
+    """Print the duration of each load, and the longest time that it blocked the loop."""
     with tempfile.TemporaryDirectory(prefix="bench-load-ids-") as directory:
         config = Config.model_validate({"data_dir": Path(directory)})
         _fill(config)
@@ -54,9 +54,9 @@ def main() -> None:
 class _Run:
     elapsed_ms: float
     processor_ms: float
-    """Processor time of all threads; less than the time that passed where the machine has other work."""
+    """Processor time of all threads. Less than the elapsed time if the machine has other work."""
     stall_ms: float
-    """The longest time for which the load kept the loop."""
+    """Longest time that the load blocked the loop."""
 
 
 def _in_words(figures_ms: list[float]) -> str:
@@ -91,7 +91,7 @@ async def _load(config: Config) -> _Run:
 
 
 async def _watch(clock: SystemClock, stalls_us: list[int]) -> None:
-    """Come back to the loop again and again, and note how long that took each time."""
+    """Yield to the loop repeatedly, and note the time of each turn."""
     before_us = clock.monotonic_us()
     while True:
         await asyncio.sleep(0)
@@ -124,7 +124,7 @@ def _fill(config: Config) -> None:
 
 
 def _transactions(now_ms: int) -> Iterator[Transaction]:
-    """Ids that committed once, and some that have the next transaction open in two partitions."""
+    """Yield ids that committed once, and some that have the next transaction open in two partitions."""
     for number in range(IDS):
         committed = Transaction(
             transactional_id=f"application-{number % 97}-task-{number}",

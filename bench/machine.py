@@ -1,4 +1,4 @@
-"""The machine and the versions that a measurement ran with. Without them its numbers say nothing."""
+"""Machine and versions of a measurement. Without them its numbers mean nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FOR_SPEED: Final = frozenset({"--enable-optimizations", "--with-lto", "--with-l
 
 
 def machine(directory: Path | None = None) -> dict[str, str]:
-    """Return names and values for the head of a report. `directory` is where the stores lie: their file system bears on
+    """Return names and values for the head of a report. `directory` is that of the stores: its file system affects
     every figure."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
@@ -40,7 +40,7 @@ def machine(directory: Path | None = None) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what our side is made of."""
+    """Return the versions of the product and its libraries."""
     found = {"txn-coordinator": commit_of(Path(__file__).parent), "Python": _python()}
     for name in _LIBRARIES:
         try:
@@ -51,9 +51,10 @@ def versions() -> dict[str, str]:
 
 
 def _python() -> str:
-    """Return the version of Python, when and by what it was built, because builds of one version differ in speed, and
-    the options for speed that it was configured with. Distributions have other ways to optimise it, which leave no
-    trace here."""
+    """Return the version of Python with its build and its options for speed.
+
+    The build has date and compiler, because builds of one version differ in speed. Distributions have other ways to
+    optimise Python, which do not show here."""
     options = (sysconfig.get_config_var("CONFIG_ARGS") or "").replace("'", "").split()
     for_speed = [option for option in options if option in _FOR_SPEED]
     built = f"built {platform.python_build()[1]} by {platform.python_compiler()}"
@@ -70,8 +71,8 @@ def _processor() -> str:
 
 
 def _file_system(directory: Path) -> str:
-    """Return kind and mount options of the nearest mount; in memory (tmpfs) a flush costs nothing, which must be
-    said."""
+    """Return type and options of the nearest mount. In memory (tmpfs) a flush costs nothing, which the report must
+    show."""
     try:
         mounts = [line.split()[1:4] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

@@ -1,18 +1,18 @@
-"""How long the way of a call is to read: `python -m bench.path`.
+"""Counts the functions on the path of a call: `python -m bench.path`.
 
-Counts the functions of the server, the files they are in and the changes of package between them that are entered on
-the loop's thread for one call, on the fast path and on the general path (`lane = false`): from its bytes, where a
-transport hands them over, through the decision, the sealed group and its hand-over to the commit thread, to the answer
-in bytes and to what the loop does besides in the turn in which the group is durable (events, metrics, effects, readers
-that wait). What the commit thread does is not counted, and no timer that merely fires meanwhile: each call is made
-several times after it was made to fill the caches, and only what is entered every time counts.
+Counts the server's functions that the loop's thread enters for one call, their files, and the changes of package
+between them. It does so on the fast path and on the general path (`lane = false`). The path begins with the bytes,
+where a transport delivers them. It leads through the decision, the sealed commit group and its hand-over to the commit
+thread to the encoded reply. It includes the work of the turn in which the group is durable: events, metrics, effects,
+waiting readers. The commit thread does not count, and neither do timers that fire meanwhile. Each call is made several
+times, after some calls that fill the caches, and only functions that are entered every time count.
 
-A function is a code object: a method, a nested function, a lambda and a comprehension are one each (Python 3.12 makes
-list comprehensions part of the function around them, so compare figures of one version of Python). Generated code and
+A function is a code object. A method, a nested function, a lambda and a comprehension are one each. Python 3.12 makes
+list comprehensions part of the function around them, so compare figures of one version of Python. Generated code and
 libraries are not counted. Transactions are fused; the store is the embedded one.
 
-`--list EndTxn` shows the way itself (`--list "EndTxn, general"` the other), `--wanted` compares with what we want and
-ends with 1 where a way is too long, `--product DIR` measures another working tree, for example an older commit.
+`--list EndTxn` shows the path itself (`--list "EndTxn, general"` the other one). `--wanted` compares with the limits,
+and ends with 1 if a path is too long. `--product DIR` measures another working tree, for example an older commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MessageT = TypeVar("MessageT", bound="Message")
 
 
 class Figures(NamedTuple):
-    """Different functions and files, and how often one entered first follows one of another package."""
+    """Number of different functions, of files, and of changes of package in the order of first entry."""
 
     functions: int
     files: int
@@ -50,13 +50,13 @@ class Step(NamedTuple):
     """A function that was entered."""
 
     file: str
-    """Relative to the root of the working tree."""
+    """Path relative to the root of the working tree."""
     name: str
     line: int
 
 
 GENERAL: Final = ", general"
-"""Follows the name of a call that the fast path would take, where it goes the general way."""
+"""Suffix for the name of a call that the fast path would take, and that takes the general path."""
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {
@@ -69,13 +69,14 @@ WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
         "ConsumerGroupHeartbeat": Figures(94, 27, 23),
     }
 )
-"""At most, by a Python without the compiled module, which makes the rows of every transaction in a call less."""
+"""Limits, for a Python without the compiled module. That module makes the rows of every transaction in one call
+less."""
 
 _WARM_UPS: Final = 3
 _COUNTED: Final = 12
-"""Calls of each kind. Fewer, and the sweeps that follow a start may fall into every one of them."""
+"""Number of counted calls of each kind. With fewer, the sweeps that follow a start may affect every one of them."""
 _TURNS_AFTER: Final = 2
-"""Turns of the loop that are traced after the answer: an effect may ask for a turn of its own."""
+"""Number of loop turns that are traced after the reply: an effect may request a turn of its own."""
 _TOPIC: Final = "path"
 _GROUP: Final = "path-readers"
 _MEMBERS: Final = "path-members"
@@ -85,7 +86,7 @@ _TIMEOUT_MS: Final = 60_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the table or a way."""
+    """Measure, and print the table or a path."""
     parser = argparse.ArgumentParser(prog="python -m bench.path", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--list", choices=list(WANTED), help="print the functions of this call, by file, in order")
     parser.add_argument("--wanted", action="store_true", help="compare with what we want; 1 where a way is too long")
@@ -103,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measured(root: Path) -> dict[str, list[Step]]:
-    """The steps of every call, on both ways. A process can hold one server, so each way has a process of its own."""
+    """Return the steps of every call, on both paths. A process can have one server, so each path has a process of its
+    own."""
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
         fast, general = (processes.submit(_measure, root, lane=lane) for lane in (True, False))
         ways = fast.result() | {f"{call}{GENERAL}": steps for call, steps in general.result().items()}
@@ -117,7 +119,7 @@ def _measure(root: Path, *, lane: bool) -> dict[str, list[Step]]:
 
 
 def steps_of(codes: Iterable[CodeType], root: Path) -> list[Step]:
-    """The functions of the server among these, in their order."""
+    """Return the functions of the server among these, in order."""
     steps: dict[Step, None] = {}
     for code in codes:
         path = Path(code.co_filename)
@@ -127,13 +129,13 @@ def steps_of(codes: Iterable[CodeType], root: Path) -> list[Step]:
 
 
 def figures_of(steps: Sequence[Step]) -> Figures:
-    """What the table says of a way."""
+    """Return the figures of a path."""
     packages = [step.file.partition("/")[0] for step in steps]
     return Figures(len(steps), len({step.file for step in steps}), sum(a != b for a, b in pairwise(packages)))
 
 
 def table(found: Mapping[str, Figures]) -> list[str]:
-    """Return the table in Markdown, with what we want."""
+    """Return the table in Markdown, with the limits."""
     columns = "| call | functions | files | changes of package | wanted at most |"
     lines = [columns, "| --- | --- | --- | --- | --- |"]
     for call, figures in found.items():
@@ -145,7 +147,7 @@ def table(found: Mapping[str, Figures]) -> list[str]:
 
 
 def listed(steps: Sequence[Step]) -> list[str]:
-    """The functions by file, files and functions in the order in which they were first entered."""
+    """Return the functions by file. Files and functions are in the order of their first entry."""
     order = {file: number for number, file in enumerate(dict.fromkeys(step.file for step in steps))}
     lines = []
     for file, inside in groupby(sorted(steps, key=lambda step: order[step.file]), key=lambda step: step.file):
@@ -159,7 +161,7 @@ def _is_short(figures: Figures, wanted: Figures) -> bool:
 
 
 async def _live(inside: Inside) -> Mapping[str, Sequence[CodeType]]:
-    """Make all calls, and give what was entered by each."""
+    """Make all calls, and return the functions that each entered."""
     calls = _Calls(inside)
     await calls.prepare()
     for _again in range(_WARM_UPS):
@@ -179,7 +181,7 @@ class _Calls:
         self._rounds = 0
         self._member_epoch = 0
         self.entered: dict[str, list[CodeType]] = {}
-        """The functions that every call of a kind has entered so far, by call."""
+        """Functions that every call of a kind has entered so far, by call."""
 
     async def prepare(self) -> None:
         from coordinator_api.v1 import log_pb2 as log
@@ -192,7 +194,7 @@ class _Calls:
         self._producer_id, self._producer_epoch = given.producer_id, given.producer_epoch
 
     async def make(self) -> None:
-        """Each of the calls once."""
+        """Make each of the calls once."""
         self._rounds += 1
         await self._transaction()
         await self._fetch()
@@ -200,7 +202,8 @@ class _Calls:
         await self._heartbeat()
 
     async def _transaction(self) -> None:
-        """Two partitions and offsets of a group. The first batch opens it, of a producer of version 2."""
+        """Run a transaction over two partitions and offsets of a group. The first batch opens it, by a producer of
+        version 2."""
         from coordinator_api.v1 import group_pb2 as group
         from coordinator_api.v1 import log_pb2 as log
         from coordinator_api.v1 import transaction_pb2 as txn
@@ -234,14 +237,14 @@ class _Calls:
         return log.PartitionBatch(topic=_TOPIC, partition=partition, batch=batch)
 
     async def _fetch(self) -> None:
-        """Committed records, which are there."""
+        """Fetch committed records, which exist."""
         from coordinator_api.v1 import log_pb2 as log
 
         fetch = log.FetchRequest(partitions=[log.FetchPartition(topic=_TOPIC)])
         await self._ask("Fetch", fetch, log.FetchResponse, is_counted=True)
 
     async def _join(self) -> None:
-        """A member of a new group, with the id that it was given before."""
+        """Join a new group, with the member id that was assigned before."""
         from coordinator_api.v1 import group_pb2 as group
 
         given = await self._ask("JoinGroup", self._join_request(""), group.JoinGroupResponse, may_be_refused=True)
@@ -249,7 +252,7 @@ class _Calls:
         await self._ask("JoinGroup", joined, group.JoinGroupResponse, is_counted=True)
 
     async def _heartbeat(self) -> None:
-        """A member of the consumer protocol that has all that it should have."""
+        """Send a heartbeat of a member of the consumer protocol that has its full assignment."""
         from coordinator_api.v1 import group_pb2 as group
 
         beat = group.ConsumerGroupHeartbeatRequest(
@@ -298,7 +301,8 @@ class _Calls:
 
 
 async def _traced(inside: Inside, method: str, body: bytes) -> tuple[bytes, list[CodeType]]:
-    """The answer to a call, and every function that this thread entered for it, in order of its first entry."""
+    """Return the reply to a call, and every function that this thread entered for it, in the order of the first
+    entry."""
     entered: dict[CodeType, None] = {}
 
     def note(frame: FrameType, event: str, _argument: object) -> None:

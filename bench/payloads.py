@@ -1,8 +1,9 @@
-"""What it costs to look into payloads: the same batches into a topic that does and one that does not.
+"""Measures the cost of payload validation: the same batches to a topic with it and one without.
 
-One server in this process on RocksDB, on the disk that holds temporary files, called as a transport calls it. The two
-topics differ in `validate_payload` alone and take turns, so that what else the machine does falls on both. Processor
-time of all threads of the server, but not of the process that checks what is large; the lowest of several rounds.
+One server runs in this process on RocksDB, on the disk of temporary files, and is called as a transport calls it. The
+two topics differ in `validate_payload` alone and take turns, so that other work of the machine affects both. The
+figures are the processor time of all threads of the server, but not of the process that checks large payloads. Each is
+the lowest of several rounds.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from coordinator_server.settings.config import Config
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 TOPICS: Final = ("header", "full")
-"""The topics, named as their setting of `validate_payload`."""
+"""Topics, named after their setting of `validate_payload`."""
 ROUNDS: Final = 5
 CALL: Final = CallContext(client_id="bench")
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent, again and again."""
+    """Batches to send repeatedly."""
 
     name: str
     batches: int
@@ -129,7 +130,7 @@ async def _produce(server: Server, asked: Load, topic: str, calls: int) -> None:
 
 
 def _batch(asked: Load) -> log_pb2.RecordBatch:
-    # What compresses like text: half of each value is the same in all records.
+    # Payload that compresses like text: half of each value is the same in all records.
     half = asked.record_bytes // 2
     rng = Random(5)
     records = [

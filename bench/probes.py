@@ -1,6 +1,6 @@
-"""How fast the machine is at what a small durable request mostly consists of: flushing, and changing between threads.
+"""Speed of the machine in the main parts of a small durable request: flushing, and switching between threads.
 
-Figures of one machine say little about another without these: a disk that takes ten times as long to flush, or a
+Without these, figures of one machine say little about another. A disk that takes ten times as long to flush, or a
 virtual machine that takes long to wake a processor, changes every latency and most ratios.
 """
 
@@ -21,11 +21,11 @@ _CHANGES: Final = 3_000
 _STEPS: Final = 300_000
 
 _flush: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
-"""The system call that the store flushes with, where the system has it."""
+"""System call that the store flushes with, if the system has it."""
 
 
 def probes(directory: Path) -> dict[str, str]:
-    """Names and values for the head, measured now; about a second. `directory` is where the stores lie."""
+    """Return names and values for the head, measured now in about a second. `directory` is that of the stores."""
     flushes = sorted(_flush_us(directory))
     p50, p99 = (flushes[int(len(flushes) * part)] for part in (0.5, 0.99))
     return {
@@ -36,7 +36,7 @@ def probes(directory: Path) -> dict[str, str]:
 
 
 def _flush_us(directory: Path) -> list[float]:
-    """Return how long each flush took."""
+    """Return the time of each flush (us)."""
     directory.mkdir(parents=True, exist_ok=True)
     taken: list[float] = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix="flush-") as file:
@@ -49,7 +49,7 @@ def _flush_us(directory: Path) -> list[float]:
 
 
 def _change_us() -> float:
-    """Return how long it takes to wake a thread that waits, and to be woken by it."""
+    """Return the time to wake a waiting thread, and to be woken by it (us)."""
     there, back = threading.Lock(), threading.Lock()
     there.acquire()
     back.acquire()
@@ -79,5 +79,5 @@ def _step_ns() -> float:
 
 
 def _median_of_three(measure: Callable[[], float]) -> float:
-    """The median of three: one alone may meet a busy moment."""
+    """Return the median of three measurements: a single one may coincide with a busy moment."""
     return statistics.median(measure() for _ in range(3))

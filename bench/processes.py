@@ -1,5 +1,6 @@
-"""What the kernel knows of processes: processor time, memory. Linux only; elsewhere the columns stay empty. And how a
-program that started some ends with them."""
+"""Processor time and memory of processes, from the kernel. Linux only; elsewhere the columns stay empty.
+
+Also has the end of a program together with its child processes."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ _PROC: Final = Path("/proc")
 
 
 def end_in_order_on_sigterm() -> None:
-    """Have SIGTERM, which `timeout` sends, end this program as Ctrl-C does: together with the servers it started."""
+    """Make SIGTERM, which `timeout` sends, end this program like Ctrl-C does: together with the servers that it
+    started."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def processor_seconds(process_id: int) -> float | None:
-    """User and system time of all threads, those that ended included."""
+    """Return the user and system time of all threads, including ended ones."""
     fields = _stat(process_id)
     return None if fields is None else sum(map(int, fields[11:13])) / _TICKS_PER_SECOND
 
@@ -42,7 +44,7 @@ def processor_seconds_of_family(process_id: int) -> float | None:
 
 
 def processor_seconds_of_machine() -> float | None:
-    """Return how long all processors together were busy since the machine started."""
+    """Return the busy time of all processors together since the machine started."""
     try:
         counters = (_PROC / "stat").read_text().splitlines()[0].split()[1:]
     except OSError:
@@ -52,7 +54,7 @@ def processor_seconds_of_machine() -> float | None:
 
 
 def processor_seconds_of_threads(process_id: int) -> dict[int, tuple[str, float]]:
-    """Name and processor time of every living thread, by its kernel id."""
+    """Return the name and the processor time of every living thread, by its kernel id."""
     found = {}
     for task in (_PROC / str(process_id) / "task").iterdir():
         name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
@@ -62,7 +64,7 @@ def processor_seconds_of_threads(process_id: int) -> dict[int, tuple[str, float]
 
 
 def resident_mib(process_id: int) -> float | None:
-    """Memory that the process occupies now."""
+    """Return the memory that the process occupies now."""
     try:
         lines = (_PROC / str(process_id) / "status").read_text().splitlines()
     except OSError:
@@ -71,13 +73,13 @@ def resident_mib(process_id: int) -> float | None:
 
 
 def peak_mib(process_id: int) -> float:
-    """The most memory that a process has had."""
+    """Return the largest memory that a process has had."""
     lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
     return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmHWM:")), 0.0)
 
 
 def _stat(process_id: int) -> list[str] | None:
-    """Return the fields behind the process's name, which may hold spaces and brackets of its own."""
+    """Return the fields after the process's name, which may contain spaces and brackets."""
     try:
         return (_PROC / str(process_id) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

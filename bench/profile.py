@@ -1,8 +1,9 @@
-"""Where the microseconds of a transaction go in the server: `make profile`.
+"""Shows where the microseconds of a transaction go in the server: `make profile`.
 
-The load is that of the case `transactions`. The processor time of each thread comes from the kernel; that of the loop
-thread is divided by samples of its Python stack, one for every few milliseconds of its own processor time. What C code
-does counts for the Python function that called it; what it does without one (uvloop, gRPC's Cython) stands by itself.
+The load is that of the case `transactions`. The processor time of each thread comes from the kernel. That of the loop
+thread is divided by samples of its Python stack, one for every few milliseconds of its own processor time. Time in C
+code counts for the Python function that called it. C code without such a caller (uvloop, gRPC's Cython) has a row of
+its own.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 _DUMP_S_MAX: Final = 300
 _IN_C: Final = "(uvloop and gRPC, in C)"
 _LOOP_MODULES: Final = frozenset({"asyncio.runners", "asyncio.base_events"})
-"""The innermost Python frames when no Python function of a callback runs."""
+"""Modules of the innermost Python frames when no Python function of a callback runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Processor time by thread, and what the loop thread did with its own."""
+    """Processor time by thread, and samples of the loop thread."""
 
     transactions: int
     threads_us: Mapping[str, float]
@@ -107,7 +108,7 @@ def profile(directory: Path, asked: argparse.Namespace) -> tuple[Profile, Run]:
 def read(
     stacks: Path, before: Mapping[int, tuple[str, float]], after: Mapping[int, tuple[str, float]], transactions: int
 ) -> Profile:
-    """Put together what the sampler wrote and what the kernel counted."""
+    """Combine the output of the sampler with the kernel's counters."""
     written = json.loads(stacks.read_text())
     names = {int(thread): name for thread, name in written["threads"].items()}
     threads: Counter[str] = Counter()
@@ -122,7 +123,7 @@ def read(
 
 
 def tables(found: Profile) -> list[str]:
-    """Threads, then packages and functions of the loop thread."""
+    """Return tables of the threads, then of packages and functions of the loop thread."""
     own, whole = Counter[str](), Counter[str]()
     for stack, count in found.stacks.items():
         inner = stack[0] if stack else _IN_C

@@ -1,6 +1,6 @@
 """Our server with a sampler in its loop thread: `python -m bench.profiled_server serve ...`.
 
-SIGUSR1 begins to sample. SIGUSR2 ends it and writes the stacks to the file that BENCH_PROFILE names.
+SIGUSR1 starts sampling. SIGUSR2 ends it and writes the stacks to the file that BENCH_PROFILE names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sampler:
     def _sample(self, _signal: int, frame: FrameType | None) -> None:
         stack = []
         while frame is not None:
-            # Constructors that were generated have a namespace of their own.
+            # Generated constructors have a namespace of their own.
             module = frame.f_globals.get("__name__") or "generated"
             stack.append(f"{module}:{frame.f_code.co_qualname}")
             frame = frame.f_back

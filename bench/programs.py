@@ -1,4 +1,4 @@
-"""Programs that are run to their end for what they print."""
+"""Programs that are run to their end for their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from bench.results import LoadFailed, Run
 
 READY: Final = "ready"
-"""What a load program prints that then waits for a line on its standard input."""
+"""Line that a load program prints before it waits for a line on its standard input."""
 _LOAD_S_MAX: Final = 900
 _PROBE_S_MAX: Final = 300
 
@@ -19,8 +19,8 @@ _PROBE_S_MAX: Final = 300
 def output_of(
     command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> str:
-    """Run a program to its end, in a folder if it matters, and return what it printed. Raises: LoadFailed with its last
-    words."""
+    """Run a program to its end and return its output. `folder` is its working directory. Raises LoadFailed with its
+    last lines."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_LOAD_S_MAX, env=environment, cwd=folder
@@ -54,7 +54,7 @@ def begin(command: Sequence[str], environment: Mapping[str, str] | None = None) 
 
 
 def finish(process: subprocess.Popen[str], line: str) -> Run:
-    """Give a waiting load program its line, and return what it measured. Raises: LoadFailed."""
+    """Send a waiting load program its line, and return its figures. Raises: LoadFailed."""
     try:
         printed, _ = process.communicate(f"{line}\n", timeout=_PROBE_S_MAX)
     except subprocess.TimeoutExpired:

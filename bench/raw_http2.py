@@ -1,6 +1,7 @@
-"""A peer that speaks HTTP/2 by hand: it can do what no client library does, such as ask and never read.
+"""A peer that speaks HTTP/2 by hand, and so can do what client libraries do not, such as to send requests and never
+read.
 
-For measurements and tests of what a server stands. Only ever against a server of our own on this machine.
+For measurements and tests of a server's resistance. Use it only against a server of our own on this machine.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _READ_BYTES: Final = 1 << 16
 _FRAME_BYTES_MAX: Final = 1 << 14
 _HEADER_BYTES: Final = 9
 _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket that does not block says where it would."""
+"""Errors of a non-blocking socket that would block."""
 
 STREAMS_AT_ONCE: Final = 100
-"""How many streams one write of a flood has."""
+"""Number of streams in one write of a flood."""
 
 WithStream = Callable[[int], bytes]
-"""The frames of one stream, by its number."""
+"""Function that returns the frames of one stream, by its number."""
 
 
 def http2_over_tls(ca_file: Path) -> ssl.SSLContext:
-    """For a peer that checks the server against this CA and speaks HTTP/2."""
+    """Return a TLS context for a peer that checks the server against this CA and speaks HTTP/2."""
     tls = ssl.create_default_context(cafile=ca_file)
     tls.set_alpn_protocols(["h2"])
     return tls
@@ -61,7 +62,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def request_headers(method: str, extra: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """The header block of a call of a method with this full name."""
+    """Return the header block of a call of a method with this full name."""
     fields = (
         (":method", "POST"),
         (":scheme", "http"),
@@ -82,17 +83,17 @@ def call(stream: int, method: str, body: bytes, extra: tuple[tuple[str, str], ..
 
 
 def message(body: bytes) -> bytes:
-    """A message as gRPC frames it."""
+    """Return a message with gRPC's framing."""
     return b"\0" + struct.pack(">I", len(body)) + body
 
 
 def connected(port: int, by: str = HOST) -> socket.socket:
-    """Return a connection of this address of this machine, which a server takes for a host. Raises OSError."""
+    """Return a connection from this local address, which a server treats as a host. Raises OSError."""
     return socket.create_connection((HOST, port), source_address=(by, 0))
 
 
 class RawPeer:
-    """One connection. It has said that its windows are as HTTP/2 opens them: 65,535 bytes, for all streams together."""
+    """One connection. Its windows are the defaults of HTTP/2 unless set: 65,535 bytes, for all streams together."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class RawPeer:
         tls: ssl.SSLContext | None = None,
         by: str = HOST,
     ) -> None:
-        """Connect, `by` one of the addresses of this machine, with TLS where there is a context. Raises OSError."""
+        """Connect from the local address `by`, with TLS if there is a context. Raises OSError."""
         self._socket = connected(port, by)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -112,7 +113,7 @@ class RawPeer:
         self.send(_PREFACE + frame(SETTINGS, 0, 0, setting))
 
     def begin(self, stream: int, headers: bytes, part: bytes) -> None:
-        """Begin a call and send this part of its request, as the other end takes it, until it wants no more of it.
+        """Begin a call and send this part of its request, at the pace of the other end, until that refuses more of it.
         Raises OSError."""
         self.send(frame(HEADERS, END_HEADERS, stream, headers))
         for start in range(0, len(part), _FRAME_BYTES_MAX):
@@ -124,7 +125,7 @@ class RawPeer:
             self.send(frame(DATA, 0, stream, piece))
 
     def send(self, frames: bytes) -> None:
-        """Send all of it, and wait as long as that needs. Raises OSError."""
+        """Send all frames, and wait as long as that needs. Raises OSError."""
         self._socket.sendall(frames)
 
     def open_window(self, stream: int = 0) -> None:
@@ -132,7 +133,7 @@ class RawPeer:
         self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", _WINDOW_MAX - _WINDOW_DEFAULT)))
 
     def read_until_closed(self, seconds_max: float) -> bool:
-        """Read and drop what comes. True once the other end has closed, False if it does not."""
+        """Read and discard data. Returns True once the other end has closed, False if it does not."""
         until = time.monotonic() + seconds_max
         try:
             while (left := until - time.monotonic()) > 0:
@@ -146,7 +147,7 @@ class RawPeer:
         return False
 
     def flood(self, frames: Iterator[bytes], seconds_max: float) -> bool:
-        """Send as fast as the other end takes it, and drop what it says, until it closes (True) or the time is over."""
+        """Send as fast as the other end accepts, and discard its data, until it closes (True) or the time is over."""
         until = time.monotonic() + seconds_max
         self._socket.setblocking(False)
         waiting = b""
@@ -173,11 +174,11 @@ class RawPeer:
             return True
 
     def shut(self) -> None:
-        """Close both ways, even while another thread reads."""
+        """Close both directions, even while another thread reads."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close without saying goodbye."""
+        """Close without a GOAWAY frame."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -190,16 +191,16 @@ class RawPeer:
 
 
 class _Heard:
-    """What the other end says of how much it takes. Its settings do not count before they are acknowledged."""
+    """Flow control and resets from the other end. Its settings do not count before they are acknowledged."""
 
     def __init__(self) -> None:
         self.ended: set[int] = set()
-        """The streams of which it wants no more."""
+        """Streams of which the other end wants no more."""
         self._windows = {0: _WINDOW_DEFAULT}
         self._bytes = b""
 
     def takes(self, stream: int, size: int) -> bool:
-        """Whether so many bytes may be sent now; they count as sent."""
+        """Return True if this many bytes may be sent now; they then count as sent."""
         if stream in self.ended:
             return True
         if size > min(self._windows.setdefault(stream, _WINDOW_DEFAULT), self._windows[0]):
@@ -209,7 +210,7 @@ class _Heard:
         return True
 
     def hear(self, received: bytes) -> None:
-        """Raises ConnectionError once it has ended the connection."""
+        """Process received bytes. Raises ConnectionError once the other end has ended the connection."""
         self._bytes += received
         while len(self._bytes) >= _HEADER_BYTES:
             size, kind = int.from_bytes(self._bytes[:3]), self._bytes[3]

@@ -1,8 +1,8 @@
-"""How long a group of ten members takes to share out a topic, and then the partitions of one that leaves.
+"""Measures the rebalances of a group of ten members: sharing out a topic, and then the partitions of a leaving member.
 
-A real server process and ten consumers of the SDK with a connection each, in one asyncio program; everything with
-default settings. Measured on the members' side: from the first `poll` of all of them together, and from the `close` of
-one, until every partition is with exactly one member. Once per protocol, three times each.
+A real server process and ten consumers of the SDK with a connection each, in one asyncio program, all with default
+settings. The times are measured at the members: from the first `poll` of all of them together, and from the `close` of
+one, until every partition is with exactly one member. Five times per protocol.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEP_SECONDS_MAX: Final = 300
 
 
 def main() -> None:
-    """Print for both protocols how long the start and the leave took."""
+    """Print the times of the start and of the leave for both protocols."""
     print(f"{MEMBERS} members, {PARTITIONS} partitions, default settings")
     with tempfile.TemporaryDirectory(prefix="bench-rebalance-") as directory:
         server = OwnServer(Path(directory))
@@ -98,7 +98,7 @@ async def _poll(member: AsyncConsumer) -> None:
 
 
 class _Owners:
-    """Who owns which partition, as the members were told."""
+    """Owners of partitions, as reported to the members."""
 
     def __init__(self) -> None:
         self.partitions: dict[AsyncConsumer, set[TopicPartition]] = {}
@@ -120,7 +120,7 @@ class _Owners:
 
 
 class _Told(AsyncRebalanceListener):
-    """Notes what one member is told."""
+    """Notes the assignments reported to one member."""
 
     def __init__(self, owners: _Owners, member: AsyncConsumer) -> None:
         self._owners = owners

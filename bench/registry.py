@@ -1,4 +1,4 @@
-"""Every case by its name: those that compare two servers, and *stories*, modules that print a table of their own."""
+"""All cases by name: those that compare two servers, and *stories*, modules that print a table of their own."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def known_stories() -> dict[str, str]:
-    """Return the stories that are in this tree."""
+    """Return the stories that exist in this tree."""
     folder = Path(__file__).parent
     return {name: summary for name, summary in STORIES.items() if (folder / f"{name}.py").is_file()}
 
 
 def tell(name: str) -> str:
-    """Return what a story prints."""
+    """Return the output of a story."""
     main: Callable[[], None] = importlib.import_module(f"bench.{name}").main
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

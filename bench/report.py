@@ -1,4 +1,4 @@
-"""One table of everything that was measured, as Markdown for people and as JSON for programs."""
+"""Report of everything that was measured: one table as Markdown for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _NOISY_CORES: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was measured, where and how."""
+    """All results, with the machine and the settings."""
 
     machine: Mapping[str, str]
     versions: Mapping[str, str]
     settings: Mapping[str, str]
-    """What each Kafka profile sets, and how each side treats the disk."""
+    """Settings of each Kafka profile, and the durability of each side."""
     command: str
     began: str
     rounds: int
     is_quick: bool
     results: Sequence[Result]
     stories: Mapping[str, str]
-    """What cases with tables of their own printed, by name."""
+    """Output of cases with tables of their own, by name."""
 
 
 def markdown(report: Report) -> str:
-    """Return the report as Markdown: the head, the table, what could not run, and the tables of stories."""
+    """Return the report as Markdown: the head, the table, the cases that could not run, and the tables of stories."""
     lines = [f"- {name}: {value}" for part in (report.machine, report.versions) for name, value in part.items()]
     lines += [f"- {name}: {value}" for name, value in report.settings.items()]
     lines += [f"- `{report.command}`, {report.began}, medians of {report.rounds}", ""]
@@ -65,7 +65,7 @@ def markdown(report: Report) -> str:
 
 
 def table(results: Sequence[Result]) -> list[str]:
-    """A line for each contender; those of a row stand together, ours first."""
+    """Return a line for each contender. Those of a row are together, ours first."""
     lines = [f"| {' | '.join(_COLUMNS)} |", f"|{' --- |' * len(_COLUMNS)}"]
     for result in results:
         figure = result.figure
@@ -85,13 +85,13 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def ratios_in_words(result: Result, results: Sequence[Result]) -> str:
-    """How many times better than each contender of the other side; empty for the other side itself."""
+    """Return the ratios to each contender of the other side as text; empty for the other side itself."""
     found = ((rival.contender, ratio(result, rival)) for rival in rivals(result, results))
     return ", ".join(f"{times:.2g}x {name}" for name, times in found if times is not None)
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """Return everything as JSON, each single run included."""
+    """Return everything as JSON, including each single run."""
     return {
         "machine": dict(report.machine),
         "versions": dict(report.versions),
@@ -106,7 +106,7 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits, or with all those before the point."""
+    """Return a number with three significant digits, or with all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -133,7 +133,7 @@ def _result_json(result: Result, results: Sequence[Result]) -> dict[str, object]
 
 
 def _goals(results: Sequence[Result]) -> list[str]:
-    """Return what was to be reached, and whether it was."""
+    """Return the goals, and the verdict on each."""
     lines = [
         f"| {outcome.goal.case}: {outcome.row} | {outcome.goal.contender} | {outcome.goal.quantity} | "
         f"{number(outcome.figure)} | {number(outcome.goal.must)} | {number(outcome.goal.aim)} | {outcome.verdict} |"
@@ -146,7 +146,7 @@ def _goals(results: Sequence[Result]) -> list[str]:
 
 
 def _remarks(results: Sequence[Result]) -> list[str]:
-    """Return what a reader of the table must know besides."""
+    """Return the remarks that a reader of the table needs."""
     lines = []
     for result in results:
         what = f"{result.case}: {result.row}, {result.side}, {result.contender}"

@@ -1,4 +1,4 @@
-"""The values of measurements: one run, the runs of one contender, and how they compare."""
+"""Values of measurements: one run, the runs of one contender, and their comparison."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final, Self
 
 
 class CannotRun(Exception):
-    """Something that this measurement needs is not here. The message says what, and what to do."""
+    """Something that this measurement needs is missing. The message has its name and advice."""
 
 
 class LoadFailed(Exception):
-    """What was started to put load on a server failed. The message holds what it said last."""
+    """A program that puts load on a server failed. The message has its last output."""
 
 
 class Side(StrEnum):
-    """Whose server it is."""
+    """Side that a server belongs to."""
 
     OURS = "ours"
     KAFKA = "kafka"
@@ -26,7 +26,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What the main figure of a row counts."""
+    """Unit of the main figure of a row."""
 
     name: str
     is_less_better: bool = False
@@ -44,10 +44,10 @@ BYTES: Final = Unit("bytes", is_less_better=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measurement. What was not measured is None."""
+    """One measurement. A field is None if it was not measured."""
 
     figure: float
-    """The main figure, in the unit of the row."""
+    """Main figure, in the unit of the row."""
     operations: int = 0
     elapsed_s: float = 0.0
     p50_ms: float | None = None
@@ -61,7 +61,7 @@ class Run:
     server_cores: float | None = None
     client_cores: float | None = None
     other_cores: float | None = None
-    """Processors that everything else on the machine kept busy: if many, the figure is too low."""
+    """Number of processors that other programs on the machine kept busy. If it is large, the figure is too low."""
     server_mib: float | None = None
     """Resident memory of the server at the end."""
     errors: int = 0
@@ -69,14 +69,14 @@ class Run:
 
     @classmethod
     def from_fields(cls, found: Mapping[str, object]) -> Self:
-        """Return the run that a load program printed. Raises: LoadFailed where something is missing or unknown."""
+        """Return the run that a load program printed. Raises LoadFailed if a field is missing or unknown."""
         try:
             return cls(**found)  # type: ignore[arg-type]  # checked by the next line
         except TypeError as error:
             raise LoadFailed(f"the load program printed {dict(found)}: {error}") from None
 
     def scaled(self, factor: float) -> Self:
-        """Return this run with another main figure, such as bytes instead of records."""
+        """Return this run with the main figure in another unit, such as bytes instead of records."""
         return replace(self, figure=self.figure * factor)
 
     def per_item(self, items: int) -> Self:
@@ -100,16 +100,16 @@ class Result:
     side: Side
     contender: str
     durability: str
-    """When an answer is given, with regard to the disk."""
+    """Durability at the time of the reply."""
     runs: Sequence[Run] = ()
     problem: str = ""
-    """Why there is no figure; empty where there is one."""
+    """Reason for a missing figure; empty if there is a figure."""
     is_failure: bool = False
-    """Whether it should have run and could not."""
+    """True if the contender should have run and failed."""
 
     @property
     def figure(self) -> float | None:
-        """The median of the main figure."""
+        """Median of the main figure."""
         return self.median_of("figure")
 
     @property
@@ -122,18 +122,18 @@ class Result:
         return (max(figures) - min(figures)) / middle
 
     def median_of(self, field: str) -> float | None:
-        """The median of one field over the runs that have it."""
+        """Return the median of one field over the runs that have it."""
         values = [value for run in self.runs if (value := getattr(run, field)) is not None]
         return median(values) if values else None
 
     @property
     def errors(self) -> int:
-        """How many operations failed, in all runs together."""
+        """Number of failed operations in all runs together."""
         return sum(run.errors for run in self.runs)
 
 
 def ratio(ours: Result, theirs: Result) -> float | None:
-    """Return how many times better ours is, whichever direction is better; None where one of them has no figure."""
+    """Return how many times better ours is, in the better direction; None if one of them has no figure."""
     mine, other = ours.figure, theirs.figure
     if not mine or not other:
         return None
@@ -141,7 +141,7 @@ def ratio(ours: Result, theirs: Result) -> float | None:
 
 
 def rivals(result: Result, results: Iterable[Result]) -> list[Result]:
-    """Return what a result of ours is compared with: the other side's results in the same row."""
+    """Return the results to compare with a result of ours: those of the other side in the same row."""
     if result.side is not Side.OURS:
         return []
     place = (result.case, result.row)

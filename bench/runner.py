@@ -1,4 +1,5 @@
-"""Measures rows in rounds: each contender once, then each again, so that a machine that gets slower is slow for all."""
+"""Measures rows in rounds: each contender once, then each again, so that a slow phase of the machine affects all of
+them."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from bench.results import CannotRun, LoadFailed, Result, Run
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Tells how far the run is."""
+    """Progress messages of a run."""
 
     total: int
-    """Measurements, if all contenders can run."""
+    """Number of measurements if all contenders can run."""
     say: Callable[[str], None]
     began_s: float
 
     def tell(self, done: int, what: str) -> None:
-        """One line."""
+        """Print one line."""
         minutes, seconds = divmod(int(time.monotonic() - self.began_s), 60)
         self.say(f"[{done}/{self.total}  {minutes}:{seconds:02}] {what}")
 

@@ -1,4 +1,4 @@
-"""How much of everything a run measures."""
+"""Sizes and times of a run."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Sizes and times that all cases share. The quick one shows that a case works; its figures say little."""
+    """Sizes and times that all cases share. The quick ones show that a case works; their figures say little."""
 
     is_quick: bool
     broker_warm_up_s: float
-    """Load before the first measurement: a broker compiles itself while it runs, and is several times slower before."""
+    """Duration of the load before the first measurement. A broker compiles itself while it runs, and is several times
+    slower before that."""
     warm_up_s: float
-    """Load before each measurement of ours."""
+    """Duration of the load before each measurement of ours."""
     java_warm_up_s: float
-    """Load before each measurement of Kafka's, whose client is a new Java program each time and compiles itself too."""
+    """Duration of the load before each measurement of Kafka's. Its client is a new Java program each time, and compiles
+    itself, too."""
     measured_s: float
     producers: Sequence[int]
     payload_bytes: Sequence[int]

@@ -1,4 +1,4 @@
-"""Our server as a measurement sees it: a real `txnctl serve` with its default settings on a directory of its own."""
+"""Our server in a measurement: a real `txnctl serve` with its default settings on a directory of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.processes import end_in_order_on_sigterm
 from bench.results import LoadFailed
 
 HERE: Final = Path(__file__).resolve().parent.parent
-"""The working tree of these measurements."""
+"""Working tree of these measurements."""
 START_S_MAX: Final = 600
 STOP_S_MAX: Final = 60
 _READY: Final = re.compile(r"gRPC on (\S+),")
@@ -26,7 +26,7 @@ _METRICS: Final = re.compile(r"^(?P<name>\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re
 
 
 class OwnServer:
-    """One server, over several lives on the same directory and port."""
+    """One server, which may be started several times on the same directory and port."""
 
     def __init__(
         self,
@@ -37,17 +37,18 @@ class OwnServer:
         processors: str | None = None,
         tree: Path = HERE,
     ) -> None:
-        """Prepare a server; nothing is started. `module` is what `python -m` runs in place of txnctl; `processors`, as
-        taskset writes them, are those that it may use. `tree` is the working tree whose server it is; another one than
-        ours has a `.venv` of its own."""
+        """Prepare a server; nothing is started.
+
+        `module` is run by `python -m` in place of txnctl. `processors` are the allowed processors, in the notation of
+        taskset. `tree` is the working tree of the server; a tree other than ours has a `.venv` of its own."""
         self.data_dir = directory.resolve() / "data"
         self.log = directory / "server.log"
         self.endpoint = "127.0.0.1:0"
-        """Where it listens; a real port from the first start on."""
+        """Address of the server; it has a real port from the first start on."""
         self.tree = tree
         self.python = Path(sys.executable) if tree == HERE else tree / ".venv" / "bin" / "python"
         self.txnctl: Sequence[str] = [str(self.python.with_name("txnctl"))]
-        """The command of that tree, whose modules may have other names than ours."""
+        """Command of that tree, whose modules may have names that differ from ours."""
         self._serving = self.txnctl if module is None else [str(self.python), "-m", module]
         self._arguments = arguments
         self._prefix = [] if processors is None else ["taskset", "--cpu-list", processors]
@@ -59,12 +60,13 @@ class OwnServer:
         return self._process.pid
 
     def check(self) -> None:
-        """Raises: LoadFailed where it ended although nobody ended it."""
+        """Raise LoadFailed if the server ended unexpectedly."""
         if self._process is None or self._process.poll() is not None:
             raise LoadFailed(f"our server ended by itself: {last_words(self.log)}")
 
     def start(self) -> int:
-        """Start it and return, once it takes work, when it was started, in Unix milliseconds. Raises: LoadFailed."""
+        """Start the server and wait until it takes work. Returns the time of the start (Unix ms). Raises:
+        LoadFailed."""
         started_ms = self.launch()
         process = self._process
         assert process is not None, "it was launched"
@@ -79,12 +81,12 @@ class OwnServer:
         return started_ms
 
     def launch(self) -> int:
-        """Start it and do not wait. Returns when, in Unix milliseconds."""
+        """Start the server without waiting. Returns the time of the start (Unix ms)."""
         end_in_order_on_sigterm()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [*self._prefix, *self._serving, "serve"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint, *self._arguments]
-        # What the user has set for his own servers is not meant for this one.
+        # The user's settings for other servers are not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         started_ms = time.time_ns() // 1_000_000
         with self.log.open("ab") as log:
@@ -100,13 +102,13 @@ class OwnServer:
         return started_ms
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """End the server like a crash does."""
         if self._process is not None:
             self._process.kill()
             self._forget()
 
     def stop(self) -> None:
-        """Ask it to finish; kill it if it does not."""
+        """Ask the server to finish; kill it if it does not."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -124,7 +126,7 @@ class OwnServer:
 
 
 def metrics_address(log: Path) -> str:
-    """Where a server that is started shows its metrics, as its log says; of several lives, the last. Raises:
+    """Return the address of a server's metrics, from its log. After several starts, the last address counts. Raises:
     LoadFailed."""
     for line in reversed(log.read_text().splitlines()):
         said = json.loads(line)
@@ -134,7 +136,7 @@ def metrics_address(log: Path) -> str:
 
 
 def scraped(metrics: str) -> dict[str, float]:
-    """What a server shows as its metrics, those of one name added up."""
+    """Return the metrics of a server by name, with the values of one name added up."""
     with urllib.request.urlopen(metrics) as answer:
         text = answer.read().decode()
     values: dict[str, float] = {}
@@ -144,6 +146,6 @@ def scraped(metrics: str) -> dict[str, float]:
 
 
 def last_words(log: Path) -> str:
-    """Return the last lines of what a program wrote."""
+    """Return the last lines of a program's log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f"{' / '.join(lines[-3:])} (more in {log})" if lines else f"it said nothing in {log}"

@@ -1,4 +1,4 @@
-"""Sizes in words, as the tables name them."""
+"""Sizes as text, for the tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from coordinator_protocol.limits import KIBI, MEBI
 
 
 def in_words(size: int) -> str:
-    """Return a size in words: 1 KiB instead of 1,024 bytes."""
+    """Return a size as text: 1 KiB instead of 1,024 bytes."""
     for unit, name in ((MEBI, "MiB"), (KIBI, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g} {name}"

@@ -1,15 +1,17 @@
-"""What snapshots cost: how long taking one keeps the loop, and how fast what it shows is read.
+"""Measures snapshots: the loop time of taking one, and the speed of reading one.
 
     python -m bench snapshots
 
 *Taking*: a snapshot of 64 partitions while 10,000 transactions are open, each in two of them, and then while none is.
-Taking one is one turn of the loop, so the time of the call is the turn: the median and the longest of many, and the
-longest by the processor time of the loop's thread, which other processes of the machine do not lengthen.
+Taking one is one turn of the loop, so the time of the call is the turn. The figures are the median and the longest of
+many, and the longest by the processor time of the loop's thread. Other processes of the machine do not lengthen the
+latter.
 
-*Reading*: committed records of four partitions through Fetch, plain and of a snapshot, in turns; of the latter once
-with nothing excluded and once with 100 transactions. Records per second, and the median of the ratios of the rounds.
+*Reading*: committed records of four partitions through Fetch, plain and of a snapshot, in turns. The snapshot is read
+once with nothing excluded and once with 100 excluded transactions. The figures are records per second, and the median
+of the ratios of the rounds.
 
-All of it is a whole server in this process, without a network.
+A whole server runs in this process, without a network.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ MessageT = TypeVar("MessageT", bound="Message")
 PARTITIONS: Final = 64
 OPEN: Final = 10_000
 _TOUCHED: Final = 2
-"""Partitions of each open transaction."""
+"""Number of partitions of each open transaction."""
 _READ: Final = 4
 _BATCH_RECORDS: Final = 100
 _VALUE_BYTES: Final = 1_024
@@ -46,7 +48,7 @@ _ROUNDS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How long it took to take snapshots, in milliseconds, and how many bytes an answer has."""
+    """Times of taking snapshots (ms), and the size of a reply (bytes)."""
 
     took_ms: Sequence[float]
     processor_ms: Sequence[float]
@@ -86,7 +88,7 @@ async def _story(inside: Inside) -> None:
 
 
 class _Story:
-    """Calls in the words of the story."""
+    """Calls of the story."""
 
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
@@ -99,7 +101,7 @@ class _Story:
         await self._ask("CreateTopics", log.CreateTopicsRequest(topics=[new]), log.CreateTopicsResponse)
 
     async def leave_open(self, topic: str, partition_count: int, count: int) -> None:
-        """Open so many transactions, each with a batch in some of the partitions."""
+        """Open `count` transactions, each with a batch in some of the partitions."""
         for first in range(0, count, _AT_ONCE):
             for number in range(first, min(first + _AT_ONCE, count)):
                 places = [(number + step) % partition_count for step in range(min(_TOUCHED, partition_count))]
@@ -129,7 +131,7 @@ class _Story:
         return log.PartitionBatch(topic=topic, partition=partition, batch=batch)
 
     async def commit(self, topic: str, batch_count: int) -> None:
-        """Write so many batches to each partition, each in a transaction of its own."""
+        """Write `batch_count` batches to each partition, each in a transaction of its own."""
         from coordinator_api.v1 import transaction_pb2 as txn
 
         for _ in range(batch_count):
@@ -161,7 +163,7 @@ class _Story:
         return log.TakeSnapshotRequest(topics=[places]).SerializeToString()
 
     async def read(self, topic: str, rounds: int) -> tuple[list[float], list[float]]:
-        """Records per second of each round, plain and of a snapshot."""
+        """Return the records per second of each round, plain and of a snapshot."""
         from coordinator_api.v1 import log_pb2 as log
 
         taken = log.TakeSnapshotResponse.FromString(

@@ -1,7 +1,8 @@
-"""A signal every few milliseconds of processor time of one thread; the standard library has none. Linux only.
+"""Timer that sends a signal every few milliseconds of one thread's processor time. Linux only.
 
-`signal.setitimer` counts the whole process: a thread that waits would be sampled for what others do. A sampler thread
-would see the interpreter only where it is let go of, and never in the middle of work.
+The standard library has none. `signal.setitimer` counts the whole process: a waiting thread would be sampled for the
+work of others. A sampler thread would see the interpreter only where the GIL is released, and never in the middle of
+work.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class _Times(ctypes.Structure):
 
 
 class ThreadTimer:
-    """Sends a signal to the thread that makes it, once `start` was called, for every stretch of its processor time."""
+    """Sends a signal to the thread that makes it, after each interval of its processor time, once `start` was
+    called."""
 
     def __init__(self, signal_number: int) -> None:
-        """Raises: OSError where the system has no such timer."""
+        """Raises: OSError if the system has no such timer."""
         self._library = ctypes.CDLL(None, use_errno=True)
         self._timer = ctypes.c_void_p()
         event = _Event(signal=signal_number, notify=_SIGEV_THREAD_ID, thread_id=threading.get_native_id())
@@ -52,7 +54,7 @@ class ThreadTimer:
         )
 
     def start(self, interval_us: int) -> None:
-        """Begin; 0 ends it. The system rounds up to its own tick, usually 1 or 4 ms."""
+        """Start the timer; 0 stops it. The system rounds up to its own tick, usually 1 or 4 ms."""
         pause = _Time(0, interval_us * 1_000)
         self._check(self._library.timer_settime(self._timer, 0, ctypes.byref(_Times(pause, pause)), None))
 

@@ -1,15 +1,14 @@
-"""How long one turn of the server's loop may last, by what a session or a call asks for: `python -m bench.turns`.
+"""Measures the longest turn of the server's loop, by the request of a session or a call: `python -m bench.turns`.
 
     python -m bench.turns                          every shape: ten minutes
     python -m bench.turns --only 'call: Produce'   those whose names match this
     python -m bench.turns --product ../before      the same of another working tree
 
-The server runs in this process, without a network. While it serves one request, something else asks the loop for every
-turn that there is, and looks how long the longest took: so long waits whoever else is served. A *call* has as many
-parts as one request may have; a *message* is one of a session, of as much as it may hold: many calls, or parts. The
-elements of lists are empty, or as small as ones of their kind can be that name something. A turn is measured in the
-time of the processor that the loop's thread took, which other processes hardly lengthen, and the lowest of the rounds
-counts.
+The server runs in this process, without a network. While it serves one request, another callback runs in every turn of
+the loop and records the longest one. All other callers wait that long. A *call* has as many parts as one request may
+have. A *message* is one of a session, as large as it may be: many calls, or parts. The elements of lists are empty, or
+the smallest of their kind that name something. A turn is measured in the processor time of the loop's thread, which
+other processes hardly lengthen. The lowest of the rounds counts.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 _TOPIC: Final = "t"
 _PARTITIONS: Final = 1_000
 _PARTS_MAX: Final = 29_900
-"""Elements of a call that is made alone: a few less than `REQUEST_PARTS_MAX` of the server."""
+"""Number of elements in a single call: a few less than `REQUEST_PARTS_MAX` of the server."""
 _MESSAGE_PARTS: Final = 15_000
-"""Elements of each call of a message."""
+"""Number of elements in each call of a message."""
 _MESSAGE_BYTES: Final = 1_048_000
 _CALLS_MAX: Final = 4_096
 _CALL_BYTES: Final = 64
-"""More than a message holds of a call besides its body."""
+"""Bytes of a call in a message besides its body, at most."""
 _ANSWERED_S: Final = 30
 _ROUNDS: Final = 2
 _SMALL: Final = ("Transact", "EndTxn", "Produce", "InitProducerId", "JoinGroup", "OffsetCommit", "Fetch")
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def live(only: str, rounds: str, product: str, *settings: str) -> None:
-    """Be the server, and print the rows."""
+    """Run the server, and print the rows."""
     use_product(Path(product))
 
     async def story(inside: Inside) -> None:
@@ -101,7 +100,7 @@ def _begin(inside: Inside, calls: list[Call], *, is_message: bool) -> Sequence[A
 
 
 async def _longest_turn_s(begin: Callable[[], Sequence[Awaitable[bytes]]]) -> float:
-    """Begin something, and return the longest time between two turns of the loop until it is answered."""
+    """Begin calls, and return the longest time between two turns of the loop until they are answered (s)."""
     gc.collect()
     gc.disable()
     loop, waits_s = asyncio.get_running_loop(), [0.0]
@@ -132,7 +131,7 @@ async def _answered(reply: Awaitable[bytes]) -> bytes:
 
 
 def _shapes() -> Iterator[tuple[str, list[Call], bool]]:
-    """Name, calls, and whether they are one message of a session."""
+    """Yield name, calls, and True if they are one message of a session."""
     requests = _requests()
     for method in _SMALL:
         yield f"message: smallest calls of {method}", [(method, b"")] * _CALLS_MAX, True
@@ -168,7 +167,7 @@ def _requests() -> Mapping[str, Descriptor]:
 
 
 def _lists(kind: Descriptor, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths to all lists in messages of this kind."""
+    """Yield the paths to all lists in messages of this kind."""
     for field in kind.fields:
         path = (*above, field.name)
         if field.is_repeated:
@@ -178,7 +177,7 @@ def _lists(kind: Descriptor, above: tuple[str, ...] = ()) -> Iterator[tuple[str,
 
 
 def _body(kind: Descriptor, path: tuple[str, ...], parts: int, *, fill: bool) -> bytes | None:
-    """A request whose list at this path has so many elements; None where they cannot name anything."""
+    """Return a request whose list at this path has `parts` elements. None if they cannot name anything."""
     from google.protobuf.message_factory import GetMessageClass
 
     request: Any = GetMessageClass(kind)()
@@ -209,7 +208,7 @@ def _body(kind: Descriptor, path: tuple[str, ...], parts: int, *, fill: bool) ->
 
 
 def _name(message: Any, number: int) -> None:  # noqa: ANN401  of any kind
-    """Fill in what a message names: partitions of the topic that there is, and other things that there are not."""
+    """Fill in the names in a message: partitions of the existing topic, and other things that do not exist."""
     for field in message.DESCRIPTOR.fields:
         if field.is_repeated or field.message_type is not None:
             continue

@@ -1,4 +1,4 @@
-"""A window of time that is measured: how long it was, what it cost either side, and how long its operations took."""
+"""A measured window of time: its length, its cost on both sides, and the latencies of its operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.results import Run
 
 
 class Window:
-    """Begins when it is made and ends with `close`. The client is this process and what it started."""
+    """A window that begins when it is made and ends with `close`. The client is this process and its children."""
 
     def __init__(self, server_process_id: int) -> None:
         self._server = server_process_id
@@ -29,7 +29,7 @@ class Window:
         return time.perf_counter() - self._began[0]
 
     def close(self, operations: int) -> Run:
-        """Return what was spent since; the figure is operations per second."""
+        """Return the costs since then. The figure is operations per second."""
         ended = self._now()
         elapsed_s, server_s, client_s, machine_s = (
             None if end is None or begin is None else end - begin for begin, end in zip(self._began, ended, strict=True)

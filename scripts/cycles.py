@@ -1,8 +1,8 @@
 """Refuses import cycles: `python -m scripts.cycles`, part of `make check`.
 
 Modules that import each other in a cycle can only be understood together, and one of them may be imported half
-initialised. Cycles among modules are refused, and cycles among the folders of a package. So are cycles among
-packages, even if it takes several modules to close one. A folder and the modules beside it may need each other, because those
+initialised. Cycles among modules are refused, and cycles among the folders of a package. So are cycles among packages,
+even if it takes several modules to close one. A folder and the modules beside it may need each other, because those
 modules hold values that folders share. Imports for type checkers (`if TYPE_CHECKING`) count, because a reader follows
 them, too. So do imports inside a function.
 

@@ -1,10 +1,10 @@
 """Checks that messages and procedures still are as promised, without a network or a compiler.
 
 `proto/promised.txt` has a line per fact of every `.proto`. Facts are the existence of a message, the definition of a
-field, and the request and response of a procedure. A fact of the file that no longer holds breaks a client of an earlier version, or a
-store that it wrote. New messages, fields, values and procedures break nothing and need no line before they are
-released. A field or value may be removed only if its number and its name are reserved, so that they are never used
-again.
+field, and the request and response of a procedure. A fact of the file that no longer holds breaks a client of an
+earlier version, or a store that it wrote. New messages, fields, values and procedures break nothing and need no line
+before they are released. A field or value may be removed only if its number and its name are reserved, so that they are
+never used again.
 
 `make promise` writes the file anew. From version 1.0.0 on it refuses to remove a promise, so it is for additions only.
 Before that, a breaking change may be promised, too, and its commit says why. `buf breaking` does the same, but is

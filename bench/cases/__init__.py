@@ -1,1 +1,1 @@
-"""What is measured: a module for each case, listed in `bench/registry.py`."""
+"""Cases: a module for each, listed in `bench/registry.py`."""

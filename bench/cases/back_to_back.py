@@ -1,4 +1,4 @@
-"""One producer that commits transaction after transaction: how long each takes, and whether one of them ever fails."""
+"""One producer that commits transaction after transaction: the latency of each, and the number of failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUE_BYTES: Final = 1_024
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row: the latencies are in its columns, failures below the table."""
+    """Return one row. The latencies are in its columns, failures below the table."""
     label = f"{arena.scale.back_to_back_transactions:,} of 3 x 1 KiB, at most {arena.scale.back_to_back_s_max:g} s"
     ours = [own(driver, partial(_measure_own, arena, driver)) for driver in ("SDK", SDK_THREADS)]
     return [Row(label, TRANSACTIONS_PER_SECOND, [*ours, *kafka(arena, JAVA, partial(_measure_kafka, arena))])]

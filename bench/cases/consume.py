@@ -1,4 +1,4 @@
-"""Reading the committed records of a topic of which one transaction in ten was aborted, with one consumer."""
+"""One consumer that reads the committed records of a topic in which one transaction in ten was aborted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.results import RECORDS_PER_SECOND, Run
 
 
 def rows(arena: Arena) -> list[Row]:
-    """A row for each size of a record."""
+    """Return a row for each record size."""
     topics = full_topics(arena)
     return [_row(arena, topic) for topic in (topics[:1] if arena.scale.is_quick else topics)]
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _PRODUCERS: Final = 16
 _VALUE_BYTES: Final = 100
 _KAFKA_LOGS: Final = (f"{TOPIC}-*/*.log", "__transaction_state-*/*.log", "__cluster_metadata-*/*.log")
-"""Index files are left out: they are sparse and 10 MiB each."""
+"""Log files of Kafka that count. Index files are left out: they are sparse and 10 MiB each."""
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row: by how much the files of the stopped server grew, over all its transactions.
+    """Return one row: the growth of the stopped server's files, divided by its transactions.
 
-    Produce and EndTxn are two writes, so each marker is a batch of its own; with Transact it is the tail of its batch.
+    Produce and EndTxn are two writes, so each marker is a batch of its own. With Transact it is the tail of its batch.
     """
     ours = [own(driver, partial(_measure_own, arena, driver)) for driver in ("stubs", UNARY_TRANSACT)]
     theirs = kafka_alone(arena, RAW, partial(_measure_kafka, arena))
@@ -78,8 +78,8 @@ def _length(directory: Path, *patterns: str) -> int:
 
 
 def _per_transaction(grown: int, run: Run) -> Run:
-    """Divide the growth by the transactions that were counted. Those at the very end of the load are on disk and not
-    counted: a few in thousands."""
+    """Divide the growth by the counted transactions. A few in thousands, at the very end of the load, are on disk but
+    not counted."""
     if not run.operations:
         raise LoadFailed("no transaction was committed")
     return Run(figure=grown / run.operations, operations=run.operations, elapsed_s=run.elapsed_s)

@@ -1,7 +1,7 @@
 """InitProducerId of transactional ids that the server has never seen.
 
-Ours are asked for in one session, as a process with many producers has it, and with a call for each; Kafka's over a
-connection for each that is under way.
+Our requests go over one session, as in a process with many producers, or as a call for each. Kafka's go over one
+connection per request under way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IN_FLIGHT: Final = (1, 64)
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One at a time, and many."""
+    """Return two rows: one id at a time, and many."""
     return [_row(arena, in_flight) for in_flight in _IN_FLIGHT]
 
 

@@ -20,7 +20,7 @@ _VALUE_BYTES: Final = 1_024
 
 
 def rows(arena: Arena) -> list[Row]:
-    """Two rows; the first of them needs a second start of each server."""
+    """Return two rows; the first one needs a second start of each server."""
     found = [
         Row(label, MEBIBYTES, [own("SDK", partial(ours, arena)), *kafka_alone(arena, JAVA, partial(theirs, arena))])
         for label, ours, theirs in (

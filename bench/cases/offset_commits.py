@@ -15,7 +15,7 @@ GROUPS: Final = 64
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row."""
+    """Return one row."""
     scale = arena.scale
 
     def measure_own(driver: str) -> Run:

@@ -1,4 +1,4 @@
-"""Idempotent records outside transactions, one producer, as many as the server takes."""
+"""Idempotent records outside transactions, from one producer, as many as the server accepts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from coordinator_protocol.limits import KIBI, MEBI
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker
 
-# The largest is a little less than 1 MiB, which is what a batch may be at most, its framing included.
+# The largest is a little less than 1 MiB, the limit of a batch with its framing.
 _VALUE_BYTES: Final = (KIBI, 64 * KIBI, MEBI - 16 * KIBI)
 _TOPIC_NUMBERS: Final = count()
 
 
 def rows(arena: Arena) -> list[Row]:
-    """A row for each size of a record."""
+    """Return a row for each record size."""
     sizes = _VALUE_BYTES[1:2] if arena.scale.is_quick else _VALUE_BYTES
     return [_row(arena, value_bytes) for value_bytes in sizes]
 
@@ -66,7 +66,8 @@ def _measure_kafka(arena: Arena, value_bytes: int, broker: Broker) -> Run:
 
 
 def _new_topic() -> str:
-    """Each measurement has a topic of its own, which is deleted after it: all of them together would fill a disk."""
+    """Return the name of a new topic. Each measurement deletes its topic at the end: all of them together would fill a
+    disk."""
     return f"produce-{next(_TOPIC_NUMBERS)}"
 
 

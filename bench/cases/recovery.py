@@ -1,4 +1,4 @@
-"""From the start of a server that was killed until a transaction that was open can be committed."""
+"""Time from the start of a killed server until a transaction that was open can be committed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row. Every measurement prepares a new directory, so that all find the same."""
+    """Return one row. Every measurement prepares a new directory, so that all start from the same state."""
     label = f"kill -9 with {arena.scale.recovery_ids:,} ids, {arena.scale.recovery_open:,} open"
     theirs = kafka_alone(arena, RAW, partial(_measure_kafka, arena))
     return [Row(label, MILLISECONDS, [own("stubs", partial(_measure_own, arena)), *theirs])]

@@ -1,5 +1,4 @@
-"""What a stream of Spark costs a server that has nothing new for it: ten empty triggers a second, on a topic of three
-partitions."""
+"""Cost of an idle Spark stream for a server: ten empty triggers a second, on a topic of three partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _PROGRAM: Final = "spark_stream"
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row: the server's processor time for a trigger."""
+    """Return one row: the server's processor time for a trigger."""
     idle_s = 2 if arena.scale.is_quick else 20
 
     def ours() -> Run:

@@ -1,5 +1,7 @@
-"""Spark on the topics of the case `consume`, once and as a stream: our source on our server, Kafka's on Kafka, and a
-source that reads nothing, which no source written in Python can beat."""
+"""Spark reads of the topics of the case `consume`, once and as a stream.
+
+Our source reads from our server, Kafka's source from Kafka. A third source reads nothing, and is the limit for sources
+written in Python."""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ CEILING: Final = "constant batch"
 STREAM: Final = "txnlog source, a stream"
 UNIX_SOCKETS: Final = "txnlog source, Unix sockets"
 _UNIX_SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
-"""How Spark and its Python workers speak to each other; by TCP unless this is set."""
+"""Setting for Unix sockets between Spark and its Python workers, which otherwise use TCP."""
 
 
 def rows(arena: Arena) -> list[Row]:
-    """A row for each size of a record; every column is read."""
+    """Return a row for each record size; every column is read."""
     topics = full_topics(arena)
     return [_row(arena, topic) for topic in (topics[:1] if arena.scale.is_quick else topics)]
 
@@ -54,7 +56,7 @@ def _measure_ceiling(topic: FullTopic) -> Run:
 
 
 def need_java() -> None:
-    """Check that there is a Java. Raises: CannotRun."""
+    """Check that Java is installed. Raises: CannotRun."""
     try:
         check_java()
     except JavaMissing as problem:

@@ -1,4 +1,4 @@
-"""Spark writing to topics: our sink, which writes exactly once, and Kafka's with acks=all, which writes at least
+"""Spark writes to topics: our sink, which writes exactly once, and Kafka's with acks=all, which writes at least
 once."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PROGRAM: Final = "spark_sink"
 
 
 def rows(arena: Arena) -> list[Row]:
-    """Records in bulk, and a stream from topic to topic in small micro-batches."""
+    """Return two rows: records in bulk, and a stream from topic to topic in small micro-batches."""
     count, micro_batches = (15_000, 2) if arena.scale.is_quick else (1_000_000, 60)
     written = {"rows": count, "value_bytes": 1_024}
     copied = {"rows": 0, "value_bytes": 100, "micro_batches": micro_batches}
@@ -61,7 +61,7 @@ def _contenders(arena: Arena, wanted: dict[str, int]) -> list[Contender]:
 
 
 def _names(arena: Arena) -> tuple[str, str]:
-    """Return names of topics that nobody has."""
+    """Return new names of topics."""
     made = arena.scratch("topics").name
     return f"{made}-source", f"{made}-target"
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from bench.kafka.broker import Broker
 
 _MAIN: Final = ((1, 1_024, True), (64, 1_024, True))
-"""Producers, size and outcome of the rows with every way to make requests."""
+"""Producers, size and outcome of the rows with every driver."""
 _TUNED_BYTES: Final = 1_024
-"""Commits of this size are measured with Kafka in all its profiles, everything else with the first."""
+"""Record size of the commits that are measured with every Kafka profile. All other rows use the first profile."""
 _PROGRAMS: Final = ((JAVA, "transactions"), (RAW, "raw-transactions"))
 
 
 def rows(arena: Arena) -> list[Row]:
-    """All sizes and numbers of producers with commits; aborts with the largest size only."""
+    """Return all sizes and numbers of producers with commits, and aborts with the largest size only."""
     scale = arena.scale
     found = [_row(arena, producers, size, True) for size in scale.payload_bytes for producers in scale.producers]
     aborting = scale.producers if not scale.is_quick else scale.producers[-1:]

@@ -1,4 +1,4 @@
-"""One Kafka broker of one profile, and the load programs that know it."""
+"""One Kafka broker of one profile, and its load programs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 120
 STOP_S_MAX: Final = 60
 _PORTS: Final = range(20_000, 30_000)
-"""Ports to choose from, below those that systems hand out: while the broker is dead, nobody else may be given its
-port."""
+"""Ports to choose from, below those that systems assign. No other program may get the port while the broker is dead."""
 _JAVA: Final = Path(__file__).parent / "java"
 _STARTED: Final = "Kafka Server started"
 
 
 class Broker:
-    """A combined controller and broker, over several lives on the same directory and ports."""
+    """A combined controller and broker, which may be started several times on the same directory and ports."""
 
     def __init__(self, toolchain: Toolchain, profile: Profile, directory: Path) -> None:
-        """Build what it needs; nothing is started. Raises: CannotRun."""
+        """Build the programs; nothing is started. Raises: CannotRun."""
         self.profile = profile
         self.data_dir = directory / "data"
         self.log = directory / "broker.log"
@@ -51,8 +50,8 @@ class Broker:
         return self._process.pid
 
     def start(self) -> int:
-        """Start it and return, once it says that it takes work, when it was started, in Unix milliseconds. Raises:
-        LoadFailed."""
+        """Start the broker and wait until it reports that it takes work. Returns the time of the start (Unix ms).
+        Raises: LoadFailed."""
         started_ms = self.launch()
         until = time.monotonic() + START_S_MAX
         assert self._process is not None, "it was launched"
@@ -64,7 +63,7 @@ class Broker:
         return started_ms
 
     def launch(self) -> int:
-        """Start it and do not wait. Returns when, in Unix milliseconds."""
+        """Start the broker without waiting. Returns the time of the start (Unix ms)."""
         if not self.data_dir.exists():
             self._format()
         end_in_order_on_sigterm()
@@ -89,14 +88,14 @@ class Broker:
         return started_ms
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """End the broker like a crash does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """Ask it to finish; kill it if it does not."""
+        """Ask the broker to finish; kill it if it does not."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -107,15 +106,15 @@ class Broker:
             self._process = None
 
     def create_topic(self, topic: str) -> None:
-        """Make a topic of three partitions."""
+        """Create a topic of three partitions."""
         self._run("topic", {"topic": topic})
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic with its records."""
+        """Delete a topic with its records."""
         self._run("delete-topic", {"topic": topic})
 
     def load(self, program: str, **options: object) -> Run:
-        """Run a load program and return what it measured. Raises: LoadFailed."""
+        """Run a load program and return its figures. Raises: LoadFailed."""
         return run_of_output(self._run(program, options))
 
     def begin_load(self, program: str, **options: object) -> subprocess.Popen[str]:
@@ -143,7 +142,7 @@ class Broker:
         return self._directory / "server.properties"
 
     def _format(self) -> None:
-        """Write the settings, and prepare the directory as a new cluster of one node."""
+        """Write the settings, and format the directory as a new cluster of one node."""
         self._directory.mkdir(parents=True, exist_ok=True)
         controller = f"{HOST}:{self._controller_port}"
         settings = {
@@ -158,7 +157,7 @@ class Broker:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [str(self._toolchain.java), f"-Dlog4j2.configurationFile={_JAVA / 'load-log4j2.xml'}"]
         command += ["-cp", f"{self._built / 'lib'}/*", "kafka.tools.StorageTool", "format"]
-        # A cluster id that begins with a dash would be taken for an option without the sign of equality.
+        # Without the equals sign, a cluster id that begins with a dash would be parsed as an option.
         command += [f"--cluster-id={cluster_id}", "--config", str(self._settings_file)]
         output_of([*command, "--feature", "transaction.version=2"], "formatting a directory for Kafka")
 

@@ -1,4 +1,4 @@
-"""How Kafka is set up: everything that differs from its defaults has its name here, and is printed with the figures."""
+"""Settings of Kafka. Everything that differs from its defaults has a name here, and is printed with the figures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-"""The version in `java/pom.xml`."""
+"""Version in `java/pom.xml`."""
 SPARK_VERSION: Final = "4.2.0"
-"""The version in `spark/`: the newest for which Spark's Kafka source could be had."""
+"""Version in `spark/`: the newest with an available Kafka source for Spark."""
 HEAP: Final = "1g"
 JVM_OPTIONS: Final = (
-    # As Kafka's own start script does.
+    # The same options as in Kafka's own start script.
     f"-Xms{HEAP}",
     f"-Xmx{HEAP}",
     "-server",
@@ -42,18 +42,18 @@ ONE_NODE: Final = MappingProxyType(
         "socket.request.max.bytes": "104857600",
     }
 )
-"""Settings that a broker needs to be alone and to take batches of 1 MiB."""
+"""Settings for a single broker, and for batches of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One way to run Kafka."""
+    """One configuration of Kafka."""
 
     name: str
     durability: str
     broker: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
-    """Settings of clients that send in bulk; transactions are sent with linger.ms=0 in all profiles."""
+    """Settings of clients that send in bulk. Transactions are sent with linger.ms=0 in all profiles."""
     consumer: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -74,8 +74,9 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
             Profile(
                 name="tuned",
                 durability=_PAGE_CACHE,
-                # How long the broker holds the first batch of a transaction while the markers of the one before are
-                # not written yet; the default of 20 ms is most of what a producer that commits back to back waits for.
+                # Time that the broker holds the first batch of a transaction while the previous transaction's markers
+                # are not written. With the default of 20 ms it is most of the wait of a producer that commits back to
+                # back.
                 broker={"add.partitions.to.txn.retry.backoff.ms": "1"},
                 producer={"batch.size": "262144"},
                 consumer={"max.poll.records": "5000"},
@@ -83,7 +84,7 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
             Profile(
                 name="flushed",
                 durability="fsync at every append",
-                # The only durability of one node that is comparable to ours, though not what Kafka is meant for.
+                # The only durability of one node that is comparable to ours, though Kafka is not made for it.
                 broker={"log.flush.interval.messages": "1"},
             ),
         )

@@ -1,6 +1,6 @@
-"""Finds the JDK and Maven, and builds: the broker's jars, the load programs, and Spark's Kafka source.
+"""Finds JDK and Maven, and builds the broker's jars, the load programs and Spark's Kafka source.
 
-Everything lands in a directory of its own, named after what it was made from, and is made once.
+Each build has a directory of its own, named after the digest of its sources, and is made once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAVEN: Final = ("-B", "-q", "-Dstyle.color=never")
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A JDK and Maven, and where builds are kept."""
+    """A JDK and Maven, and the directory of builds."""
 
     java_home: Path
     maven: Path
@@ -38,7 +38,7 @@ class Toolchain:
         return self.java_home / "bin" / "java"
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of what Kafka runs on, for the head of the report."""
+        """Return the versions of JDK, Kafka and Spark, for the head of the report."""
         said = subprocess.run([str(self.java), "-version"], capture_output=True, text=True, check=False)
         return {
             "JDK": (said.stderr or said.stdout).partition("\n")[0],
@@ -47,7 +47,8 @@ class Toolchain:
         }
 
     def load_programs(self) -> Path:
-        """The directory with `lib` (broker and clients) and `classes`, built if it is not there. Raises: CannotRun."""
+        """Return the directory with `lib` (broker and clients) and `classes`, built if it is missing. Raises:
+        CannotRun."""
         source = _HERE / "java"
 
         def build(target: Path) -> None:
@@ -58,8 +59,7 @@ class Toolchain:
         return self._once("kafka", source, build)
 
     def spark(self) -> tuple[Path, Sequence[Path]]:
-        """A Python with the PySpark that Spark's Kafka source belongs to, and the jars of the source. Raises:
-        CannotRun."""
+        """Return a Python with the PySpark of Spark's Kafka source, and the jars of the source. Raises: CannotRun."""
         source = _HERE / "spark"
 
         def build(target: Path) -> None:
@@ -88,10 +88,10 @@ class Toolchain:
         _run([str(self.maven), *_MAVEN, "-f", str(project / "pom.xml"), *arguments], environment)
 
     def _once(self, name: str, source: Path, build: Callable[[Path], None]) -> Path:
-        """Build into a directory that gets its name when it is complete, so that a build cut off is made anew.
+        """Build into a directory that gets its final name when it is complete. An interrupted build is repeated.
 
-        The scripts of a virtual environment name the place where it was made; its interpreter, which is all that is
-        used of it, does not.
+        The scripts of a virtual environment contain the path at which it was made. Only its interpreter is used, which
+        does not.
         """
         target = self.cache / f"{name}-{_digest(source)}"
         if not target.is_dir():
@@ -104,7 +104,7 @@ class Toolchain:
 
 
 def find_toolchain(cache: Path, say: Callable[[str], None]) -> Toolchain:
-    """Return what is installed here. Raises: CannotRun, saying what is missing."""
+    """Return the installed toolchain. Raises CannotRun with the missing program."""
     maven = shutil.which("mvn")
     if maven is None:
         raise CannotRun("no Maven (mvn) is in the search path, and Kafka comes through it: install maven")

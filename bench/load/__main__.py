@@ -1,4 +1,4 @@
-"""Runs one load program: the first argument is its name, the second its settings as JSON."""
+"""Runs one load program. The first argument is its name, the second its settings as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.results import as_fields
 
 def main() -> None:
     """Measure, and print the run."""
-    # gRPC writes lines of its own to stderr when a server is killed, which is no news here.
+    # gRPC would write lines of its own to stderr when a server is killed, which is expected here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     name, settings = sys.argv[1:]
     program = importlib.import_module(f"bench.load.{name}")

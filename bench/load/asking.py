@@ -28,19 +28,20 @@ _SERVICES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _MESSAGE_BYTES_MAX: Final = MEBI - 64 * KIBI
-"""Bytes of requests in one message. The server takes messages of 1 MiB; the rest is for what frames the calls."""
+"""Largest size of the requests in one message (bytes). The server accepts messages of 1 MiB; the rest is for
+framing."""
 
 
 class Asker(Protocol):
     """A way to send requests to the server."""
 
     def ask(self, method: str, body: bytes) -> Awaitable[bytes]:
-        """Send a request; the answer is the encoded reply."""
+        """Send a request, and return the encoded reply."""
         ...
 
 
 class UnaryAsker:
-    """A unary call for each request."""
+    """Sends each request as a unary call."""
 
     def __init__(self, channel: aio.Channel) -> None:
         self._calls: dict[str, aio.UnaryUnaryMultiCallable[bytes, bytes]] = {
@@ -62,7 +63,7 @@ class SessionAsker:
         self._outgoing: deque[session.SessionCall] = deque()
         self._has_outgoing = asyncio.Event()
         self._count = 0
-        # Kept, because a task that nobody holds may be collected.
+        # Kept, because a task without a reference may be collected.
         self._tasks = (asyncio.create_task(self._write()), asyncio.create_task(self._read()))
 
     def ask(self, method: str, body: bytes) -> Awaitable[bytes]:

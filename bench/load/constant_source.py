@@ -1,4 +1,4 @@
-"""A source for Spark that yields one Arrow batch again and again: no source written in Python can be faster."""
+"""Spark source that yields the same Arrow batch repeatedly: the limit for sources written in Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 _BATCH_BYTES: Final = 640 * 1024
-"""Size of a batch: that of those that our source hands over."""
+"""Size of a batch (bytes), the same as of our source's batches."""
 _ROW_BYTES: Final = 40
-"""What a row takes beside its value."""
+"""Bytes of a row besides its value."""
 
 
 class ConstantSource(DataSource):
-    """Options: `rows` of each partition, `valueBytes`, `partitions`."""
+    """Source with the options `rows` of each partition, `valueBytes` and `partitions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,7 +35,7 @@ class ConstantSource(DataSource):
         return _COLUMNS
 
     def reader(self, schema: object) -> DataSourceReader:
-        """Return a reader that needs nobody."""
+        """Return a reader that needs no server."""
         return _Reader(*(int(self.options[name]) for name in ("rows", "valueBytes", "partitions")))
 
 

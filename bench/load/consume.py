@@ -1,4 +1,5 @@
-"""Reads the committed records of a topic once. Operations are records. A *driver* is what the reader gets."""
+"""Reads the committed records of a topic once. Operations are records. A *driver* is a form in which the reader gets
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _POLL_MS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to read, and how."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -48,13 +49,13 @@ def measure(load: Load) -> Run:
 
 
 def by_arrow_batches(load: Load, connection: Connection) -> int:
-    """Columns, as a program reads them that works on columns."""
+    """Read columns, like a program that works on columns."""
     ranges = plan_ranges(connection, load.topic, ReadPlan())
     return sum(batch.as_arrow().num_rows for batch in BatchReader(connection, ranges))
 
 
 def by_polls(load: Load, connection: Connection) -> int:
-    """Records, one Python object each."""
+    """Read records, as one Python object each."""
     partitions = [TopicPartition(load.topic, number) for number in range(PARTITIONS)]
     with Consumer(connection, auto_offset_reset="earliest") as consumer:
         ends = consumer.end_offsets(partitions)

@@ -1,4 +1,4 @@
-"""Fills a topic with transactions, one in ten of them aborted, for those that read. Operations are records."""
+"""Fills a topic with transactions, one in ten of them aborted, for cases that read. Operations are records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABORTED_OF_TEN: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to write."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -29,7 +29,7 @@ class Load:
 
 
 class _OnPurpose(Exception):
-    """Makes a transaction abort."""
+    """Raised to abort a transaction."""
 
 
 def measure(load: Load) -> Run:

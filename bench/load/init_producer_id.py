@@ -1,6 +1,6 @@
 """InitProducerId of transactional ids that the server has never seen.
 
-A *driver* is how the client makes its requests.
+A *driver* is a way in which the client makes its requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coordinator_client.transport.connection import Connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How many at a time, and how."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -39,7 +39,7 @@ Driver = Callable[[Load], Run]
 
 
 def measure(load: Load) -> Run:
-    """Initialise one id after the other, this many at a time. Raises: LoadFailed."""
+    """Initialise one id after the other, `in_flight` at a time. Raises: LoadFailed."""
     return DRIVERS[load.driver](load)
 
 
@@ -68,12 +68,12 @@ class _EncodedNewcomer:
 
 
 def by_sdk(load: Load) -> Run:
-    """Asyncio producers of the SDK on one loop, over one session."""
+    """Use asyncio producers of the SDK on one loop, over one session."""
     return _run(load, lambda names: partial(_SdkNewcomer, Connection(load.endpoint, client_id="bench"), names))
 
 
 def by_encoded_requests(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
-    """Encoded requests on one loop, as unary calls or over one session."""
+    """Send encoded requests on one loop, as unary calls or over one session."""
     return _run(load, lambda names: partial(_EncodedNewcomer, asker_on(open_channel(load.endpoint)), names))
 
 

@@ -1,5 +1,7 @@
-"""What a busy day brings, all at once: small transactions with aborts among them, bulk records, a group that consumes,
-and a reader that begins again and again. For minutes; what it measures is what the server keeps."""
+"""A mixed load: small transactions with aborts, bulk records, a consumer group, and a reader that starts over
+repeatedly.
+
+It runs for minutes, so that `bench.growth` can watch the memory of the server."""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _POLL_MS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Where, and for how long."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -40,11 +42,11 @@ class Load:
 
 
 class _Abandoned(Exception):
-    """Aborts a transaction."""
+    """Raised to abort a transaction."""
 
 
 def measure(load: Load) -> Run:
-    """Work until the time is over; the figure is transactions per second. Raises: LoadFailed where a worker failed."""
+    """Work until the time is over; the figure is transactions per second. Raises LoadFailed if a worker failed."""
     with Admin(load.endpoint) as admin:
         for topic in (SMALL, BULK):
             admin.create_topic(topic, PARTITIONS)
@@ -65,7 +67,7 @@ class _Mixed:
         self._prefix = new_prefix("mixed")
         self.over = threading.Event()
         self.transactions = [0] * _TRANSACTORS
-        """Transactions by worker: each counts its own."""
+        """Number of transactions by worker, each counted by the worker itself."""
         self._problems: list[Exception] = []
         work: list[Callable[[], None]] = [
             *(partial(self._transact, number) for number in range(_TRANSACTORS)),
@@ -80,7 +82,7 @@ class _Mixed:
             thread.start()
 
     def stop(self) -> None:
-        """Raises: LoadFailed."""
+        """End all workers. Raises: LoadFailed."""
         self.over.set()
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,5 @@
-"""Commits of offsets, one after the other in each of many groups. A *driver* is how the client makes its requests."""
+"""Commits of offsets, one after the other in each of many groups. A *driver* is a way in which the client makes
+requests."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from coordinator_client.values import OffsetAndMetadata, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How many groups, and how."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -46,7 +47,7 @@ def measure(load: Load) -> Run:
 
 
 class _SdkGroup:
-    """A consumer with partitions assigned by hand, which commits ever higher offsets of one of them."""
+    """A consumer with manually assigned partitions, which commits ever higher offsets of one of them."""
 
     def __init__(self, connection: Connection, group_id: str, topic: str) -> None:
         self._consumer = AsyncConsumer(connection, group_id=group_id, enable_auto_commit=False)
@@ -60,7 +61,7 @@ class _SdkGroup:
 
 
 def by_sdk(load: Load) -> Run:
-    """Asyncio consumers of the SDK on one loop, over one session."""
+    """Use asyncio consumers of the SDK on one loop, over one session."""
 
     def groups() -> list[_SdkGroup]:
         connection, prefix = Connection(load.endpoint, client_id="bench"), new_prefix("group")
@@ -70,7 +71,7 @@ def by_sdk(load: Load) -> Run:
 
 
 class _EncodedGroup:
-    """An encoded request that is sent again and again, with a higher offset each time."""
+    """An encoded request that is sent repeatedly, with a higher offset each time."""
 
     def __init__(self, asker: Asker, group_id: str, topic: str) -> None:
         self._asker = asker
@@ -85,7 +86,7 @@ class _EncodedGroup:
 
 
 def by_encoded_requests(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
-    """Encoded requests on one loop, as unary calls or over one session."""
+    """Send encoded requests on one loop, as unary calls or over one session."""
 
     def groups() -> list[_EncodedGroup]:
         asker, prefix = asker_on(open_channel(load.endpoint)), new_prefix("group")

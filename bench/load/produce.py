@@ -1,4 +1,5 @@
-"""Idempotent records outside transactions, as many as the server takes. A *driver* is how the client sends them."""
+"""Idempotent records outside transactions, as many as the server accepts. A *driver* is a way in which the client
+sends."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 256 * KIBI
 PARTITIONS: Final = 3
 _STUB_PRODUCERS: Final = 4
-"""Producers on stubs. Each has a batch under way to each partition in turn; more of them would only make the queue
-longer."""
+"""Number of producers on stubs. Each has one batch under way, to a partition of its own. More of them would only
+lengthen the queue."""
 _SEQUENCE_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to send, and how."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -56,8 +57,8 @@ def measure(load: Load) -> Run:
 
 
 def by_sdk(load: Load) -> Run:
-    """One producer of the SDK, with batches as large as the server takes. The time ends when the last record is in the
-    log."""
+    """Use one producer of the SDK, with batches as large as the server accepts. The time ends when the last record is
+    in the log."""
     value = os.urandom(load.value_bytes)
     with Producer(load.endpoint, client_id="bench", batch_bytes=MEBI) as producer:
         _send(producer, load, value, load.warm_up_s)
@@ -97,12 +98,12 @@ class _StubProducer:
 
 
 def records_per_batch(value_bytes: int) -> int:
-    """Return how many records fit into a batch of the usual size."""
+    """Return the number of records in a batch of the usual size."""
     return max(1, BATCH_BYTES // value_bytes)
 
 
 def by_stubs(load: Load) -> Run:
-    """Unary stubs with whole batches that were encoded once."""
+    """Use unary stubs with whole batches that are encoded once."""
 
     def producers() -> list[_StubProducer]:
         channel = open_channel(load.endpoint)

@@ -22,7 +22,7 @@ _VALUE_BYTES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How many, and where to note them."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -34,7 +34,7 @@ class Load:
 
 
 def measure(load: Load) -> Run:
-    """Prepare."""
+    """Prepare the transactions."""
     window = Window(load.server_process_id)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         lines = runner.run(_prepare(load))

@@ -1,6 +1,6 @@
-"""Waits for the start of a server to be told, then tries until an open transaction can be committed.
+"""Waits for the start time of a server, then tries until an open transaction can be committed.
 
-On standard input it is given the moment of the start, in Unix milliseconds. The figure is milliseconds from then.
+The start time comes on standard input, in Unix milliseconds. The figure is the time since then in milliseconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Which server to ask, and where the open transactions are noted."""
+    """Settings of the load. `notes` is the file with the open transactions."""
 
     endpoint: str
     server_process_id: int
@@ -39,7 +39,7 @@ class Load:
 
 
 def measure(load: Load) -> Run:
-    """Return when the first commit worked. Raises: LoadFailed after three minutes."""
+    """Return the time of the first successful commit. Raises: LoadFailed after three minutes."""
     transactional_id, producer_id, epoch = Path(load.notes).read_text().splitlines()[0].split()
     request = txn.EndTxnRequest(
         transactional_id=transactional_id, producer_id=int(producer_id), producer_epoch=int(epoch), committed=True

@@ -1,7 +1,7 @@
-"""Producers of the SDK that do one transaction after the other: on a loop, and in threads.
+"""Producers of the SDK that run one transaction after the other: on a loop, and in threads.
 
-A commit is one request. An abort is two, because what is to be aborted is written before, as in applications that find
-out late: by `flush`, which is answered once it is durable. The bare `Transact` has the outcome with the records.
+A commit is one request. An abort is two, because its records are written before, as in applications that find out late.
+They are sent by `flush`, which returns once they are durable. The bare `Transact` has the outcome with the records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PARTITIONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What every transaction of a load is: one record to each partition, then a commit or an abort."""
+    """Shape of every transaction of a load: one record to each partition, then a commit or an abort."""
 
     topic: str
     value: bytes
@@ -26,21 +26,21 @@ class Story:
 
 
 class AsyncSdkProducer:
-    """A producer on the loop; those of a process share one connection."""
+    """A producer on the loop; all producers of a process share one connection."""
 
     def __init__(self, connection: Connection, transactional_id: str, story: Story) -> None:
         self._connection, self._id, self._story = connection, transactional_id, story
         self._producer = AsyncProducer(connection, transactional_id=transactional_id)
 
     async def perform(self) -> None:
-        """One transaction. After a failure the next one begins with a new producer, as an application does."""
+        """Run one transaction. After a failure the next one begins with a new producer, as in an application."""
         story = self._story
         try:
             async with self._producer.transaction() as transaction:
                 for partition in range(PARTITIONS):
                     await transaction.send(story.topic, story.value, partition=partition)
                 if not story.committed:
-                    # Otherwise nothing would have been sent that could be aborted. Kafka's load does the same.
+                    # Otherwise no record would have been sent that could be aborted. Kafka's load does the same.
                     await transaction.flush()
                     await transaction.abort()
         except Exception:
@@ -57,7 +57,7 @@ class ThreadedSdkProducer:
         self._producer.init()
 
     def perform(self) -> None:
-        """One transaction."""
+        """Run one transaction."""
         story = self._story
         with self._producer.transaction() as transaction:
             for partition in range(PARTITIONS):
@@ -67,5 +67,5 @@ class ThreadedSdkProducer:
                 transaction.abort()
 
     def close(self) -> None:
-        """Let go."""
+        """Close the producer."""
         self._producer.close()

@@ -1,6 +1,6 @@
-"""Reads a topic with Spark in batch mode and throws the rows away. Operations are rows.
+"""Reads a topic with Spark in batch mode and discards the rows. Operations are rows.
 
-It runs in the environment of either side, so it imports nothing of the project but the measuring.
+It runs in the environment of either side, so it imports only the measuring modules of the project.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ if TYPE_CHECKING:
 
 _CORES: Final = 2
 WARM_UP_SCANS: Final = 4
-"""Scans before the measured ones. The JVM compiles on the cores that read: the second scan takes half as long again as
-the fifth, whichever the source, and no two of its runs take as long."""
+"""Number of scans before the measured ones. The JVM compiles on the cores that read: the second scan takes half as long
+again as the fifth, for every source, and its runs differ."""
 _MEASURED_SCANS: Final = 3
-"""Scans that are measured as one: a single one takes a second or two, of which others on the machine may take half."""
+"""Number of scans that are measured as one. A single scan takes a second or two, of which other programs on the machine
+may take half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to read, with which source."""
+    """Settings of the load: the source and its options."""
 
     format: str
     options: Mapping[str, str]
     jars: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Spark, beside those that every load has."""
+    """Settings of Spark, besides those of every load."""
     server_process_id: int = 0
-    """Whose processor time to take apart; 0 = nobody's."""
+    """Process to report the processor time of; 0 = none."""
 
 
 def measure(load: Load) -> Run:
-    """Count the rows, read them until the JVM has compiled what reads them, and measure."""
+    """Count the rows, read them until the JVM has compiled the reading code, and measure."""
     spark = session(load)
     try:
         rows = _records(spark, load).count()
@@ -54,8 +55,8 @@ def measure(load: Load) -> Run:
 
 
 def session(load: Load) -> SparkSession:
-    """Start Spark with what the load needs."""
-    # Everything stays on this machine, and the workers run in the Python of this environment.
+    """Start Spark with the settings of the load."""
+    # All connections stay on this machine, and the workers run in the Python of this environment.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession

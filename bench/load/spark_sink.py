@@ -1,4 +1,4 @@
-"""Writes a topic with Spark in batch mode; then copies it to another one as a stream, in small micro-batches.
+"""Writes a topic with Spark in batch mode, or copies it to another one as a stream, in small micro-batches.
 
 Operations are rows, or micro-batches. It runs in the environment of either side, as `spark_scan` does.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 1_000
 """Rows of a micro-batch."""
 _WARM_UP: Final = 20
-"""Micro-batches before the first one that counts: Spark compiles while they run."""
+"""Number of micro-batches before the first one that counts: Spark compiles while they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load(Scan):
-    """What to write. `options` are those of the source of the copy."""
+    """Settings of the load. `options` are those of the copy's source."""
 
     write_options: Mapping[str, str]
     source: str
@@ -35,7 +35,7 @@ class Load(Scan):
     rows: int
     value_bytes: int
     micro_batches: int = 0
-    """How many micro-batches of a copy to measure; 0 = measure the writing in batch mode."""
+    """Number of measured micro-batches of a copy; 0 = measure the writing in batch mode."""
 
 
 def measure(load: Load) -> Run:
@@ -63,7 +63,7 @@ def _write(spark: SparkSession, load: Load, rows: int) -> None:
 
 def _copied(spark: SparkSession, load: Load) -> Run:
     _write(spark, load, (_WARM_UP + load.micro_batches) * BATCH_ROWS)
-    # Spark tells the last ones only.
+    # By default, Spark keeps only the last ones.
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(_WARM_UP + load.micro_batches + 1))
     limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_ROWS)}
     copied = spark.readStream.format(load.format).options(**{**load.options, **limits}).load().select("key", "value")

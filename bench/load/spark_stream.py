@@ -1,4 +1,4 @@
-"""Reads a topic with Spark as a stream and throws the rows away, or waits at its end for records that do not come.
+"""Reads a topic with Spark as a stream and discards the rows, or waits at its end for records that do not come.
 
 Operations are rows, or empty triggers. It runs in the environment of either side, as `spark_scan` does.
 """
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 TRIGGER_MS: Final = 100
 _SETTLED_S: Final = 5
-"""Before an idle stream is measured: Spark's first triggers compile."""
+"""Pause before an idle stream is measured (s), because Spark's first triggers compile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load(Scan):
-    """What to read, with which source."""
+    """Settings of the load: the source and its options."""
 
     idle_s: float = 0
-    """How long to wait at the end of the topic; 0 = read all of it."""
+    """Time to wait at the end of the topic (s); 0 = read all of it."""
 
 
 def measure(load: Load) -> Run:
-    """Measure a stream once the JVM has compiled what reads it; or how many microseconds of processor time an empty
-    trigger costs the server, less what it takes without any."""
+    """Measure a stream once the JVM has compiled the reading code. For an idle stream, measure the server's processor
+    time of an empty trigger (us), less the time that it takes without a stream."""
     spark = session(load)
     try:
         return _idle(spark, load) if load.idle_s else _through(spark, load)
@@ -49,7 +49,7 @@ def _through(spark: SparkSession, load: Load) -> Run:
     window = Window(load.server_process_id)
     query = _start(spark, load)
     _finish(query)
-    # What a stream does when it starts is done once, and no part of its rate.
+    # Work at the start of a stream is done once, and is not part of its rate.
     filled = [progress for progress in query.recentProgress if progress["numInputRows"]]
     rows = sum(progress["numInputRows"] for progress in filled)
     run = window.close(rows)
@@ -74,7 +74,7 @@ def _idle(spark: SparkSession, load: Load) -> Run:
 
 
 class _Triggers:
-    """Counts the triggers that found nothing."""
+    """Counts the triggers without new records."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,23 +88,23 @@ class _Triggers:
 
         class Listener(StreamingQueryListener):
             def onQueryStarted(self, event: object) -> None:  # noqa: N802 - Spark's name
-                """It is no trigger."""
+                """Ignored: it is not a trigger."""
 
             def onQueryProgress(self, event: object) -> None:  # noqa: N802 - Spark's name
-                """It is no empty trigger."""
+                """Ignored: it is not an empty trigger."""
 
             def onQueryIdle(self, event: object) -> None:  # noqa: N802 - Spark's name
                 made.count += 1
 
             def onQueryTerminated(self, event: object) -> None:  # noqa: N802 - Spark's name
-                """It is no trigger."""
+                """Ignored: it is not a trigger."""
 
         spark.streams.addListener(Listener())
         return made
 
 
 def _start(spark: SparkSession, load: Load) -> StreamingQuery:
-    # Every empty trigger is told of, not one in ten seconds.
+    # Report every empty trigger, not one in ten seconds.
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     start = "latest" if load.idle_s else "earliest"
     frame = spark.readStream.format(load.format).options(**{**load.options, "startingOffsets": start}).load()

@@ -1,6 +1,6 @@
-"""Requests over bare unary stubs: what the server costs when the client does next to nothing.
+"""Requests over bare unary stubs, which show the cost in the server when the client does next to nothing.
 
-Payloads are made once. What differs from transaction to transaction is the epoch, so a request is serialised each time,
+Payloads are made once. Only the epoch differs from transaction to transaction. So a request is serialised each time,
 which takes a few microseconds.
 """
 
@@ -29,11 +29,11 @@ _MESSAGE_BYTES_MAX: Final = 16 * MEBI
 
 
 class Refusal(Exception):
-    """The server refused."""
+    """The server refused a request."""
 
 
 class Reply(Protocol):
-    """What all replies have in common."""
+    """Common fields of all replies."""
 
     @property
     def error_code(self) -> int: ...
@@ -52,18 +52,18 @@ def checked(reply: ReplyT) -> ReplyT:
 
 
 def open_channel(endpoint: str) -> aio.Channel:
-    """A channel of the running loop; it is closed with the process."""
+    """Return a channel of the running loop. It is closed with the process."""
     sizes = [(f"grpc.max_{way}_message_length", _MESSAGE_BYTES_MAX) for way in ("send", "receive")]
     return aio.insecure_channel(endpoint, options=[*sizes, ("grpc.enable_http_proxy", 0)])
 
 
 def new_prefix(name: str) -> str:
-    """Names that no earlier load has used."""
+    """Return a prefix for names that no earlier load has used."""
     return f"{name}-{os.getpid()}-{time.time_ns() % 10**9}-"
 
 
 def encoded_batch(value_bytes: int, record_count: int, *, is_transactional: bool) -> log.RecordBatch:
-    """A batch of equal records, complete but for its producer."""
+    """Return a batch of equal records, complete except for its producer."""
     now_ms = time.time_ns() // 1_000_000
     record = log.Record(value=os.urandom(value_bytes), timestamp_ms=now_ms)
     return log.RecordBatch(
@@ -78,8 +78,8 @@ def encoded_batch(value_bytes: int, record_count: int, *, is_transactional: bool
 
 
 class StubProducer:
-    """A transactional producer: one Produce for all partitions and one EndTxn, and AddPartitionsToTxn before them where
-    it is asked for."""
+    """A transactional producer that sends one Produce for all partitions and one EndTxn. With `adds_first`, it sends
+    AddPartitionsToTxn before them."""
 
     def __init__(self, channel: aio.Channel, transactional_id: str, *, topic: str, partition_count: int) -> None:
         self._logs: LogServiceAsyncStub = LogServiceStub(channel)
@@ -92,7 +92,7 @@ class StubProducer:
         self.adds_first = False
 
     def set_transaction(self, value_bytes: int, *, committed: bool) -> None:
-        """Say what every transaction is: one record of this size for each partition, and this end."""
+        """Set the shape of every transaction: one record of this size for each partition, and this outcome."""
         self._end.committed = committed
         batch = encoded_batch(value_bytes, 1, is_transactional=True)
         self._produce.ClearField("batches")
@@ -102,7 +102,7 @@ class StubProducer:
         )
 
     async def perform(self) -> None:
-        """One transaction. Raises: Refusal, AioRpcError; the next one then begins with a new identity."""
+        """Run one transaction. Raises: Refusal, AioRpcError; the next one then begins with a new identity."""
         try:
             if not self._has_identity:
                 await self.init()
@@ -122,7 +122,7 @@ class StubProducer:
         return reply.producer_id, reply.producer_epoch
 
     async def add(self) -> None:
-        """Name the partitions beforehand, as clients of the first version of the protocol do."""
+        """Add the partitions beforehand, as clients of the first version of the protocol do."""
         request = txn.AddPartitionsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._end.producer_id,
@@ -137,7 +137,7 @@ class StubProducer:
             checked(result)
 
     async def end(self) -> None:
-        """Commit or abort, and take the identity of the next transaction over."""
+        """Commit or abort, and adopt the identity of the next transaction."""
         ended = checked(await self._transactions.EndTxn(self._end))
         self._adopt(ended.producer_id, ended.producer_epoch)
 

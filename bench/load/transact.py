@@ -14,7 +14,7 @@ _REQUEST_ID_BYTES = 16
 
 
 class TransactProducer:
-    """A transactional producer that sends encoded batches; its request is serialised for each new epoch."""
+    """A transactional producer that sends encoded batches. Its request is serialised for each new epoch."""
 
     def __init__(self, asker: Asker, request: txn.TransactRequest) -> None:
         self._asker = asker
@@ -22,7 +22,7 @@ class TransactProducer:
         self._has_identity = False
 
     async def perform(self) -> None:
-        """One transaction. Raises: Refusal, AioRpcError; the next one then begins with a new identity."""
+        """Run one transaction. Raises: Refusal, AioRpcError; the next one then begins with a new identity."""
         try:
             if not self._has_identity:
                 await self._init()
@@ -49,7 +49,7 @@ class TransactProducer:
 def transact_request(
     transactional_id: str, topic: str, partitions: range, *, value_bytes: int, committed: bool
 ) -> txn.TransactRequest:
-    """One record of this size to each partition, complete but for the identity."""
+    """Return a request with one record of this size to each partition, complete except for the identity."""
     batch = encoded_batch(value_bytes, 1, is_transactional=True)
     items = [log.PartitionBatch(topic=topic, partition=partition, batch=batch) for partition in partitions]
     return txn.TransactRequest(transactional_id=transactional_id, batches=items, committed=committed)

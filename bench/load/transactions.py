@@ -1,7 +1,7 @@
 """Transactions back to back: one record to each partition of a topic, then a commit or an abort.
 
-A *driver* is how the client makes its requests. Another one is a function more in `DRIVERS`; everything else, the
-table too, follows from its name.
+A *driver* is a way in which the client makes its requests. A new driver is one more function in `DRIVERS`. Everything
+else follows from its name, including the rows of the table.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from coordinator_client.transport.connection import Connection
 from coordinator_client.transport.transport import GRPC_SESSION, SESSION, UNARY
 
 SDK_GRPC: Final = "SDK, grpc.aio"
-"""The SDK without the compiled transport, even where that is installed."""
+"""The SDK without the compiled transport, even if that is installed."""
 SDK_THREADS: Final = "SDK, blocking"
-"""The blocking SDK: a thread for each producer; their requests meet in the session."""
+"""The blocking SDK, with a thread for each producer. Their requests share the session."""
 SDK_UNARY: Final = "SDK, blocking, unary"
 """The blocking SDK with a unary call for each request instead of the session."""
 THREE_CALLS: Final = "stubs, three calls"
-"""AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
+"""AddPartitionsToTxn, Produce and EndTxn. All others add partitions with the first batch."""
 UNARY_TRANSACT: Final = "stubs, Transact"
 FALLBACKS: Final = frozenset({SDK_GRPC, SDK_THREADS, SDK_UNARY, THREE_CALLS, UNARY_TRANSACT})
-"""Ways that are not the fast one: measured in two rows, for comparison."""
+"""Slower drivers, which are measured in two rows for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to do, and how."""
+    """Settings of the load."""
 
     endpoint: str
     server_process_id: int
@@ -53,7 +53,7 @@ class Load:
     committed: bool = True
     topic: str
     tls: Mapping[str, str] | None = None
-    """The files with which the drivers of the SDK connect; None = without TLS."""
+    """TLS files for the drivers of the SDK; None = without TLS."""
 
     @property
     def story(self) -> Story:
@@ -73,7 +73,7 @@ def measure(load: Load) -> Run:
 
 
 def by_sdk(load: Load, *, transport: str) -> Run:
-    """Asyncio producers of the SDK on one loop, over one session."""
+    """Use asyncio producers of the SDK on one loop, over one session."""
 
     def producers() -> list[AsyncSdkProducer]:
         tls = None if load.tls is None else Tls(**load.tls)
@@ -85,7 +85,7 @@ def by_sdk(load: Load, *, transport: str) -> Run:
 
 
 def by_threads(load: Load, *, transport: str) -> Run:
-    """Blocking producers of the SDK, each in a thread."""
+    """Use blocking producers of the SDK, each in a thread."""
     prefix, story = new_prefix("sdk"), load.story
     with Connection(load.endpoint, client_id="bench", transport=transport) as connection:
         numbers = range(load.producers)
@@ -94,7 +94,7 @@ def by_threads(load: Load, *, transport: str) -> Run:
 
 
 def by_stubs(load: Load, *, adds_first: bool = False) -> Run:
-    """Unary stubs on one loop, over one channel."""
+    """Use unary stubs on one loop, over one channel."""
 
     def producers() -> list[StubProducer]:
         channel, prefix = open_channel(load.endpoint), new_prefix("stubs")
@@ -110,7 +110,7 @@ def by_stubs(load: Load, *, adds_first: bool = False) -> Run:
 
 
 def by_transact(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
-    """One Transact for each transaction, as unary calls or over one session."""
+    """Send one Transact for each transaction, as unary calls or over one session."""
 
     def producers() -> list[TransactProducer]:
         asker, prefix = asker_on(open_channel(load.endpoint)), new_prefix("transact")

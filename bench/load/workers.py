@@ -1,6 +1,6 @@
-"""Workers that do one operation after the other, in threads or as tasks of one loop, and how they are measured.
+"""Workers that do one operation after the other, in threads or as tasks of one loop, and their measurement.
 
-A worker that fails is counted and replaced, as an application would do; its operation is lost.
+A failed worker is counted and replaced, as in an application; its operation is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.results import LoadFailed, Run
 from bench.window import Window, with_latencies
 
 FAILURES_MAX: Final = 1_000
-"""Failures after which it is no measurement any more."""
+"""Number of failures that ends a measurement with an error."""
 
 
 class Worker(Protocol):
@@ -43,26 +43,26 @@ class AsyncWorker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How long to work. Ends at whichever limit comes first, but not before an operation has ended."""
+    """Duration of a load. Ends at the first limit that is reached, but not before one operation has ended."""
 
     warm_up_s: float
     measured_s: float
     operations_max: int | None = None
-    """How many operations all workers together do at most in the measured time."""
+    """Largest number of operations of all workers together in the measured time."""
     first_s_max: float = 120.0
-    """How much longer to measure until the first operation ends. On a busy machine a short span may pass without one;
-    a load that hangs must end all the same."""
+    """Extra time to wait for the first operation to end (s). On a busy machine a short span may pass without one, but a
+    load that hangs must end."""
 
 
 @dataclass(slots=True)
 class _Log:
-    """What the workers note: shared, because a list append is atomic."""
+    """Results of the workers. They share it, because a list append is atomic."""
 
     operations_max: int | None
     on_enough: Callable[[], object]
-    """Called when there are as many operations as asked for."""
+    """Called when the requested number of operations is reached."""
     on_first: Callable[[], object]
-    """Called when there is an operation to tell of."""
+    """Called at the first measured operation."""
     latencies_us: list[int] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
     is_measured: bool = False
@@ -91,7 +91,7 @@ class _Log:
 
 
 def run_in_threads(openers: Sequence[Callable[[], Worker]], span: Span, server_process_id: int) -> Run:
-    """Run a worker per opener, each in its own thread. Raises: LoadFailed where a worker cannot be opened."""
+    """Run a worker per opener, each in its own thread. Raises LoadFailed if a worker cannot be opened."""
     enough, first, opened = threading.Event(), threading.Event(), threading.Barrier(len(openers) + 1)
     log = _Log(span.operations_max, enough.set, first.set)
     problems: list[Exception] = []
@@ -140,7 +140,7 @@ def run_in_threads(openers: Sequence[Callable[[], Worker]], span: Span, server_p
 
 
 def run_as_tasks(opener: Callable[[], Sequence[AsyncWorker]], span: Span, server_process_id: int) -> Run:
-    """Run the workers on one loop, in which the opener is called. Raises: LoadFailed."""
+    """Run the workers on one loop, on which the opener is called. Raises: LoadFailed."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(_run_tasks(opener, span, server_process_id))

@@ -1,1 +1,1 @@
-"""Whether a server stays as it is: a mixed load for half an hour, among kills, with what it takes of the machine."""
+"""Soak test: a mixed load for half an hour, among kills, with samples of the server's memory, handles and disk."""

@@ -1,12 +1,12 @@
-"""Whether a server stays as it is: a mixed load for half an hour, among kills, with what it takes of the machine.
+"""Soak test: a mixed load for half an hour, among kills, with samples of the server's memory, handles and disk.
 
     python -m bench.soak                                  30 minutes; `make soak` does this
     python -m bench.soak --minutes 5 --without-spark
     python -m bench.soak --report docs/soak.md            also draws docs/soak.svg
 
-In the first three tenths of the time the server is killed again and again; later only clients are, and the second half
-is judged. Progress goes to stderr. Exit status: 0 = nothing grows, and readers saw what they should; 1 = something
-grows, differs or failed; 130 = interrupted.
+In the first three tenths of the time the server is killed repeatedly. Later only clients are killed, and the second
+half is judged. Progress goes to stderr. Exit status: 0 = nothing grows, and readers saw the right records; 1 =
+something grows, differs or failed; 130 = interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MINUTES: Final = 30.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, report, and return the exit status."""
+    """Run the soak, report, and return the exit status."""
     words = sys.argv[1:] if arguments is None else arguments
     asked = parsed(words)
     directory = Path(tempfile.mkdtemp(prefix="bench-soak-"))
@@ -57,7 +57,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def write(outcome: Outcome, report: Path) -> None:
-    """Write the page and its charts, and keep what was written by hand."""
+    """Write the page and its charts, and keep the section that was written by hand."""
     svg = report.with_suffix(".svg")
     svg.write_text(charts(outcome.samples))
     report.write_text(page(outcome, svg, by_hand(report.read_text()) if report.exists() else ""))

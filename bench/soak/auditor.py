@@ -1,4 +1,4 @@
-"""Reads everything that is committed while it is written, before retention takes it away, and counts it."""
+"""Reader that counts all committed records while they are written, before retention removes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Auditor:
     def __init__(self, endpoint: str) -> None:
         self.seen = {ORDERS: Seen(), COPIES: Seen()}
         self.counts = {ORDERS: 0, COPIES: 0}
-        """Records by topic."""
+        """Number of records by topic."""
         self.failure: Exception | None = None
         self._endpoint = endpoint
         self._wanted: tuple[str, ...] = ()
@@ -30,8 +30,8 @@ class Auditor:
         self._thread.start()
 
     def read_all(self, *topics: str) -> None:
-        """Return when everything was counted that is committed in these topics by now. Raises what kept it from
-        reading."""
+        """Return when all records are counted that are committed in these topics by now. Raises the error that stopped
+        the reader."""
         self._has_all.clear()
         self._wanted = topics
         while self._thread.is_alive() and not self._has_all.wait(1):

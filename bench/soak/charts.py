@@ -1,4 +1,5 @@
-"""The samples of a run as one SVG: a panel for each measure, kills as red lines, what is judged on a grey ground."""
+"""The samples of a run as one SVG: a panel for each measure, with kills as red lines and the judged part on grey
+ground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that load the server: started, killed and started again."""
+"""Processes that load the server: started, killed and started again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Member:
 
 
 class Crew:
-    """All of them at one server."""
+    """All load processes of one server."""
 
     def __init__(self, endpoint: str, directory: Path) -> None:
         self._endpoint = endpoint
@@ -41,13 +41,14 @@ class Crew:
         self._members = [_Member(role, number, self._started(role, number)) for role, number in MEMBERS]
 
     def check(self) -> None:
-        """Raises: LoadFailed where one of them ended by itself."""
+        """Raise LoadFailed if one of the processes ended unexpectedly."""
         for member in self._members:
             if member.process.poll() is not None:
                 raise LoadFailed(f"{member.role} {member.number} ended by itself: {last_words(self._log)}")
 
     def kill_one(self) -> str:
-        """End the next of them with SIGKILL, wherever it is, and start it again; return who it was."""
+        """End the next process with SIGKILL at any point of its work, and start it again. Returns its role and
+        number."""
         self.check()
         member = self._members[self._next_victim % len(self._members)]
         self._next_victim += 1
@@ -57,18 +58,18 @@ class Crew:
         return f"{member.role} {member.number}"
 
     def end(self, *roles: str) -> None:
-        """Ask those of these roles to finish what they are at, and wait for them. Raises: LoadFailed."""
+        """Ask the processes with these roles to finish their work, and wait for them. Raises: LoadFailed."""
         ending = [member for member in self._members if member.role in roles]
         for member in ending:
             member.process.terminate()
         for member in ending:
-            # One that was asked while it was still starting ends by the signal itself.
+            # A process that was asked while it was still starting is ended by the signal.
             if member.process.wait() not in {0, -signal.SIGTERM}:
                 raise LoadFailed(f"{member.role} {member.number} ended badly: {last_words(self._log)}")
         self._members = [member for member in self._members if member.role not in roles]
 
     def kill(self) -> None:
-        """End all that are left. Idempotent."""
+        """End all remaining processes. Idempotent."""
         for member in self._members:
             member.process.kill()
             member.process.wait()

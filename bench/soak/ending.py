@@ -1,4 +1,4 @@
-"""The end of a load: whatever was begun comes to its end, is copied, and is counted."""
+"""End of a load: open transactions end, and their records are copied and counted."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from bench.soak.work import COPIES, ORDERS
 from coordinator_client import Admin
 
 _STUCK_S: Final = 300.0
-"""After so long without a copy the copiers are given up, and what they left out is told as a difference."""
+"""Time without a new copy after which the copiers are given up (s). Missing copies are then reported as a
+difference."""
 
 
 def finish(endpoint: str, crew: Crew, auditor: Auditor) -> None:
-    """End everybody, in the order in which they wait for each other. Raises: LoadFailed; what kept the auditor from
-    reading."""
+    """End all processes, in the order in which they wait for each other. Raises LoadFailed, and the error that stopped
+    the auditor."""
     crew.end("transact", "visit", "send_bulk")
     _await_the_ends_of("soak-.*", endpoint)
     auditor.read_all(ORDERS)
@@ -33,7 +34,7 @@ def finish(endpoint: str, crew: Crew, auditor: Auditor) -> None:
 
 
 def _await_the_ends_of(pattern: str, endpoint: str) -> None:
-    """Return when no transaction of these ids is open: what a killed one left times out."""
+    """Return when no transaction of these ids is open. A transaction of a killed process times out."""
     with Admin(endpoint) as admin:
         while any(found.age_ms is not None for found in admin.list_transactions(pattern=pattern)):
             time.sleep(1)

@@ -1,9 +1,10 @@
-"""Whether something grows, judged from its samples. Pure.
+"""Verdicts on growth, from the samples of a run. Pure.
 
-A server that is killed begins anew, and while buffers and caches fill it takes more and more; so only the last part of
-a run is judged, in which it lives on undisturbed and is warm. The median of the last third of that part may lie above
-the median of its first third by a share of it, or by an absolute room where the share would be next to nothing. Medians
-of thirds do not care about single peaks, a sawtooth of compactions, or where in it a run happens to end.
+A killed server starts anew, and takes more and more memory while buffers and caches fill. So only the last part of a
+run is judged, in which the server runs undisturbed and is warm. The median of the last third of that part may exceed
+the median of its first third by a share of it. A fixed allowance applies where that share would be next to nothing.
+Medians of thirds are not affected by single peaks, by the sawtooth of compactions, or by the point at which a run
+happens to end.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from statistics import linear_regression, mean, median
 from typing import Final
 
 JUDGED_FROM: Final = 0.5
-"""The share of a run after which it is judged."""
+"""Share of a run after which it is judged."""
 KILLED_UNTIL: Final = 0.3
-"""The share of a run at which the server is killed for the last time. Before it is judged, Spark reads all that there
-is once (`is_read_due`): such a read fills the block cache at once, and its answers take memory that was never used
-before. The first one at the begin of the judged part was a rise in it."""
+"""Share of a run at which the server is killed for the last time.
+
+Spark reads all records once before the judged part (`is_read_due`). Such a read fills the block cache at once, and its
+replies take memory that was never used before. When the first read was at the start of the judged part, it was a rise
+in it."""
 READ_EVERY: Final = 0.1
 SAMPLES_MIN: Final = 9
 _BLOCKS: Final = 10
@@ -29,41 +32,41 @@ _T_95: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured at one moment."""
+    """Measurements at one moment."""
 
     elapsed_s: float
     memory_mib: float
     """Anonymous memory of the server."""
     buffers_mib: float
-    """The part of it that is RocksDB's write buffers: they fill and are emptied in turn, within their bound."""
+    """Part of the memory in RocksDB's write buffers. They fill and are emptied in turn, within their limit."""
     cache_mib: float
-    """The part of it that is RocksDB's block cache: it fills up to its bound and stays there."""
+    """Part of the memory in RocksDB's block cache. It fills up to its limit and stays there."""
     outside_python_mib: float
-    """What C and Rust have allocated and not freed, write buffers and block cache included."""
+    """Memory that C and Rust have allocated and not freed, including write buffers and block cache."""
     python_blocks: float
-    """How many pieces of memory Python's objects have."""
+    """Number of memory blocks of Python's objects."""
     handles: float
     threads: float
     disk_mib: float
     transactions: int
-    """How many there were until then."""
+    """Number of transactions until then."""
     p50_ms: float = 0.0
-    """Median of the commits since the sample before, as their clients saw it; 0 where there were none."""
+    """Median latency of the commits since the previous sample, measured by their clients; 0 if there were none."""
     p99_ms: float = 0.0
     is_after_kill: bool = False
-    """Whether the server was killed since the sample before."""
+    """True if the server was killed since the previous sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something that must not grow."""
+    """A quantity that must not grow."""
 
     name: str
     of: Callable[[Sample], float]
     share: float
-    """By how much it may be more at the end."""
+    """Allowed growth as a share of the early value."""
     room: float
-    """In its unit: so much more is never held against it."""
+    """Allowed growth in the unit of the measure, even if the share is smaller."""
 
 
 MEASURES: Final = (
@@ -73,7 +76,7 @@ MEASURES: Final = (
         share=0.05,
         room=8,
     ),
-    # What was freed is kept while a server is busy, up to a bound (`MemoryKeeper`), and is in the first row only.
+    # Freed memory is kept while a server is busy, up to a limit (`MemoryKeeper`), and counts in the first row only.
     Measure(
         "allocated outside Python, without buffers and cache, MiB",
         lambda sample: sample.outside_python_mib - sample.buffers_mib - sample.cache_mib,
@@ -81,7 +84,7 @@ MEASURES: Final = (
         room=4,
     ),
     Measure("blocks of Python's objects", lambda sample: sample.python_blocks, share=0.05, room=0),
-    # Both have a bound of their own: their room is the default of the setting.
+    # Both have a limit of their own: their allowance is the default of the setting.
     Measure("write buffers of the store, MiB", lambda sample: sample.buffers_mib, share=0.0, room=64),
     Measure("block cache of the store, MiB", lambda sample: sample.cache_mib, share=0.0, room=32),
     Measure("open handles", lambda sample: sample.handles, share=0.05, room=16),
@@ -93,26 +96,26 @@ MEASURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How fast something changes, as a straight line through means of equal stretches of time tells it.
+    """Slope of a measure: a straight line through the means of equal time spans.
 
-    A sawtooth makes neighbouring samples alike, so a line through all of them would seem surer than it is."""
+    A sawtooth makes neighbouring samples alike, so a line through all of them would seem more certain than it is."""
 
     per_hour: float
     margin: float
-    """Half the width of the interval that holds it with 95 % confidence."""
+    """Half the width of the 95 % confidence interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What became of one measure."""
+    """Verdict on one measure."""
 
     measure: Measure
     early: float
-    """Median of the first third of what is judged."""
+    """Median of the first third of the judged part."""
     late: float
     """Median of the last third."""
     trend: Trend
-    """Shown beside the rule: it says how long a run would have to be for the rule to be broken."""
+    """Shown beside the rule, to estimate how long a run would have to be to break it."""
 
     @property
     def limit(self) -> float:
@@ -124,26 +127,29 @@ class Judgement:
 
     @property
     def words(self) -> str:
-        """A line that surely rises is not called level only because the run was too short for the rule."""
+        """Verdict as text. A line that certainly rises is not called level only because the run was too short for the
+        rule."""
         if self.grows:
             return "GROWS"
         return "rises, within what is allowed" if self.trend.per_hour > self.trend.margin else "level"
 
 
 def age_s(samples: Sequence[Sample]) -> float:
-    """How long the server had lived when it began to be judged."""
+    """Return the age of the server at the start of the judged part (s)."""
     born_s = max((sample.elapsed_s for sample in samples if sample.is_after_kill), default=0.0)
     return max((sample.elapsed_s for sample in samples), default=0.0) * JUDGED_FROM - born_s
 
 
 def is_read_due(number: int, samples: int) -> bool:
-    """Whether Spark reads all that there is at one of so many samples. Not before the last kill, because a batch read
-    that meets the death of the server is another test's matter; then regularly."""
+    """Return True if Spark shall read all records at this sample.
+
+    There is no read before the last kill, because reads that meet the death of the server are the subject of another
+    test. After it, reads are at regular intervals."""
     return number > samples * KILLED_UNTIL and number % int(samples * READ_EVERY) == 0
 
 
 def judge(samples: Sequence[Sample]) -> list[Judgement]:
-    """Judge every measure; nothing where there are too few samples to say anything."""
+    """Judge every measure. Returns an empty list if there are too few samples."""
     end_s = max((sample.elapsed_s for sample in samples), default=0.0)
     judged = [sample for sample in samples if sample.elapsed_s >= end_s * JUDGED_FROM]
     if len(judged) < SAMPLES_MIN:

@@ -1,4 +1,4 @@
-"""What became of every transaction, by those who sent them and by those who read them. Pure."""
+"""Outcomes of all transactions, as reported by their producers and as seen by readers. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PARTITIONS: Final = 3
-"""Every transaction writes one record to each."""
+"""Number of partitions; every transaction writes one record to each."""
 EXAMPLES_MAX: Final = 3
 
 BEGUN, COMMITTED, ABORTED = "b", "c", "a"
@@ -15,16 +15,16 @@ BEGUN, COMMITTED, ABORTED = "b", "c", "a"
 
 @dataclass(slots=True)
 class Told:
-    """What the producers of one transactional id, one after the other, said of their transactions."""
+    """Reports of the producers of one transactional id, one after the other, about their transactions."""
 
     begun: int = 0
-    """How many they began; they are numbered from 0."""
+    """Number of begun transactions, which are numbered from 0."""
     committed: set[int] = field(default_factory=set)
     aborted: set[int] = field(default_factory=set)
 
     def note(self, line: str) -> float | None:
-        """Take in a line of a producer; return how long the commit took in milliseconds, if it was one. A line that was
-        cut short by a kill says nothing."""
+        """Take a line of a producer. Returns the time of the commit (ms) if it was one. A line that was cut short by a
+        kill is ignored."""
         words = line.split()
         if len(words) != 3 or not line.endswith("\n"):
             return None
@@ -40,27 +40,29 @@ class Told:
 
 
 class Seen:
-    """How often readers of committed records of one topic saw each transaction, by partition."""
+    """Number of times that readers of committed records of one topic saw each transaction, by partition."""
 
     def __init__(self) -> None:
         self._counts: dict[int, Sequence[bytearray]] = {}
 
     def note(self, producer: int, number: int, partition: int) -> None:
-        """One record was seen."""
+        """Count one record."""
         counts = self._counts.setdefault(producer, [bytearray() for _ in range(PARTITIONS)])[partition]
         if number >= len(counts):
             counts.extend(bytes(number + 1 - len(counts) + 1_024))
         counts[number] = min(counts[number] + 1, 255)
 
     def of(self, producer: int, number: int) -> tuple[int, ...]:
-        """How often it was seen in each partition."""
+        """Return how often a transaction was seen in each partition."""
         counts = self._counts.get(producer, [bytearray()] * PARTITIONS)
         return tuple(each[number] if number < len(each) else 0 for each in counts)
 
 
 def differences(told: Mapping[int, Told], orders: Seen, copies: Seen) -> list[str]:
-    """Whatever readers saw that is not as it should be: a committed transaction is there once in every partition, an
-    aborted one nowhere, one of which nobody knows once everywhere or nowhere, and a copy is what it was made of."""
+    """Return the errors in what readers saw.
+
+    A committed transaction is there once in every partition, and an aborted one nowhere. One with an unknown outcome is
+    there once everywhere, or nowhere. A copy is the same as its original."""
     once, never = (1,) * PARTITIONS, (0,) * PARTITIONS
     lost, shown, torn, uneven = [], [], [], []
     for producer, said in told.items():

@@ -1,4 +1,4 @@
-"""What a soak says at its end, as a page."""
+"""Report of a soak, as a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that came of a run."""
+    """Results of a run."""
 
     command: str
     samples: Sequence[Sample]
@@ -29,7 +29,7 @@ class Outcome:
     differences: Sequence[str]
     orders: int
     copies: int
-    """Committed records that the auditor saw."""
+    """Number of committed records that the auditor saw."""
     server_kills: int
     client_kills: int
     spark_reads: int
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """Verdict in one line."""
         minutes = self.samples[-1].elapsed_s / 60 if self.samples else 0.0
         what = f"{minutes:.1f} minutes, {self.orders:,} records committed and {self.copies:,} copies of them"
         if self.was_interrupted:
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def page(outcome: Outcome, svg: Path, by_hand: str = "") -> str:
-    """Return the report as Markdown; `svg` is the file with the charts, named relative to it. `by_hand` comes last."""
+    """Return the report as Markdown. `svg` is the file with the charts, named relative to it. `by_hand` comes last."""
     rows = [
         f"| {each.measure.name} | {each.early:.1f} | {each.late:.1f} | {each.limit:.1f} "
         f"| {each.trend.per_hour:+.1f} ± {each.trend.margin:.1f} | {each.words} |"
@@ -97,6 +97,6 @@ def page(outcome: Outcome, svg: Path, by_hand: str = "") -> str:
 
 
 def by_hand(report: str) -> str:
-    """The part of a report that somebody wrote, from its heading to the end; a new report keeps it."""
+    """Return the handwritten part of a report, from its heading to the end. A new report keeps it."""
     _, heading, section = report.partition(f"\n{BY_HAND}\n")
     return f"{heading.lstrip()}{section}"

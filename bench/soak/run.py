@@ -1,4 +1,4 @@
-"""A soak from its start to its end: the server, those who load it, the kills, the samples."""
+"""A whole soak: the server, the load processes, the kills, the samples."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from bench.soak.work import BULK, COPIES, ORDERS, outcomes_of
 from coordinator_client import Admin
 
 SAMPLES: Final = 360
-"""How many are taken; every five seconds of half an hour."""
+"""Number of samples: one every five seconds of half an hour."""
 SERVER_KILLS: Final = 4
 CLIENT_KILLS: Final = 24
 SPARK_READS: Final = 6
 _KEPT_BYTES: Final = 32 << 20
-"""Retention of every partition: what is bulky is kept for a minute or two."""
+"""Retention of every partition (bytes). Large records are kept for a minute or two."""
 _SETTINGS: Final = ("--set", "retention_check_interval_ms=10000")
 
 _began = time.monotonic()
 
 
 def tell(line: str) -> None:
-    """Say how far it has come."""
+    """Print the progress."""
     print(f"soak: {time.monotonic() - _began:6.0f} s  {line}", file=sys.stderr, flush=True)
 
 
@@ -55,7 +55,7 @@ class Soak:
         self._spark: subprocess.Popen[bytes] | None = None
 
     def run(self, command: str) -> Outcome:
-        """Load the server, look at it, and judge. Raises: LoadFailed."""
+        """Load the server, sample it, and judge. Raises: LoadFailed."""
         self._server.start()
         crew: Crew | None = None
         auditor: Auditor | None = None
@@ -97,7 +97,7 @@ class Soak:
         )
 
     def _watch(self, crew: Crew, auditor: Auditor) -> None:
-        """Take the samples, kill at regular times, and see to it that all live otherwise."""
+        """Take the samples, kill at regular times, and check that all processes run otherwise."""
         began = time.monotonic()
         self._read_outcomes()
         for number in range(1, SAMPLES + 1):
@@ -136,7 +136,7 @@ class Soak:
             self._spark = self._read_with_spark()
 
     def _read_with_spark(self) -> subprocess.Popen[bytes]:
-        """A batch read of what is there. Retention may take the oldest away between its plan and its tasks."""
+        """Start a batch read of all records. Retention may remove the oldest between its plan and its tasks."""
         command = [sys.executable, "-m", "pyspark_txnlog.job", COPIES, "--endpoint", self._server.endpoint]
         command += ["--output", str(self._directory / "parquet"), "--overwrite", "--no-audit"]
         command += ["--fail-on-data-loss", "false", "--master", "local[1]"]
@@ -144,7 +144,7 @@ class Soak:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def _read_outcomes(self) -> list[float]:
-        """Take in what the transactors have said since the last time; return how long commits took."""
+        """Read the new lines of the transactors. Returns the times of commits (ms)."""
         took_ms: list[float] = []
         for number, told in self._told.items():
             path = outcomes_of(self._directory, number)
@@ -153,7 +153,7 @@ class Soak:
             with path.open("rb") as outcomes:
                 outcomes.seek(self._read_bytes[number])
                 said = outcomes.read()
-            # The last line may still be written.
+            # The last line may still be incomplete.
             whole = said[: said.rfind(b"\n") + 1]
             self._read_bytes[number] += len(whole)
             took_ms += [took for line in whole.decode().splitlines(keepends=True) if (took := told.note(line))]

@@ -1,4 +1,4 @@
-"""What a server takes of the machine at one moment."""
+"""Resources that a server uses at one moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUS: Final = re.compile(r"^(RssAnon|Threads):\s+(\d+)", re.MULTILINE)
 
 
 class WatchedServer(OwnServer):
-    """A server that shows its metrics, and tells what is allocated in it."""
+    """A server with metrics, which also reports its allocated memory."""
 
     def __init__(self, directory: Path, arguments: Sequence[str] = ()) -> None:
         self.allocated_file = directory / "allocated.json"
@@ -28,7 +28,7 @@ class WatchedServer(OwnServer):
 
 
 def sampled(server: WatchedServer, elapsed_s: float) -> Sample:
-    """Look at a server. What its clients see is not known here."""
+    """Sample a server. The latencies of its clients are not known here."""
     allocated = Allocated(**json.loads(server.allocated_file.read_text()))
     process = Path(f"/proc/{server.process_id}")
     found = {name: int(value) for name, value in _STATUS.findall((process / "status").read_text())}
@@ -53,6 +53,6 @@ def _disk_bytes(directory: Path) -> int:
         try:
             total += path.stat().st_blocks * 512 if path.is_file() else 0
         except FileNotFoundError:
-            # It was removed since it was listed.
+            # The file was removed after it was listed.
             continue
     return total

@@ -1,7 +1,7 @@
-"""Our server with a thread that tells what is allocated in it: `python -m bench.soak.watched_server serve ...`.
+"""Our server with a thread that reports its allocated memory: `python -m bench.soak.watched_server serve ...`.
 
-The kernel only says which memory is resident, and a server keeps what it freed for a while (`MemoryKeeper`). So what
-grows in it and what lies free are told apart from inside, every two seconds, in the file that BENCH_ALLOCATED names.
+The kernel only reports resident memory, and a server keeps freed memory for a while (`MemoryKeeper`). So this thread
+distinguishes allocated from free memory from inside, every two seconds, in the file that BENCH_ALLOCATED names.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MIB: Final = 1 << 20
 
 
 class Allocated(NamedTuple):
-    """What is allocated in a server, and not only kept for later."""
+    """Memory that is allocated in a server, and not only kept for later."""
 
     outside_python_mib: float
-    """Memory of C and Rust: RocksDB's write buffers and block cache are in it."""
+    """Memory of C and Rust, including RocksDB's write buffers and block cache."""
     python_blocks: int
-    """How many pieces of memory Python's objects have."""
+    """Number of memory blocks of Python's objects."""
 
 
 class _Numbers(ctypes.Structure):
-    """What glibc's `mallinfo2` returns: `hblkhd` and `uordblks` are what counts here."""
+    """Result of glibc's `mallinfo2`, of which `hblkhd` and `uordblks` are used here."""
 
     _fields_ = (
         ("others", ctypes.c_size_t * 4),
@@ -44,14 +44,16 @@ class _Numbers(ctypes.Structure):
 
 
 _numbers_of = getattr(ctypes.CDLL(None), "mallinfo2", None)
-"""None where the C library is not glibc. It is looked up once: each time leaves a class behind until Python looks for
-garbage, which was a rise in what is measured here."""
+"""The function, or None if the C library is not glibc.
+
+It is looked up once. Each look-up leaves a class behind until garbage is collected, which showed as a rise in these
+measurements."""
 if _numbers_of is not None:
     _numbers_of.restype = _Numbers
 
 
 def allocated() -> Allocated:
-    """What is allocated in this process. Of what C and Rust have it knows nothing where the C library is not glibc."""
+    """Return the memory that is allocated in this process. Without glibc, the memory of C and Rust is reported as 0."""
     outside_bytes = 0
     if _numbers_of is not None:
         numbers = _numbers_of()

@@ -1,4 +1,4 @@
-"""What the processes of a soak do; each goes on until it is killed or asked to end.
+"""Work of the processes of a soak. Each continues until it is killed or asked to end.
 
 python -m bench.soak.work ROLE ENDPOINT NUMBER DIRECTORY
 """
@@ -24,7 +24,7 @@ COPIERS: Final = "copiers"
 WATCHERS: Final = "watchers"
 
 _PACE_S: Final = 0.02
-"""From the begin of one transaction to that of the next: a steady load, and not the most that there could be."""
+"""Time from the beginning of one transaction to that of the next (s): a steady load, below the possible maximum."""
 _ABORT_EVERY: Final = 10
 _ORDER_BYTES: Final = 1_000
 _BULK_BYTES: Final = 64 * 1024
@@ -33,23 +33,24 @@ _BULK_PACE_S: Final = 0.2
 _VISIT_S: Final = 15.0
 _POLL_MS: Final = 500
 _TIMEOUT_MS: Final = 20_000
-"""Timeout of transactions: what a killed process left open holds up readers for so long at most."""
+"""Timeout of transactions (ms): an open transaction of a killed process blocks readers for at most this long."""
 
 _over = threading.Event()
 
 
 def outcomes_of(directory: Path, number: int) -> Path:
-    """The file in which transactor `number` says what became of its transactions."""
+    """Return the file in which transactor `number` reports the outcomes of its transactions."""
     return directory / f"outcomes-{number}.log"
 
 
 def transact(endpoint: str, number: int, directory: Path) -> None:
-    """Send small transactions, and abort some. What is about to be done is written down before, so that who comes after
-    a kill knows which numbers are taken."""
+    """Send small transactions, and abort some.
+
+    Each number is written down before it is used, so that a successor after a kill knows which numbers are taken."""
     path = outcomes_of(directory, number)
     told = Told()
     if path.exists():
-        # A line that a kill has cut short is ended, and says nothing.
+        # A line that was cut short by a kill is ended here, and ignored.
         with path.open("a") as outcomes:
             outcomes.write("\n")
         for line in path.read_text().splitlines(keepends=True):
@@ -114,7 +115,7 @@ def copy(endpoint: str, number: int, _directory: Path) -> None:
 
 
 def visit(endpoint: str, _number: int, _directory: Path) -> None:
-    """Join a group, read a while, and leave: a rebalance with each."""
+    """Join a group, read for a while, and leave: each causes a rebalance."""
     while not _over.is_set():
         with Consumer(endpoint, group_id=WATCHERS, auto_offset_reset="latest", wait_ms=None) as consumer:
             consumer.subscribe([ORDERS, BULK])
@@ -124,7 +125,7 @@ def visit(endpoint: str, _number: int, _directory: Path) -> None:
 
 
 def send_bulk(endpoint: str, _number: int, _directory: Path) -> None:
-    """Send large records outside of transactions, which retention takes away soon."""
+    """Send large records outside transactions, which retention removes soon."""
     with Producer(endpoint, wait_ms=None) as producer:
         while not _over.is_set():
             for _ in range(_BULK_RECORDS):
@@ -142,7 +143,7 @@ ROLES: Final[dict[str, Callable[[str, int, Path], None]]] = {
 
 
 def main(role: str, endpoint: str, number: str, directory: str) -> None:
-    """Do one of them."""
+    """Run one role."""
     signal.signal(signal.SIGTERM, lambda *_: _over.set())
     # Ctrl-C in the terminal is for the soak, which then ends its processes itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
